@@ -22,6 +22,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # What holds tests of the soak: to look through all others for them takes each process half a minute.
 SOAKED := $(sort $(patsubst %/conftest.py,%,$(shell grep -rl --include='*.py' 'mark\.soak' tests)))
 
+# What `make test` runs on callbacks, and the soak once more with a task for each request.
+ON_BOTH_DRIVERS := tests/faults tests/contract tests/acceptance/test_formats.py tests/acceptance/test_schemathesis.py
+
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
 SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
@@ -32,7 +35,7 @@ CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check mutate soak fuzz bench endurance fmt lock clean
+.PHONY: help setup setup-dev clients run test check mutate soak fuzz bench endurance fmt schema lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -61,15 +64,16 @@ mutate: .venv/.mutation  ## change the decisions about money and secrets: do tes
 	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
 
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
-	@SOAK_DOSE=$(DOSE) exec .venv/bin/pytest -m soak --timeout=1200 \
+	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
+	$(if $(ARGS),,@TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ON_BOTH_DRIVERS))
 
 # Inputs that it finds stay in .cache/fuzz, and it begins with them the next time.
-fuzz: .venv/.dev  ## look for inputs that the egress proxy misreads (MINUTES=10 TARGET=hosts)
-	@set -e; for target in $(or $(TARGET),hosts requests secrets); do \
+fuzz: .venv/.dev  ## look for inputs that the port or the egress proxy misreads (MINUTES=10 TARGET=http)
+	@set -e; for target in $(or $(TARGET),hosts http requests secrets); do \
 		.venv/bin/python -m tests.fuzz "$$target" --seconds "$$(($(MINUTES) * 60))"; done
 
-bench: .venv/.dev  ## measure requests, batches, egress, interns (ARGS=--fairness: fairness)
+bench: .venv/.dev  ## what a request costs beside nginx (ARGS='--quick --repo PATH': beside a checkout)
 	@exec .venv/bin/python -m bench $(ARGS)
 
 endurance: .venv/.dev  ## an hour of mixed traffic, for the slope of memory (MINUTES=60)
@@ -78,6 +82,9 @@ endurance: .venv/.dev  ## an hour of mixed traffic, for the slope of memory (MIN
 fmt: .venv/.dev  ## sort imports and format
 	.venv/bin/ruff check --select I --fix --quiet
 	.venv/bin/ruff format
+
+schema: .venv/.run  ## write the schema of new SQLite files anew, after a new migration
+	.venv/bin/python -m tollhouse.storage.migrator --schema >src/tollhouse/storage/schema.sql
 
 lock: .uv/.ready  ## renew every lock file
 	$(LOCK) --group bootstrap --output-file requirements/uv.txt
@@ -90,7 +97,7 @@ lock: .uv/.ready  ## renew every lock file
 			--output-file "tests/contract/clients/$$name/requirements.txt"; done
 
 clean:  ## remove environments and caches; the data in .tollhouse stays
-	rm -rf .uv .venv .venv-clients .venv-mitmproxy .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
+	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
 		.ruff_cache build dist htmlcov mutants
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 

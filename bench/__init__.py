@@ -2,6 +2,7 @@
 
     load (process)  ──>  gateway or nginx (the measured process)  ──>  upstream (process)
 
-`batches`, `egress` and `interns` measure what their names say. `python -m bench --help` lists the
-options; `RESULTS.md` holds the figures of the last full run.
+`comparison` makes the table of aims, for one checkout or two; `stages` tells where the time of a
+request goes; `endurance` measures memory for an hour. `RESULTS.md` holds the figures, and
+`python -m bench --help` lists the options.
 """

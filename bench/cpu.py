@@ -4,8 +4,8 @@
     /proc/PID/task/*/schedstat  nanoseconds on a CPU of each living thread
     /proc/PID/smaps_rollup      memory; a page that several processes share is split among them
 
-The ticks of one second of load are 1 % of it, so the nanoseconds are used wherever they are whole:
-where the kernel keeps them and no thread ended in between.
+The ticks of one second of load are 1 % of it, so the nanoseconds of a process are used wherever
+they are whole: where the kernel keeps them and no thread ended in between.
 
 Source: https://docs.kernel.org/filesystems/proc.html, https://docs.kernel.org/scheduler/sched-stats.html
 """
@@ -13,75 +13,60 @@ Source: https://docs.kernel.org/filesystems/proc.html, https://docs.kernel.org/s
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Self
 
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _UTIME = 11
-_STIME = 12
-"""Positions after the command's closing parenthesis: fields 14 and 15 of the manual's list."""
-_ENDED = 2
-"""Offset to the same fields of children that have ended and were reaped."""
-_FORGET_PEAK = "5"
+"""Position after the command's closing parenthesis: field 14 of the manual's list; system time and
+both times of ended children follow it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticks:
-    """Seconds that a process has used, in the kernel's coarse count."""
+class ProcessCpu:
+    """The CPU time that one process has used so far."""
 
-    user: float
-    system: float
-
-    @property
-    def total(self) -> float:
-        """Both together."""
-        return self.user + self.system
-
-
-@dataclass(frozen=True, slots=True)
-class CpuReading:
-    """The CPU time that a process tree has used so far."""
-
-    ticks: Ticks
-    threads: Mapping[int, int] | None
+    ticks: float
+    """Seconds in the kernel's coarse count, those of its ended threads included."""
+    ended: float = 0.0
+    """The same of its children that have ended, and of theirs."""
+    threads: Mapping[int, int] | None = None
     """Nanoseconds by thread id, the main thread first; None where the kernel keeps none."""
+
+
+CpuReading = dict[int, ProcessCpu]
+"""A process tree by process id, the first process first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """CPU time between two readings."""
+    """CPU time between two readings of a process tree."""
 
     seconds: float
-    system_share: float
-    """How much of it was spent in the kernel, from 0 to 1."""
-    main_share: float
-    """How much of it the first process' main thread used; 1 where that is not known."""
+    main: float
+    """Seconds of the first process' main thread; of the whole process where that is not known."""
+    first: float
+    """Seconds of the first process, all threads."""
 
 
-def parse_stat(text: str, *, of_ended: bool = False) -> Ticks:
-    """Return the CPU time in a line of `/proc/PID/stat`.
+def parse_stat(text: str, *, of_ended: bool = False) -> float:
+    """Return the CPU seconds in a line of `/proc/PID/stat`.
 
     Args:
         text: The line; the command in it may hold blanks and parentheses.
         of_ended: Return that of children that have ended, in place of the process' own.
     """
     fields = text[text.rindex(")") + 1 :].split()
-    further = _ENDED if of_ended else 0
-    return Ticks(
-        user=int(fields[_UTIME + further]) / _TICKS_PER_SECOND,
-        system=int(fields[_STIME + further]) / _TICKS_PER_SECOND,
-    )
-
-
-def parse_schedstat(text: str) -> int:
-    """Return the nanoseconds on a CPU in a line of `/proc/PID/task/TID/schedstat`."""
-    return int(text.split(maxsplit=1)[0])
+    at = _UTIME + 2 * of_ended
+    return (int(fields[at]) + int(fields[at + 1])) / _TICKS_PER_SECOND
 
 
 def parse_memory(text: str, name: str) -> int:
@@ -113,48 +98,55 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
     """Return the processes that a process has started and that have not ended."""
     found: list[int] = []
     for task in _tasks(pid, proc):
-        try:
-            told = (task / "children").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            # A thread that has just ended.
-            continue
-        found.extend(int(child) for child in told.split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found.extend(int(child) for child in (task / "children").read_text().split())
     return found
 
 
 def read(pid: int, proc: Path = PROC) -> CpuReading:
     """Return what a process and its descendants have used so far."""
-    pids = tree(pid, proc)
-    every = [parse_stat((proc / str(each) / "stat").read_text()) for each in pids]
-    return CpuReading(
-        ticks=Ticks(sum(each.user for each in every), sum(each.system for each in every)),
-        threads=_nanoseconds(pids, proc),
-    )
+    found: CpuReading = {}
+    for each in tree(pid, proc):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child that has just ended
+            stat = (proc / str(each) / "stat").read_text()
+            ended = parse_stat(stat, of_ended=True)
+            found[each] = ProcessCpu(parse_stat(stat), ended, _nanoseconds(each, proc))
+    return found
 
 
 def cpu_time(before: CpuReading, after: CpuReading) -> CpuTime:
-    """Return the CPU time between two readings of the same tree."""
-    user = after.ticks.user - before.ticks.user
-    system = after.ticks.system - before.ticks.system
-    share = system / (user + system) if user + system > 0 else 0.0
-    whole = (
-        before.threads is not None
-        and after.threads is not None
-        and before.threads.keys() <= after.threads.keys()
-    )
-    if not whole or before.threads is None or after.threads is None:
-        return CpuTime(user + system, share, 1.0)
-    by_thread = {
-        thread: count - before.threads.get(thread, 0) for thread, count in after.threads.items()
-    }
-    nanoseconds = sum(by_thread.values())
-    main = next(iter(by_thread.values())) / nanoseconds if nanoseconds else 1.0
-    return CpuTime(nanoseconds / 1e9, share, main)
+    """Return the CPU time between two readings of the same tree.
+
+    Processes that ended in between are counted by what their parents know of them.
+    """
+    none = ProcessCpu(0.0, 0.0, {})
+    seconds = [_between(before.get(pid, none), each) for pid, each in after.items()]
+    ended = sum(each.ended for each in after.values())
+    ended -= sum(each.ended for each in before.values())
+    ended -= sum(each.ticks for pid, each in before.items() if pid not in after)
+    first = next(iter(after))
+    main, earlier = after[first].threads, before.get(first, none).threads
+    used = seconds[0]
+    if main and earlier and first in main:
+        used = (main[first] - earlier.get(first, 0)) / 1e9
+    return CpuTime(sum(seconds) + max(0.0, ended), used, seconds[0])
 
 
-def ended(pid: int, proc: Path = PROC) -> Ticks:
-    """Return the CPU time of a process's children that have ended."""
-    return parse_stat((proc / str(pid) / "stat").read_text(), of_ended=True)
+def _between(before: ProcessCpu, after: ProcessCpu) -> float:
+    """Return the seconds between two readings of a process that still runs."""
+    if (
+        before.threads is None
+        or after.threads is None
+        or not before.threads.keys() <= after.threads.keys()
+    ):
+        return after.ticks - before.ticks
+    used = (count - before.threads.get(thread, 0) for thread, count in after.threads.items())
+    return sum(used) / 1e9
+
+
+def used(pid: int, proc: Path = PROC) -> float:
+    """Return the CPU seconds of a process and all its descendants since they began."""
+    return cpu_time({}, read(pid, proc)).seconds
 
 
 def rss(pid: int, proc: Path = PROC) -> int:
@@ -162,43 +154,58 @@ def rss(pid: int, proc: Path = PROC) -> int:
     return _memory(pid, "VmRSS", proc)
 
 
-def peak_rss(pid: int, proc: Path = PROC) -> int:
-    """Return the most resident memory that a process and its descendants ever had, in bytes."""
-    return _memory(pid, "VmHWM", proc)
-
-
 def rss_alone(pid: int, proc: Path = PROC) -> int:
     """Return the resident memory of a process without its descendants, in bytes."""
     return parse_memory((proc / str(pid) / "status").read_text(), "VmRSS")
 
 
-def pss_alone(pid: int, proc: Path = PROC) -> int:
-    """Return the proportional set size of a process in bytes.
+def pss(pid: int, proc: Path = PROC) -> int:
+    """Return the proportional set size of a process and its descendants, in bytes.
 
     Raises:
-        PermissionError: It belongs to another user.
+        PermissionError: They belong to another user.
     """
-    return parse_memory((proc / str(pid) / "smaps_rollup").read_text(), "Pss")
+    return _memory(pid, "Pss", proc, "smaps_rollup")
 
 
-def forget_peak(pid: int, proc: Path = PROC) -> None:
-    """Reset a process's peak memory to its present memory."""
-    (proc / str(pid) / "clear_refs").write_text(_FORGET_PEAK)
+def _memory(pid: int, name: str, proc: Path, file: str = "status") -> int:
+    total = 0
+    for each in tree(pid, proc):
+        try:
+            total += parse_memory((proc / str(each) / file).read_text(), name)
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            if each == pid:
+                raise  # any other is a child that ends just now
+    return total
 
 
-def peaks_of_children(pid: int, proc: Path = PROC) -> dict[int, int]:
-    """Return the most resident memory of each living descendant so far, by its process id."""
-    found: dict[int, int] = {}
-    for child in tree(pid, proc)[1:]:
-        with suppress(OSError, ValueError):  # one that ends just now
-            status = (proc / str(child) / "status").read_text()
-            found[child] = parse_memory(status, "VmHWM")
-    return found
+class PeakMemory(AbstractContextManager["PeakMemory"]):
+    """The most memory of a process and its descendants while the context lasts, in bytes."""
 
+    def __init__(self, pid: int, seconds: float = 0.5) -> None:
+        """Prepare to look at it each so many seconds."""
+        self.rss = self.pss = 0
+        self._pid = pid
+        self._seconds = seconds
+        self._ended = Event()
+        self._thread = Thread(target=self._poll, name="peak-memory")
 
-def _memory(pid: int, name: str, proc: Path) -> int:
-    statuses = ((proc / str(each) / "status").read_text() for each in tree(pid, proc))
-    return sum(parse_memory(status, name) for status in statuses)
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._ended.set()
+        self._thread.join()
+
+    def _poll(self) -> None:
+        while True:
+            self.rss = max(self.rss, rss(self._pid))
+            self.pss = max(self.pss, pss(self._pid))
+            if self._ended.wait(self._seconds):
+                return
 
 
 def _tasks(pid: int, proc: Path) -> list[Path]:
@@ -208,13 +215,12 @@ def _tasks(pid: int, proc: Path) -> list[Path]:
         return []
 
 
-def _nanoseconds(pids: list[int], proc: Path) -> dict[int, int] | None:
+def _nanoseconds(pid: int, proc: Path) -> dict[int, int] | None:
     counts: dict[int, int] = {}
-    for pid in pids:
-        for task in _tasks(pid, proc):
-            try:
-                counts[int(task.name)] = parse_schedstat((task / "schedstat").read_text())
-            except (FileNotFoundError, ProcessLookupError):
-                if task.exists():
-                    return None
+    for task in _tasks(pid, proc):
+        try:
+            counts[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            if task.exists():
+                return None
     return counts

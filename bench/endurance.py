@@ -1,119 +1,142 @@
 """An hour of traffic of good and misbehaving clients, and the gateway's memory meanwhile.
 
+    python -m bench.endurance --port N --key K --seconds S     the misbehaving clients, in a process
+
     whole, whole over TLS, streams      at a steady rate each, every reply checked to its end
     misbehaving clients                 hang up, send unknown keys, request unknown models
 
-Each minute is a sample of resident memory; the slope is that of the line through the samples
-after the first sixth, in which caches fill.
+Each minute is a sample of the memory of all processes; the slope is that of the line through the
+samples after the first sixth, in which caches fill.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import json
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from bench import cpu
-from bench.cases import STREAM, TLS, WHOLE
-from bench.gateway import Gateway, booked, write_config
+from bench.formats import FORMATS, chat_request
+from bench.load import Load, gateway_target, load_result, start_load
 from bench.processes import BenchError, Child
-from bench.statistic import slope
-from bench.suite import Dose, report_progress
-from bench.target import Load, gateway_target, load_result, start_load, start_upstream
+from bench.report import MB, Report, slope
+from bench.servers import MODEL, TLS_MODEL, Side, start_upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.target import Target
+    from bench.load import Target
+    from bench.servers import Tree
 
-_RATES: Final = ((WHOLE, 40.0), (TLS, 20.0), (STREAM, 10.0))
-"""Requests a second of each case."""
-_MB: Final = 1_000_000
-_WARM: Final = 6
-
-
-@dataclass(slots=True)
-class Endurance:
-    """The figures of an endurance run."""
-
-    sample_seconds: float
-    samples: list[int] = field(default_factory=list[int])
-    """Resident bytes after each sample's traffic."""
-    requests: int = 0
-    """Requests of well-behaved clients, all answered whole."""
-    rude: int = 0
-    booked: int = 0
-
-    @property
-    def warm(self) -> list[int]:
-        """The samples that the slope is made of."""
-        return self.samples[len(self.samples) // _WARM :]
-
-    @property
-    def slope_mb_an_hour(self) -> float:
-        """By how much memory grows, in MB an hour; below 0 where it shrinks."""
-        return slope(self.warm) / _MB * 3600 / self.sample_seconds
+NAME: Final = "endurance"
+_RATES: Final = ((MODEL, False, 40.0), (TLS_MODEL, False, 20.0), (MODEL, True, 10.0))
+"""Models, whether streamed, and requests a second."""
+_MISBEHAVING_RATE: Final = 5.0
 
 
-def endure(folder: Path, minutes: int, *, sample_seconds: float = 60.0) -> Endurance:
+def measure(folder: Path, minutes: int, tree: Tree, *, sample_seconds: float = 60.0) -> Report:
     """Send mixed traffic for so many minutes.
 
     Raises:
         BenchError: Something did not start, or a reply was wrong.
     """
-    done = Endurance(sample_seconds)
-    dose = Dose()
-    upstream = start_upstream(folder / "up", dose.chunk_interval_ms, dose.crowd_interval_ms)
-    config = write_config(folder / "provider.yaml", upstream.ports)
-    with (
-        upstream.child,
-        Gateway(folder / "data", config, authority=upstream.authority) as gateway,
-    ):
-        for number in range(1, minutes + 1):
-            _traffic(gateway_target(gateway), done)
-            done.samples.append(cpu.rss(gateway.pid))
-            memory = f"{done.samples[-1] / _MB:.1f} MB"
-            report_progress(f"sample {number}/{minutes}: {memory} after {done.requests} requests")
-    done.booked = booked(folder / "data")
-    if done.booked < done.requests:
-        raise BenchError(f"{done.requests} requests were answered, {done.booked} are booked")
-    return done
-
-
-def report(done: Endurance) -> str:
-    """Return the figures as lines for people."""
-    megabytes = [size / _MB for size in done.samples]
-    rates = ", ".join(f"{rate:.0f} {case.title}" for case, rate in _RATES)
-    traffic = f"{done.requests} requests answered whole, {done.rude} rude ones"
-    memory = (
-        f"{megabytes[0]:.1f} MB after the first sample, {megabytes[-1]:.1f} MB after the last, "
-        f"{max(megabytes):.1f} MB at the most"
+    traffic = [f"{rate:g} {'streams' if s else 'requests'} of {m}" for m, s, rate in _RATES]
+    report = Report(
+        NAME,
+        f"{minutes} samples, one each {sample_seconds:g} s; a second: {', '.join(traffic)}, "
+        f"{_MISBEHAVING_RATE:g} misbehaving",
+        tree=tree.name,
     )
-    lines = [
-        f"- {len(megabytes)} samples, one each {done.sample_seconds:.0f} s; a second: {rates}",
-        f"- {traffic}, {done.booked} generations booked",
-        f"- Memory (RSS): {memory}",
-        f"- **Slope after the first sixth: {done.slope_mb_an_hour:+.2f} MB an hour**",
-    ]
-    return "\n".join(lines)
+    upstream = start_upstream(folder / "up")
+    samples: list[float] = []
+    sent = 0
+    with upstream.child, Side("this", tree, folder, upstream, report).start() as gateway:
+        for _ in range(minutes):
+            sent += _sample(gateway_target(gateway), sample_seconds)
+            samples.append(cpu.pss(gateway.pid) / MB)
+            report.add("memory of all processes (PSS)", samples[-1], "MB")
+            report.add("memory of all processes (RSS)", cpu.rss(gateway.pid) / MB, "MB")
+            report.add("memory of the server (RSS)", cpu.rss_alone(gateway.pid) / MB, "MB")
+    booked = gateway.booked()
+    if booked < sent:
+        raise BenchError(f"{sent} requests were answered, {booked} are booked")
+    an_hour = slope(samples[len(samples) // 6 :]) * 3600 / sample_seconds
+    report.add("growth after the first sixth, an hour", an_hour, "MB", aim=1.0)
+    report.add("requests answered whole", sent, "requests")
+    report.add("generations booked", booked, "generations")
+    return report
 
 
-def _traffic(target: Target, done: Endurance) -> None:
-    """Send the traffic of one sample, all kinds at once."""
+def _sample(target: Target, seconds: float) -> int:
+    """Send the traffic of one sample, all kinds at once; return how many requests were answered."""
     loads = [
-        (case, Load(int(rate * done.sample_seconds), 16, warmup=16, rate=rate))
-        for case, rate in _RATES
+        Load(model, int(rate * seconds), stream=stream, concurrency=16, warmup=16, rate=rate)
+        for model, stream, rate in _RATES
     ]
+    command = [sys.executable, "-m", "bench.endurance", "--port", str(target.port)]
+    command += ["--key", target.key, "--seconds", str(seconds)]
     with ExitStack() as stack:
-        children = [stack.enter_context(start_load(target, *each)) for each in loads]
-        command = [sys.executable, "-m", "bench.misbehaving_clients", "--port", str(target.port)]
-        command += ["--model", STREAM.model, "--key", target.key]
-        command += ["--seconds", str(done.sample_seconds)]
-        rude = stack.enter_context(Child("the rude clients", command, seconds=300.0))
+        children = [stack.enter_context(start_load(target, load)) for load in loads]
+        others = stack.enter_context(Child("the misbehaving clients", command, seconds=300.0))
         for child in children:
             child.send_line("go")
         for child in children:
             load_result(child)
-        done.rude += int(rude.receive_object()["rude"])
-    done.requests += sum(load.sent for _, load in loads)
+        others.receive_object()
+    return sum(load.sent for load in loads)
+
+
+async def _misbehave(port: int, key: str, seconds: float) -> int:
+    """Misbehave in turn, each time on a connection of its own; return how often."""
+
+    def request(used: str, model: str) -> bytes:
+        body = chat_request(model, stream=True)
+        head = (
+            f"POST {FORMATS['chat'].path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
+            f"authorization: Bearer {used}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    good = request(key, MODEL)
+    actions: tuple[tuple[bytes, bytes | None], ...] = (
+        (good, b" 200 "),  # hangs up in mid-stream
+        (good, None),  # at once
+        (good[:-100], None),  # within the request
+        (request("sk-th-v1-none", MODEL), b" 401 "),
+        (request(key, "bench/nothing"), b" 404 "),
+    )
+    total = int(_MISBEHAVING_RATE * seconds)
+    for _, (sent, wanted) in zip(range(total), cycle(actions), strict=False):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(sent)
+            await writer.drain()
+            if wanted is not None:
+                line = (await reader.read(65_536)).split(b"\r\n", 1)[0]
+                if wanted not in line:
+                    message = f"wanted{wanted.decode()}and got {line[:40]!r}"
+                    raise RuntimeError(message)
+        finally:
+            writer.transport.abort()
+        await asyncio.sleep(1 / _MISBEHAVING_RATE)
+    return total
+
+
+def main() -> None:
+    """Send misbehaving requests for a while, and print how many."""
+    parser = argparse.ArgumentParser(prog="python -m bench.endurance", description=main.__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--key", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    count = asyncio.run(_misbehave(options.port, options.key, options.seconds))
+    print(json.dumps({"misbehaved": count}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

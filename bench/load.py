@@ -22,22 +22,146 @@ import json
 import sys
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 import uvloop
 
-from bench.formats import FORMATS
-from bench.statistic import percentile
-from bench.traffic import Truncated, stamps
+from bench import cpu
+from bench.formats import FORMATS, Truncated, stamps
+from bench.processes import BenchError, Child
+from bench.report import percentile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_OK = 200
+    from bench.servers import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send, and how."""
+
+    model: str
+    requests: int
+    format: str = "chat"
+    stream: bool = False
+    concurrency: int = 32
+    warmup: int | None = None
+    """How many requests go before the measured ones; each connection's second unless given."""
+    rate: float = 0.0
+    """Requests begun each second, whatever becomes of those before; 0 for one after the other."""
+    each: bool = False
+    """Whether it goes on until a further line comes, and says each latency."""
+
+    @property
+    def before(self) -> int:
+        """How many requests precede the measured ones: every connection is used."""
+        return 2 * self.concurrency if self.warmup is None else self.warmup
+
+    @property
+    def sent(self) -> int:
+        """How many requests it sends in all."""
+        return self.requests + self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server that a load is sent to."""
+
+    name: str
+    pid: int
+    port: int
+    key: str = ""
+    """The gateway's; others know none, and say no cost."""
+    prefix: str = ""
+    """What stands before the path."""
+    gateway: Gateway | None = None
+    """Counts what it is sent, and is waited for until it has booked that."""
+
+    def settle(self, sent: int) -> None:
+        """Return once so many further requests have cost all that they cost."""
+        if self.gateway is not None:
+            self.gateway.sent += sent
+            self.gateway.wait_until_booked()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The cost of one load on one server."""
+
+    microseconds: float
+    """CPU time of the measured process and its descendants for one request."""
+    main: float
+    """That of its main thread."""
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+    lag_p99_ms: float
+    """From the upstream's write of a chunk to the client's read; 0 where no chunk has its time."""
+
+
+def gateway_target(gateway: Gateway) -> Target:
+    """Return the gateway as a target."""
+    return Target("gateway", gateway.pid, gateway.port, gateway.key, gateway=gateway)
+
+
+def start_load(target: Target, load: Load) -> Child:
+    """Start a load, warm up with it, and return it ready to go."""
+    command = [sys.executable, "-m", "bench.load", "--port", str(target.port)]
+    command += ["--format", load.format, "--model", load.model, "--key", target.key]
+    command += ["--prefix", target.prefix, "--rate", str(load.rate)]
+    command += ["--requests", str(load.requests), "--warmup", str(load.before)]
+    command += ["--concurrency", str(load.concurrency)]
+    command += ["--stream"] * load.stream + ["--each"] * load.each
+    child = Child("the load", command, seconds=300.0)
+    try:
+        child.receive_object()
+    except BaseException:
+        child.stop()
+        raise
+    return child
+
+
+def load_result(load: Child) -> dict[str, Any]:
+    """Wait for a load to end and return what it says.
+
+    Raises:
+        BenchError: A reply was wrong: figures of a server that fails say nothing.
+    """
+    said = load.receive_object()
+    if said["failures"]:
+        raise BenchError(f"replies were wrong: {said['failures']}")
+    return said
+
+
+def run_load(target: Target, load: Load) -> Round:
+    """Send one load and return what it cost the target.
+
+    Raises:
+        BenchError: A reply was wrong.
+    """
+    with start_load(target, load) as child:
+        target.settle(load.before)
+        before = cpu.read(target.pid)
+        child.send_line("go")
+        said = load_result(child)
+        target.settle(load.requests)
+        used = cpu.cpu_time(before, cpu.read(target.pid))
+    a_request = 1e6 / said["requests"]
+    return Round(
+        used.seconds * a_request,
+        used.main * a_request,
+        said["requests"] / said["seconds"],
+        *(said[name] for name in ("p50_ms", "p99_ms", "lag_p99_ms")),
+    )
+
+
+# The process that sends
 
 
 @dataclass(slots=True)
@@ -51,8 +175,6 @@ class Plan:
     left: int = 0
     running: int = 0
     good: int = 0
-    pieces: int = 0
-    """Reads that brought bytes: tells whether streams still came chunk by chunk."""
     failures: Counter[str] = field(default_factory=Counter[str])
     latencies: list[float] = field(default_factory=list[float])
     dues: list[float] = field(default_factory=list[float])
@@ -62,6 +184,14 @@ class Plan:
     idle: deque[Connection] = field(default_factory=deque["Connection"])
     """Connections that wait for a request's time, where there is a rate."""
     finished: asyncio.Future[None] | None = None
+
+    def begin(self, requests: int) -> asyncio.Future[None]:
+        """Begin a phase of so many requests; the result is done at its end."""
+        self.left, self.good = requests, 0
+        for each in (self.latencies, self.dues, self.lags, self.idle):
+            each.clear()
+        self.finished = asyncio.get_running_loop().create_future()
+        return self.finished
 
     def take(self) -> bool:
         """Take one of the remaining requests."""
@@ -119,12 +249,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Count a reply that was cut off."""
         self._transport = None
-        if self._busy:
-            self._end(f"the connection was lost ({type(exc).__name__})" if exc else "cut short")
+        self._end(f"the connection was lost ({type(exc).__name__})" if exc else "cut short")
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a reply."""
-        self._plan.pieces += 1
         if self._plan.stream:
             now = time.monotonic_ns()
             self._plan.lags += [(now - stamp) / 1e9 for stamp in stamps(data)]
@@ -143,15 +271,16 @@ class Connection(asyncio.Protocol):
         """Check the reply, then send the next request."""
         body = b"".join(self._body)
         self._body.clear()
-        status = self._parser.get_status_code()
         failure: str | None = None
-        if status == _OK:
+        if (status := self._parser.get_status_code()) == 200:
             self._plan.latencies.append(perf_counter() - self._began)
             self._plan.dues.append(self._began)
             try:
                 self._plan.check(body)
             except Truncated as error:
                 failure = str(error)
+            except (LookupError, TypeError) as error:
+                failure = f"a reply of another shape: {error!r}"
         else:
             failure = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
         self._end(failure)
@@ -164,21 +293,6 @@ class Connection(asyncio.Protocol):
         if self._busy:
             self._busy = False
             self._plan.end(failure)
-
-
-def _request(options: argparse.Namespace) -> bytes:
-    spoken = FORMATS[options.format]
-    body = spoken.request(options.model, stream=options.stream)
-    head = (
-        f"POST {options.prefix}{spoken.path} HTTP/1.1\r\n"
-        f"host: 127.0.0.1:{options.port}\r\n"
-        f"authorization: Bearer {options.key}\r\n"
-        "content-type: application/json\r\n"
-        "accept: application/json\r\n"
-        "user-agent: tollhouse-bench\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
 
 
 async def _begin(plan: Plan, connections: list[Connection]) -> None:
@@ -202,34 +316,31 @@ async def _begin(plan: Plan, connections: list[Connection]) -> None:
 async def _phase(plan: Plan, connections: list[Connection], requests: int, seconds: float) -> None:
     if not requests:
         return
-    plan.left = requests
-    plan.good = plan.pieces = 0
-    plan.latencies.clear()
-    plan.dues.clear()
-    plan.lags.clear()
-    plan.idle.clear()
-    plan.finished = asyncio.get_running_loop().create_future()
-    try:
+    finished = plan.begin(requests)
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await _begin(plan, connections)
-            await plan.finished
-    except TimeoutError:
+            await finished
+    if not finished.done():
         plan.failures["no reply in time"] += plan.left + plan.running
         plan.left = 0
 
 
 async def _run(options: argparse.Namespace) -> None:
     spoken = FORMATS[options.format]
-    check = spoken.check_stream if options.stream else spoken.check_whole
+    body = spoken.request(options.model, stream=options.stream)
+    head = (
+        f"POST {options.prefix}{spoken.path} HTTP/1.1\r\nhost: 127.0.0.1:{options.port}\r\n"
+        f"authorization: Bearer {options.key or 'none'}\r\ncontent-type: application/json\r\n"
+        f"accept: application/json\r\nuser-agent: bench\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    check = partial(spoken.check, stream=options.stream, priced=bool(options.key))
+    plan = Plan(head.encode() + body, check, rate=options.rate, stream=options.stream)
     loop = asyncio.get_running_loop()
-    checked = partial(check, priced=options.priced)
-    plan = Plan(_request(options), checked, rate=options.rate, stream=options.stream)
-    connections: list[Connection] = []
-    for _ in range(options.concurrency):
-        _, connection = await loop.create_connection(
-            lambda: Connection(plan), "127.0.0.1", options.port
-        )
-        connections.append(connection)
+    connections = [
+        (await loop.create_connection(lambda: Connection(plan), "127.0.0.1", options.port))[1]
+        for _ in range(options.concurrency)
+    ]
     await _phase(plan, connections, options.warmup, options.seconds)
     print(json.dumps({"ready": True}), flush=True)
     # Nothing else runs on this loop now; an empty line is a parent that is gone.
@@ -242,10 +353,8 @@ async def _run(options: argparse.Namespace) -> None:
     result: dict[str, object] = {
         "requests": plan.good,
         "seconds": perf_counter() - began,
-        "pieces": plan.pieces,
         "p50_ms": percentile(plan.latencies, 50) * 1000,
         "p99_ms": percentile(plan.latencies, 99) * 1000,
-        "lag_p50_ms": percentile(plan.lags, 50) * 1000,
         "lag_p99_ms": percentile(plan.lags, 99) * 1000,
         "failures": dict(plan.failures.most_common(5)),
     }
@@ -259,20 +368,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.load")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--prefix", default="", help="what stands before the path")
-    parser.add_argument("--format", choices=FORMATS, default="chat", help="what is spoken")
+    parser.add_argument("--format", choices=FORMATS, default="chat")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--key", default="none")
+    parser.add_argument("--key", default="", help="with one, a reply must say its cost")
     parser.add_argument("--stream", action="store_true")
-    parser.add_argument("--priced", action="store_true", help="a reply must say its cost")
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=0)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.0, help="requests begun each second")
     parser.add_argument("--each", action="store_true", help="until told to stop; say each latency")
     parser.add_argument("--seconds", type=float, default=240.0, help="the most that a phase takes")
-    options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(options))
+        runner.run(_run(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import tempfile
-from contextlib import suppress
-from time import perf_counter
+from contextlib import AbstractContextManager, suppress
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
     from typing import IO, Self
 
 _TERM_SECONDS = 35.0
@@ -29,7 +29,7 @@ class BenchError(Exception):
     """The benchmark cannot continue; the text is for the user."""
 
 
-class Child:
+class Child(AbstractContextManager["Child"]):
     """A child process; as a context manager it is ended on the way out.
 
     Its standard input stays open as long as we live: children of ours end when it closes.
@@ -42,7 +42,6 @@ class Child:
         *,
         seconds: float = 30.0,
         environment: Mapping[str, str] | None = None,
-        descriptors: Sequence[int] = (),
     ) -> None:
         """Start it.
 
@@ -52,29 +51,24 @@ class Child:
             seconds: How long it may take to say a line.
             environment: Variables that it gets beside ours, of which settings of Tollhouse are
                 left out: a figure is of the configuration that the bench wrote.
-            descriptors: Those that it gets, under the same numbers.
         """
         self.name = name
         self._seconds = seconds
         self._buffer = b""
         # A file, not a pipe: nobody reads it while the child runs, and a full pipe would stop it.
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `stop`
+        inherited = {name: v for name, v in os.environ.items() if not name.startswith(_SETTINGS)}
         self.started = perf_counter()
         self._process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**_without_settings(os.environ), **(environment or {})},
-            pass_fds=tuple(descriptors),
+            env={**inherited, **(environment or {})},
             # Ctrl-C is for us: we end the children in order.
             start_new_session=True,
         )
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
+        self.pid = self._process.pid
 
     @property
     def running(self) -> bool:
@@ -85,22 +79,16 @@ class Child:
         """Return the child."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it."""
         self.stop()
 
     def send_line(self, line: str) -> None:
         """Write a line to its standard input."""
-        if self._process.stdin is None:
-            return
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.write(line.encode() + b"\n")
+                self._process.stdin.flush()
 
     def receive_object(self, seconds: float | None = None) -> dict[str, Any]:
         """Return the next JSON object from its standard output.
@@ -114,18 +102,15 @@ class Child:
             with suppress(msgspec.DecodeError):
                 return _object.decode(line)
 
-    def interrupt(self) -> None:
-        """Interrupt it, as Ctrl-C does; it ends with the results so far."""
-        self._process.send_signal(signal.SIGINT)
-
-    def wait(self, seconds: float) -> int:
-        """Wait until it ends by itself and return its exit code.
+    def interrupt(self, seconds: float) -> None:
+        """Interrupt it, as Ctrl-C does, and wait until it ends.
 
         Raises:
             BenchError: It did not end in time.
         """
+        self._process.send_signal(signal.SIGINT)
         try:
-            return self._process.wait(seconds)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise self._failed(f"did not end within {seconds:.0f} s") from None
 
@@ -175,5 +160,24 @@ class Child:
         return BenchError(f"{self.name} {what}" + (f"; its last words:\n{words}" if words else ""))
 
 
-def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(_SETTINGS)}
+def free_port() -> int:
+    """Return a port that is free now, for programs that cannot choose one themselves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_listening(child: Child, port: int, seconds: float) -> None:
+    """Return once a process accepts connections.
+
+    Raises:
+        BenchError: It ended, or does not listen in time.
+    """
+    deadline = perf_counter() + seconds
+    while perf_counter() < deadline:
+        if not child.running:
+            child.receive_object(1.0)  # raises, with its last words
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        sleep(0.01)
+    raise BenchError(f"{child.name} did not listen within {seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""Where the CPU time goes: py-spy on the gateway during a load, summed up by function.
+"""Where the CPU time goes: py-spy on a process during a load, summed up by function.
 
 py-spy's raw format is one line a stack, `frame;frame;frame COUNT`, outermost frame first; a frame
 reads `function (path/file.py:line)`, and a thread's name comes first of all.
@@ -11,28 +11,33 @@ import shutil
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from bench.cases import CASES
-from bench.gateway import Gateway, write_config
+from bench import cpu
+from bench.batch_bodies import write_body
+from bench.batches import run_to_end
+from bench.load import Load, gateway_target, run_load
 from bench.processes import BenchError, Child
-from bench.report import table
-from bench.suite import Dose, report_progress
-from bench.target import gateway_target, measure, run_load, start_load, start_upstream
+from bench.report import Report, report_progress, table
+from bench.requests import CASES, FULL
+from bench.servers import Side, start_upstream, this_tree
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-_RATE = 500
-_MISSING = "py-spy is not installed; `make setup-dev` brings it"
-_MAIN = "MainThread"
-_WAITING = frozenset(
+BATCH: Final = "batch"
+PROFILED: Final = (*CASES, BATCH)
+_RATE: Final = 500
+_MAIN: Final = "MainThread"
+_WAITING: Final = frozenset(
     {"_worker (futures/thread.py)", "_connection_worker_thread (aiosqlite/core.py)"}
 )
-_ROOTS = frozenset({"Runner.run (asyncio/runners.py)", "_WorkItem.run (futures/thread.py)"})
-_FRAME = re.compile(r"^(?P<name>.+) \((?P<file>[^():]+)(?::\d+)?\)$")
+_ROOTS: Final = frozenset({"Runner.run (asyncio/runners.py)", "_WorkItem.run (futures/thread.py)"})
+_FRAME: Final = re.compile(r"^(?P<name>.+) \((?P<file>[^():]+)(?::\d+)?\)$")
+_ITEMS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,20 @@ class Profile:
     inclusive: Counter[str] = field(default_factory=Counter[str])
     """By every function, with what it calls."""
     threads: Counter[str] = field(default_factory=Counter[str])
+
+    def text(self, most: int = 40) -> str:
+        """Return the functions that cost most."""
+        parts = {
+            "thread": self.threads,
+            "function alone": self.own,
+            "function and what it calls": self.inclusive,
+        }
+        return "\n\n".join(
+            table(
+                [[title, "us a request"], *([n, f"{cost:.1f}"] for n, cost in c.most_common(most))]
+            )
+            for title, c in parts.items()
+        )
 
 
 def parse(lines: Iterable[str]) -> list[Stack]:
@@ -95,29 +114,12 @@ def summarise(stacks: Iterable[Stack], main: float, others: float) -> Profile:
     return profile
 
 
-def render(profile: Profile, most: int = 40) -> str:
-    """Return the functions that cost most, as text."""
-
-    def rows(title: str, costs: Counter[str]) -> str:
-        listed = [[title, "us a request"]]
-        listed += [[name, f"{cost:.1f}"] for name, cost in costs.most_common(most)]
-        return table(listed)
-
-    parts = [
-        rows("thread", profile.threads),
-        rows("function alone", profile.own),
-        rows("function and what it calls", profile.inclusive),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bool) -> str:
+def profile(folder: Path, name: str, *, svg: Path | None, native: bool) -> str:
     """Run one load under py-spy.
 
     Args:
         folder: An empty folder for data and configurations.
-        dose: How much is sent.
-        name: One of `CASES`.
+        name: One of `PROFILED`.
         svg: Where a flame graph goes; None for a summary.
         native: Whether frames of C extensions are shown.
 
@@ -127,75 +129,53 @@ def profile(folder: Path, dose: Dose, name: str, *, svg: Path | None, native: bo
     Raises:
         BenchError: py-spy is missing or may not look at the process.
     """
-    case = CASES[name]
-    load = dose.load(case)
-    upstream = start_upstream(folder / "up", dose.chunk_interval_ms, dose.crowd_interval_ms)
-    config = write_config(folder / "p.yaml", upstream.ports)
-    with (
-        upstream.child,
-        Gateway(folder / "data", config, authority=upstream.authority) as gate,
-    ):
-        target = gateway_target(gate)
-        measure(target, case, load)
-        done = measure(target, case, load)
-        report_progress(f"{name}: {done.microseconds:.1f} us a request without the profiler")
-        output = svg or folder / "stacks.txt"
-        with (
-            start_load(target, case, replace(load, requests=3 * load.requests)) as loading,
-            sampled(gate.pid, output, flame=svg is not None, native=native),
-        ):
-            run_load(loading)
+    output = svg or folder / "stacks.txt"
+    upstream = start_upstream(folder / "up")
+    side = Side("this", this_tree(), folder, upstream, Report("profile", ""))
+    with upstream.child, side.start() as gateway:
+        if name == BATCH:
+            body = write_body(folder / "items.json", _ITEMS, requests_first=False)
+            count, run = _ITEMS, partial(run_to_end, gateway, body, _ITEMS)
+        else:
+            case = CASES[name]
+            count = FULL.streamed if case.stream else FULL.whole
+            load = Load(case.model, count, case.format, case.stream)
+            run = partial(run_load, gateway_target(gateway), load)
+        run()
+        before = cpu.read(gateway.pid)
+        run()
+        used = cpu.cpu_time(before, cpu.read(gateway.pid))
+        with sampled(gateway.pid, output, native=native):
+            run()
+    report_progress(f"{name}: {used.seconds / count * 1e6:.1f} us without the profiler")
     if svg is not None:
-        return flame_graph_notice(svg)
-    return summary(output, done.microseconds, done.main_share)
+        return f"the flame graph is in {svg}"
+    main, first = (seconds / count * 1e6 for seconds in (used.main, used.first))
+    lines = output.read_text(encoding="utf-8").splitlines()
+    return summarise(parse(lines), main, first - main).text()
 
 
 @contextmanager
-def sampled(pid: int, output: Path, *, flame: bool, native: bool) -> Generator[None]:
+def sampled(pid: int, output: Path, *, native: bool) -> Generator[None]:
     """Watch a process with py-spy for as long as the block lasts.
 
     Args:
         pid: Which.
-        output: Where py-spy's output goes.
-        flame: Whether that is a flame graph; stacks otherwise.
+        output: Where py-spy's output goes: a flame graph if it ends with `.svg`, else stacks.
         native: Whether frames of C extensions are shown.
 
     Raises:
         BenchError: py-spy is missing or may not look at the process.
     """
-    program = shutil.which("py-spy") or shutil.which("py-spy", path=str(_bin()))
+    program = shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if program is None:
-        raise BenchError(_MISSING)
-    command = [program, "record", "--pid", str(pid), "--output", str(output)]
-    command += ["--format", "flamegraph" if flame else "raw", "--rate", str(_RATE)]
-    command += ["--threads", "--nonblocking", "--duration", "100000"]
-    command += ["--native"] * native
-    with Child("py-spy", command) as spy:
+        raise BenchError("py-spy is not installed; `make setup-dev` brings it")
+    form = "flamegraph" if output.suffix == ".svg" else "raw"
+    command = [program, "record", "--pid", str(pid), "--output", str(output), "--format", form]
+    command += ["--rate", str(_RATE), "--threads", "--nonblocking", "--duration", "100000"]
+    with Child("py-spy", command + ["--native"] * native) as spy:
         yield
-        spy.interrupt()
-        spy.wait(60.0)
-
-
-def summary(output: Path, microseconds: float, main_share: float) -> str:
-    """Return the functions' CPU time as text.
-
-    Args:
-        output: py-spy's stacks.
-        microseconds: Of CPU for one request, of all threads.
-        main_share: How much of it the main thread used.
-    """
-    stacks = parse(output.read_text(encoding="utf-8").splitlines())
-    main = microseconds * main_share
-    return render(summarise(stacks, main, microseconds - main))
-
-
-def flame_graph_notice(svg: Path) -> str:
-    """Return a line that says where the flame graph is."""
-    return f"the flame graph is in {svg}\n"
-
-
-def _bin() -> Path:
-    return Path(sys.executable).parent
+        spy.interrupt(60.0)
 
 
 def _below_roots(names: list[str]) -> tuple[str, ...]:

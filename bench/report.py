@@ -1,37 +1,161 @@
-"""The figures as text: the table on standard output and the aims beside them. Pure."""
+"""Figures, round by round: medians, bounds, aims, and how they are printed and written down.
+
+A suite adds values to a `Report`; everything else about a figure is here.
+"""
 
 from __future__ import annotations
 
-from statistics import median
-from typing import TYPE_CHECKING, Final
+import os
+import platform
+import re
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import linear_regression, median
+from typing import TYPE_CHECKING, Any, Final
 
-from bench.cases import CASES, chat_of
-from bench.statistic import Spread, Verdict, judge, percentile, ratios, scaled_limit, spread
-from bench.suite import RATE
-from bench.traffic import CHUNKS
+from tollhouse import __version__
+from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.suite import Dose, Figures
-    from bench.target import Round
-
-WHOLE_LIMIT_US: Final = 80.0
-TLS_LIMIT_US: Final = 110.0
-"""Both set for machines where nginx costs between the next two figures; scaled elsewhere."""
-NGINX_LEAST_US: Final = 10.0
-NGINX_MOST_US: Final = 14.0
-STREAM_LIMIT: Final = 4.0
-TRANSLATED_LIMIT: Final = 1.5
-"""Times what chat on a chat provider costs in the same rounds."""
-READY_LIMIT_SECONDS: Final = 2.0
-IDLE_LIMIT_MB: Final = 150.0
-CROWD_LIMIT_MB: Final = 250.0
-ADDED_LIMIT_MS: Final = 1.0
-HANG_UP_LIMIT_MS: Final = 10.0
-MONEY_LIMIT_US: Final = 15.0
-
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 MB: Final = 1_000_000
+_PACKAGES: Final = ("uvicorn", "uvloop", "httptools", "msgspec")
+_END: Final = "<!-- end -->"
+
+
+@dataclass(slots=True)
+class Figure:
+    """What was measured of one thing, once a round."""
+
+    unit: str
+    aim: float | None = None
+    """The most that its median may be; None where there is no aim."""
+    values: list[float] = field(default_factory=list[float])
+
+    @property
+    def verdict(self) -> str:
+        """`met`, `missed by ...`, or nothing where there is no aim."""
+        if self.aim is None:
+            return ""
+        missed = median(self.values) - self.aim
+        if missed <= 0:
+            return "met"
+        share = f" ({missed / self.aim * 100:.0f} %)" if self.aim else ""
+        return f"missed by {_number(missed)}{share}"
+
+
+@dataclass(slots=True)
+class Report:
+    """The figures of a suite."""
+
+    name: str
+    load: str
+    """What was sent, in words."""
+    tree: str = ""
+    """The checkout that was measured."""
+    summary: str = ""
+    """A table that is shown before all figures."""
+    figures: dict[str, Figure] = field(default_factory=dict)
+    load_average: float = field(default_factory=lambda: os.getloadavg()[0])
+    """The machine's in the minute before: above 0, others disturb the figures."""
+
+    def add(self, name: str, value: float, unit: str, *, aim: float | None = None) -> None:
+        """Add one round's value of a figure, and show it on standard error."""
+        self.figures.setdefault(name, Figure(unit, aim)).values.append(value)
+        report_progress(f"{self.tree or self.name}: {name}: {_number(value)} {unit}")
+
+    def compare(self, name: str, ours: str, theirs: str, *, aim: float | None = None) -> None:
+        """Add how many times one figure is another, round by round: both saw the same noise.
+
+        Nothing is added where one of them was not measured.
+        """
+        if ours in self.figures and theirs in self.figures:
+            for mine, other in zip(
+                self.figures[ours].values, self.figures[theirs].values, strict=False
+            ):
+                if other > 0:
+                    self.add(name, mine / other, "x", aim=aim)
+
+    def text(self) -> str:
+        """Return the summary, a table of the figures that have an aim, and one of the others."""
+        tables = (self.summary, self._table(with_aim=True), self._table(with_aim=False))
+        return "\n\n".join(each for each in tables if each)
+
+    def _table(self, *, with_aim: bool) -> str:
+        rows = [[self.name, "median", "min", "max", "unit", "rounds", "aim", "verdict"]]
+        if not with_aim:
+            rows = [["what stands behind them", *rows[0][1:6], "", ""]]
+        rows += [
+            [
+                name,
+                *map(_number, (median(each.values), min(each.values), max(each.values))),
+                each.unit,
+                str(len(each.values)),
+                "" if each.aim is None else f"<= {_number(each.aim)}",
+                each.verdict,
+            ]
+            for name, each in self.figures.items()
+            if (each.aim is not None) == with_aim
+        ]
+        return table(rows) if len(rows) > 1 else ""
+
+    def beside(self, other: Report) -> str:
+        """Return all figures as a table beside those of another run of the same rounds."""
+        title = f"{self.tree}, {other.tree}"
+        rows = [[title, "this", "other", "unit", "ratio", "min", "max", "verdict"]]
+        for name, each in self.figures.items():
+            if name not in other.figures:
+                continue
+            theirs = other.figures[name].values
+            pairs = zip(each.values, theirs, strict=False)
+            ratios = [mine / their for mine, their in pairs if their]
+            bounds = map(_number, (median(ratios), min(ratios), max(ratios))) if ratios else "---"
+            medians = _number(median(each.values)), _number(median(theirs))
+            rows.append([name, *medians, each.unit, *bounds, each.verdict])
+        return table(rows)
+
+    def document(self) -> dict[str, Any]:
+        """Return everything for a JSON file."""
+        return {"machine": machine(), "versions": versions(), **asdict(self)}
+
+    def write(self, command: str) -> None:
+        """Replace this suite's section of `RESULTS.md`.
+
+        Args:
+            command: What repeats the measurement.
+        """
+        facts = [
+            f"- Date: {SystemClock().now().date().isoformat()}",
+            f"- Command: `{command}`",
+            f"- Machine: {machine()}",
+            f"- Load average of the minute before: {self.load_average:.1f}",
+            f"- Versions: {', '.join(f'{name} {found}' for name, found in versions().items())}",
+            f"- Load: {self.load}",
+        ]
+        section = "\n".join([*facts, "", "```text", self.text(), "```"])
+        document = RESULTS.read_text(encoding="utf-8")
+        RESULTS.write_text(replace_section(document, self.name, section), encoding="utf-8")
+        report_progress(f"wrote the section of {self.name} in {RESULTS.name}")
+
+
+def replace_section(document: str, name: str, written: str) -> str:
+    """Return a document with the section of a suite replaced.
+
+    Raises:
+        ValueError: It has no such section.
+    """
+    mark = f"<!-- {name}; begin -->"
+    before, begin, rest = document.partition(mark)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        message = f"no section between {mark!r} and {_END!r}"
+        raise ValueError(message)
+    return f"{before}{mark}\n\n{written}\n\n{_END}{after}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -45,227 +169,52 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def cpu_table(figures: Figures) -> str:
-    """Return CPU time for a request, by case and server, with what it is compared with."""
-    rows = [["CPU us a request", "median", "min", "max", "in kernel", "requests/s", "p50 ms"]]
-    rows[0] += ["p99 ms", "reads"]
-    for case, servers in figures.rounds.items():
-        title = CASES[case].title
-        rows += [_row(f"{title}, {name}", each) for name, each in servers.items()]
-        if CASES[case].prefix is None:
-            rows.append(_ratio_row(f"{title}, times chat", times_chat(figures, case)))
-        else:
-            rows.append(_ratio_row(f"{title}, ratio", ratio(figures, case)))
-    return table(rows)
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the value that so many percent of the values do not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
 
 
-def ratio(figures: Figures, case: str) -> Spread | None:
-    """Return the gateway's cost over nginx', round by round; None without nginx."""
-    return _ratio(_rounds(figures, case, "gateway"), _rounds(figures, case, "nginx"))
+def slope(values: Sequence[float]) -> float:
+    """Return by how much values grow from one to the next, by least squares; 0 of fewer than two.
+
+    Args:
+        values: In the order in which they were measured.
+    """
+    if len(values) < 2:
+        return 0.0
+    return linear_regression(range(len(values)), values).slope
 
 
-def times_chat(figures: Figures, case: str) -> Spread | None:
-    """Return a case's cost over that of chat on a chat provider, round by round."""
-    chat = chat_of(CASES[case])
-    return _ratio(_rounds(figures, case, "gateway"), _rounds(figures, chat, "gateway"))
+def report_progress(text: str) -> None:
+    """Print a line on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
-def latency_table(figures: Figures) -> str:
-    """Return latency at a steady rate, with what the gateway adds."""
-    rows = [[f"at {RATE:.0f} requests/s", "p50 ms", "p99 ms"]]
-    for name, rounds in figures.paced.items():
-        rows.append([name, *(f"{value:.2f}" for value in _latencies(rounds))])
-    rows.append(["added", *(f"{value:.2f}" for value in added(figures))])
-    return table(rows)
+def machine() -> str:
+    """Return the machine in one line."""
+    return f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}"
 
 
-def added(figures: Figures) -> tuple[float, float]:
-    """Return the milliseconds that the gateway adds to the median and to the 99th percentile."""
-    ours, theirs = (_latencies(figures.paced[name]) for name in ("gateway", "direct"))
-    return ours[0] - theirs[0], ours[1] - theirs[1]
+def versions() -> dict[str, str]:
+    """Return the versions of the gateway and of what it runs on."""
+    found = {"tollhouse": __version__, "Python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
-def hang_up_table(figures: Figures) -> str:
-    """Return how soon a provider learns that the client has gone."""
-    times = figures.hang_ups
-    cells = [percentile(times, 50), percentile(times, 99), max(times)]
-    return table(
-        [
-            ["a client's hang-up reaches the provider", "p50 ms", "p99 ms", "max ms"],
-            [f"{len(times)} times", *(f"{value:.2f}" for value in cells)],
-        ]
-    )
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
 
 
-def crowd_table(figures: Figures, dose: Dose) -> str:
-    """Return what many streams at once cost, and how late their chunks are."""
-    rows = [[f"{dose.crowd} streams at once", "CPU us an event", "lag p50 ms", "lag p99 ms"]]
-    rows[0] += ["streams/s"]
-    for name, rounds in figures.crowd.items():
-        cells = [
-            ([each.microseconds / CHUNKS for each in rounds], 1),
-            ([each.lag_p50_ms for each in rounds], 2),
-            ([each.lag_p99_ms for each in rounds], 2),
-            ([each.requests_per_second for each in rounds], 0),
-        ]
-        rows.append([name, *(f"{median(values):.{digits}f}" for values, digits in cells)])
-    return table(rows)
-
-
-def start_table(figures: Figures) -> str:
-    """Return times until ready."""
-    return table(
-        [
-            ["start", "median", "min", "max"],
-            ["ready, fresh folder, s", *_bounds(spread(figures.ready_fresh), 2)],
-            ["ready, existing folder, s", *_bounds(spread(figures.ready_existing), 2)],
-            ["CPU until ready, existing, s", *_bounds(spread(figures.ready_cpu), 2)],
-        ]
-    )
-
-
-def memory_table(figures: Figures, dose: Dose) -> str:
-    """Return resident memory."""
-    growth = figures.after_many - figures.after_few
-    rows = [
-        ("idle, simulated provider", figures.idle_simulated),
-        ("idle, openai_compatible", figures.idle_provider),
-        ("after all rounds", figures.loaded),
-        (f"the most with {dose.crowd} streams at once", figures.crowded),
-        (f"after {dose.few} requests", figures.after_few),
-        (f"after {dose.many} requests", figures.after_many),
-        ("growth between the two", growth),
-    ]
-    return table([["memory (RSS)", "MB"], *([name, f"{size / MB:.1f}"] for name, size in rows)])
-
-
-def money_table(figures: Figures) -> str:
-    """Return the cost of each billing step."""
-    rows = [["CPU us a request, without HTTP", "median", "min", "max"]]
-    rows += [
-        [step, *_bounds(spread([each[step] for each in figures.money]), 1)]
-        for step in figures.money[0]
-    ]
-    return table(rows)
-
-
-def tables(figures: Figures, dose: Dose) -> str:
-    """Return all tables."""
-    parts = [
-        cpu_table(figures),
-        latency_table(figures),
-        crowd_table(figures, dose),
-        hang_up_table(figures),
-        money_table(figures),
-        memory_table(figures, dose),
-        start_table(figures),
-    ]
-    return "\n\n".join(parts)
-
-
-def verdicts(figures: Figures, dose: Dose) -> list[Verdict]:
-    """Return every aim beside its figure."""
-    stream = ratio(figures, "stream")
-    ready = max(*figures.ready_fresh, *figures.ready_existing)
-    idle = max(figures.idle_simulated, figures.idle_provider) / MB
-    times = None if stream is None else stream.median
-    hang_up = percentile(figures.hang_ups, 99)
-    money = spread([each["total"] for each in figures.money]).median
-    return [
-        *_cost_verdicts(figures, "whole", WHOLE_LIMIT_US),
-        *_cost_verdicts(figures, "tls", TLS_LIMIT_US),
-        judge("50-chunk stream over nginx", times, STREAM_LIMIT, " x", 1),
-        *_translation_verdicts(figures),
-        judge(f"added p50 at {RATE:.0f} requests/s", added(figures)[0], ADDED_LIMIT_MS, " ms", 2),
-        judge(f"memory, {dose.crowd} streams", figures.crowded / MB, CROWD_LIMIT_MB, " MB"),
-        judge("hang-up to provider, p99", hang_up, HANG_UP_LIMIT_MS, " ms", 1),
-        judge("key to settled and booked charge, without HTTP", money, MONEY_LIMIT_US, " us", 1),
-        judge("ready after start (slowest)", ready, READY_LIMIT_SECONDS, " s", 2),
-        judge("idle memory (larger)", idle, IDLE_LIMIT_MB, " MB"),
-    ]
-
-
-def _cost_verdicts(figures: Figures, case: str, limit: float) -> list[Verdict]:
-    """Return the aim as it was set, and as it is for this machine's network stack."""
-    title, cost = CASES[case].title, _median(figures, case, "gateway")
-    yardstick = _median(figures, "whole", "nginx")
-    scaled = scaled_limit(limit, yardstick, NGINX_LEAST_US, NGINX_MOST_US)
-    beside = "nothing" if yardstick is None else f"nginx' {yardstick:.1f} us"
-    return [
-        judge(f"{title}, where nginx costs 10-14 us", cost, limit, " us"),
-        judge(f"{title}, scaled to {beside}", cost, scaled, " us"),
-    ]
-
-
-def _translation_verdicts(figures: Figures) -> list[Verdict]:
-    """Return the aim of every case that is translated."""
-    found = {
-        case.title: times_chat(figures, name) for name, case in CASES.items() if case.is_translated
-    }
-    return [
-        judge(f"{title}, times chat", times and times.median, TRANSLATED_LIMIT, " x", 2)
-        for title, times in found.items()
-    ]
-
-
-def verdict_table(figures: Figures, dose: Dose) -> str:
-    """Return the aims as text."""
-    rows = [["aim", "measured", "aim", "verdict"]]
-    rows += [[each.name, each.measured, each.aim, each.verdict] for each in verdicts(figures, dose)]
-    return table(rows)
-
-
-def text(figures: Figures, dose: Dose) -> str:
-    """Return everything."""
-    parts = [tables(figures, dose), verdict_table(figures, dose)]
-    parts.append(
-        f"{figures.sent} requests were sent to the gateway and booked; the machine's load average "
-        f"was {figures.load_average:.1f} before."
-    )
-    return "\n\n".join(parts) + "\n"
-
-
-def _row(name: str, rounds: Sequence[Round]) -> list[str]:
-    cost = spread(_costs(rounds))
-    return [
-        name,
-        *_bounds(cost, 1),
-        f"{spread([each.system_share for each in rounds]).median * 100:.0f} %",
-        f"{spread([each.requests_per_second for each in rounds]).median:.0f}",
-        f"{spread([each.p50_ms for each in rounds]).median:.1f}",
-        f"{spread([each.p99_ms for each in rounds]).median:.1f}",
-        f"{spread([each.pieces for each in rounds]).median:.1f}",
-    ]
-
-
-def _ratio_row(name: str, found: Spread | None) -> list[str]:
-    if found is None:
-        return [name, *["-"] * 8]
-    return [name, *_bounds(found, 2), *[""] * 5]
-
-
-def _bounds(found: Spread, digits: int) -> list[str]:
-    return [f"{value:.{digits}f}" for value in (found.median, found.least, found.most)]
-
-
-def _latencies(rounds: Sequence[Round]) -> tuple[float, float]:
-    """Return the medians over the rounds of their p50 and p99, in milliseconds."""
-    return median(each.p50_ms for each in rounds), median(each.p99_ms for each in rounds)
-
-
-def _ratio(ours: Sequence[Round], theirs: Sequence[Round]) -> Spread | None:
-    found = ratios(_costs(ours), _costs(theirs)) if ours and theirs else []
-    return spread(found) if found else None
-
-
-def _rounds(figures: Figures, case: str, server: str) -> Sequence[Round]:
-    return figures.rounds.get(case, {}).get(server, [])
-
-
-def _costs(rounds: Sequence[Round]) -> list[float]:
-    return [each.microseconds for each in rounds]
-
-
-def _median(figures: Figures, case: str, server: str) -> float | None:
-    rounds = _rounds(figures, case, server)
-    return spread(_costs(rounds)).median if rounds else None
+def _number(value: float) -> str:
+    """Return a number with three significant digits at least."""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f}"

@@ -2,15 +2,16 @@
 
     python -m bench.upstream --certificate FILE [--chunk-interval-ms 5] [--slow-interval-ms 200]
 
-It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input. With `--tell` it
-prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machine's monotonic clock.
+It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input. With `--report-lost`
+it prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machine's monotonic
+clock.
 
-A request's path tells its dialect, chat completions or messages. One for a stream (its body says
-`"stream":true`) gets its chunks one write at a time, so that whatever stands between sees them one
-by one, as a model would produce them. Each chunk of chat says when it was written.
+A request's path tells its format. One for a stream (its body says `"stream":true`) gets its chunks
+one write at a time, so that whatever stands between sees them one by one, as a model would produce
+them. Each chunk of chat says when it was written.
 
-The items of batches come on a path of their own and get replies of 4 KB. `GET /asked` says how many
-came since it was last asked for, and when the first did: `{"count": N, "first_ns": N}`.
+The items of batches come on a path of their own and get replies of 4 KB. `GET /received` says how
+many came since it was last asked, and when the first did: `{"count": N, "first_ns": N}`.
 """
 
 from __future__ import annotations
@@ -21,104 +22,74 @@ import json
 import ssl
 import sys
 import time
-from dataclasses import asdict, dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvloop
 
-from bench.batches.bodies import ITEMS_PATH, replies
-from bench.formats import ANSWERS
-from bench.traffic import STAMP, STAMP_DIGITS
+from bench.batch_bodies import ITEMS_PATH, replies
+from bench.formats import ANSWERS, STAMP
 
-if TYPE_CHECKING:
-    from bench.formats import Answer
-
-_HEAD_END: Final = b"\r\n\r\n"
 _STREAM: Final = b'"stream":true'
 _LENGTH: Final = b"content-length:"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """The encoded reply of one path."""
-
-    whole: bytes
-    writes: tuple[tuple[bytes, ...], ...]
-    """The writes of a stream, each split where the timestamp goes."""
-
-
-def _reply(answer: Answer) -> _Reply:
-    return _Reply(_whole_response(answer.whole()), _stream_writes(answer.pieces()))
-
-
-def _whole_response(body: bytes) -> bytes:
+def _whole(body: bytes) -> bytes:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % len(body) + body
 
 
-def _stream_writes(pieces: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
+def _writes(pieces: tuple[bytes, ...]) -> tuple[tuple[bytes, ...], ...]:
+    """Return the writes of a stream, each split where the timestamp goes."""
     head = (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     )
     first, *middle, last = (b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
-    writes = (head + first, *middle, last + b"0\r\n\r\n")
-    return tuple(tuple(write.split(STAMP)) for write in writes)
+    return tuple(
+        tuple(write.split(STAMP)) for write in (head + first, *middle, last + b"0\r\n\r\n")
+    )
 
 
-_REPLIES: Final = {path.encode(): _reply(answer) for path, answer in ANSWERS.items()}
-_NOT_FOUND: Final = _Reply(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", ())
-_ITEMS: Final = ITEMS_PATH.encode()
-_ASKED: Final = b"/asked"
-
-
-@dataclass(slots=True)
-class ItemCounter:
-    """Counts the items of batches that arrive."""
-
-    count: int = 0
-    first_ns: int = 0
-    """When the first item arrived, by the machine's monotonic clock."""
-
-    def count_item(self) -> None:
-        """Count an item that arrives now."""
-        if not self.count:
-            self.first_ns = time.monotonic_ns()
-        self.count += 1
-
-    def report(self) -> bytes:
-        """Return the count as JSON, and reset it."""
-        said = json.dumps(asdict(self)).encode()
-        self.count = self.first_ns = 0
-        return said
-
-
-class ReplyTable:
-    """The replies by path, shared by all connections."""
+class Replies:
+    """The encoded replies by path, shared by all connections; counts the items of batches."""
 
     def __init__(self) -> None:
-        self._asked = ItemCounter()
-        self._to_items = cycle(_Reply(_whole_response(body), ()) for body in replies())
+        self._whole = {path.encode(): _whole(answer.whole) for path, answer in ANSWERS.items()}
+        self._streams = {path.encode(): _writes(answer.pieces) for path, answer in ANSWERS.items()}
+        self._items = cycle(map(_whole, replies()))
+        self._count = self._first_ns = 0
 
-    def reply_to(self, request: bytes) -> _Reply:
-        """Return the answer for a request's path."""
-        path = request.split(b" ", 2)[1].partition(b"?")[0]
-        if path == _ITEMS:
-            self._asked.count_item()
-            return next(self._to_items)
-        if path == _ASKED:
-            return _Reply(_whole_response(self._asked.report()), ())
-        return _REPLIES.get(path, _NOT_FOUND)
+    def whole(self, path: bytes) -> bytes:
+        """Return the whole reply for a path."""
+        if path == ITEMS_PATH.encode():
+            self._count += 1
+            self._first_ns = self._first_ns or time.monotonic_ns()
+            return next(self._items)
+        if path == b"/received":
+            said = {"count": self._count, "first_ns": self._first_ns}
+            self._count = self._first_ns = 0
+            return _whole(json.dumps(said).encode())
+        return self._whole.get(path, b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+    def stream(self, path: bytes) -> tuple[tuple[bytes, ...], ...]:
+        """Return the writes of a streamed reply; none where the path has none."""
+        return self._streams.get(path, ())
 
 
 class Upstream(asyncio.Protocol):
     """One connection; requests come one after the other."""
 
-    def __init__(self, interval: float, reply_table: ReplyTable, *, tell: bool = False) -> None:
-        """Take the seconds between two chunks, 0 for one turn of the loop; and the replies."""
+    def __init__(self, interval: float, replies: Replies, *, report_lost: bool = False) -> None:
+        """Prepare for one connection.
+
+        Args:
+            interval: Seconds between two chunks of a stream; 0 for one turn of the loop.
+            replies: What is sent.
+            report_lost: Whether a stream that is cut is reported on standard output.
+        """
         self._interval = interval
-        self._reply_table = reply_table
-        self._tell = tell
+        self._replies = replies
+        self._report_lost = report_lost
         self._streaming = False
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
@@ -133,50 +104,50 @@ class Upstream(asyncio.Protocol):
         """Forget the connection; a stream under way ends with it."""
         del exc
         self._transport = None
-        if self._tell and self._streaming:
+        if self._report_lost and self._streaming:
             print(json.dumps({"lost_ns": time.monotonic_ns()}), flush=True)
 
     def data_received(self, data: bytes) -> None:
         """Answer as soon as a request is whole."""
         self._buffer += data
         if not self._wanted:
-            end = self._buffer.find(_HEAD_END)
+            end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
                 return
             head = self._buffer[:end].lower()
             at = head.find(_LENGTH)
             length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            self._wanted = end + len(_HEAD_END) + length
+            self._wanted = end + 4 + length
         if len(self._buffer) >= self._wanted:
-            reply, streamed = self._reply_table.reply_to(self._buffer), _STREAM in self._buffer
-            self._buffer, self._wanted = self._buffer[self._wanted :], 0
-            if streamed and reply.writes:
-                self._write(reply.writes, 0)
+            request, self._buffer = self._buffer, self._buffer[self._wanted :]
+            self._wanted = 0
+            path = request.split(b" ", 2)[1].partition(b"?")[0]
+            writes = self._replies.stream(path) if _STREAM in request else ()
+            if writes:
+                self._write(writes, 0)
             elif self._transport is not None:
-                self._transport.write(reply.whole)
+                self._transport.write(self._replies.whole(path))
 
     def _write(self, writes: tuple[tuple[bytes, ...], ...], number: int) -> None:
         if self._transport is None:
             return
-        stamp = b"%0*d" % (STAMP_DIGITS, time.monotonic_ns())
+        stamp = b"%0*d" % (len(STAMP), time.monotonic_ns())
         self._transport.write(stamp.join(writes[number]))
         self._streaming = number + 1 < len(writes)
-        if not self._streaming:
-            return
-        if self._interval:
+        if self._streaming and self._interval:
             self._loop.call_later(self._interval, self._write, writes, number + 1)
-        else:
+        elif self._streaming:
             self._loop.call_soon(self._write, writes, number + 1)
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    loop, reply_table = asyncio.get_running_loop(), ReplyTable()
+    loop, replies_ = asyncio.get_running_loop(), Replies()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(options.certificate)
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
-            lambda: Upstream(milliseconds / 1000, reply_table, tell=options.tell),
+            lambda: Upstream(milliseconds / 1000, replies_, report_lost=options.report_lost),
             "127.0.0.1",
             0,
             backlog=2048,
@@ -202,7 +173,7 @@ def main() -> None:
     parser.add_argument("--certificate", required=True, help="chain and key in one PEM file")
     parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
     parser.add_argument("--slow-interval-ms", type=float, default=200.0)
-    parser.add_argument("--tell", action="store_true", help="say when a stream is cut")
+    parser.add_argument("--report-lost", action="store_true", help="say when a stream is cut")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(parser.parse_args()))
 

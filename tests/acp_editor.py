@@ -27,7 +27,7 @@ from tests.fake_chat_gateway import KEY
 from tests.waiting import until, wait_for_event
 from tollhouse.cli.client import connect
 from tollhouse.cli.interns.acp import serve_client
-from tollhouse.cli.target import Remote
+from tollhouse.cli.target import RemoteServer
 from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ async def editor_in_process(
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     from_editor, to_editor = await asyncio.open_connection(sock=theirs)
-    async with connect(Remote(gateway.url, Secret(KEY))) as server:
+    async with connect(RemoteServer(gateway.url, Secret(KEY))) as server:
         serving = asyncio.ensure_future(
             serve_client(server, "ada", from_editor, to_editor, manual=False)
         )

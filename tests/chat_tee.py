@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tollhouse.api.front import Front
+from tollhouse.api.request_gate import RequestGate
 from tollhouse.cli.main import main
 
 if TYPE_CHECKING:
@@ -108,19 +108,19 @@ class _RecordedChat:
 
 def _serve(file: Path) -> None:
     """Run the program, and append a line to a file for each stream."""
-    answer = Front.__call__
+    answer = RequestGate.__call__
 
     def keep(recorded: RecordedStream) -> None:
         with file.open("a") as lines:
             lines.write(recorded.as_line())
 
-    async def record(front: Front, scope: Scope, receive: Receive, send: Send) -> None:
+    async def record(front: RequestGate, scope: Scope, receive: Receive, send: Send) -> None:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await answer(front, scope, receive, send)
 
         await ChatTee(app, keep)(scope, receive, send)
 
-    Front.__call__ = record
+    RequestGate.__call__ = record
     sys.exit(main())
 
 

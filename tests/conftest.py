@@ -14,14 +14,14 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.canary_watch import leaks_in, watch_answers
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tests.integration.postgresql_server import postgresql_server
 from tests.reply_validation import rejected_replies
 from tests.sandbox_support import sandbox_problem, sandboxes_required
 from tollhouse.settings.environment import TEST_PREFIX
-from tollhouse.storage.urls import parse_database_url
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
+from tollhouse.storage.failures import parse_database_url
 
 # No time limit for an example: a busy machine is no bug.
 settings.register_profile("tollhouse", deadline=None)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tollhouse.interns.types import Desired, Operation, State, Status
+from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
 
 INTERN_STATES = (
-    State(Status.AWAITING_CHAT_INSTALL, Desired.IDLE),
-    State(Status.QUEUED, Desired.IDLE),
-    State(Status.QUEUED, Desired.RUNNING),
-    State(Status.PROVISIONING, Desired.RUNNING),
-    State(Status.RUNNING, Desired.RUNNING),
-    State(Status.RUNNING, Desired.STOPPED),
-    State(Status.FAILED, Desired.IDLE),
-    State(Status.STOPPED, Desired.IDLE),
-    State(Status.DESTROYING, Desired.ABSENT),
-    State(Status.DESTROY_FAILED, Desired.IDLE),
+    InternState(InternStatus.AWAITING_CHAT_INSTALL, DesiredState.IDLE),
+    InternState(InternStatus.QUEUED, DesiredState.IDLE),
+    InternState(InternStatus.QUEUED, DesiredState.RUNNING),
+    InternState(InternStatus.PROVISIONING, DesiredState.RUNNING),
+    InternState(InternStatus.RUNNING, DesiredState.RUNNING),
+    InternState(InternStatus.RUNNING, DesiredState.STOPPED),
+    InternState(InternStatus.FAILED, DesiredState.IDLE),
+    InternState(InternStatus.STOPPED, DesiredState.IDLE),
+    InternState(InternStatus.DESTROYING, DesiredState.ABSENT),
+    InternState(InternStatus.DESTROY_FAILED, DesiredState.IDLE),
 )
 # "ok" is accepted, "no" is refused, "later" is refused as retryable.
 ANSWERS = {

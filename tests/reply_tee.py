@@ -16,12 +16,13 @@ import json
 import os
 import re
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.api.asgi import SINK
+from tollhouse.api.exchange import Exchange
 from tollhouse.api.hot_routes import Inference
-from tollhouse.api.policy import api_path
+from tollhouse.api.request_rules import api_path
 from tollhouse.cli.main import main
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ def install() -> None:
     ) -> None:
         given: list[bytes] = []
         kinds: list[bytes] = []
-        sink = scope.get(SINK)
 
         async def give(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -77,12 +77,6 @@ def install() -> None:
                 given.append(message.get("body", b""))
             await send(message)
 
-        def pour(data: bytes) -> Any:
-            given.append(data)
-            return sink(data)
-
-        if sink is not None:
-            scope[SINK] = pour
         try:
             await answer(route, scope, headers, receive, give)
         finally:
@@ -93,6 +87,36 @@ def install() -> None:
                 )
 
     Inference.__call__ = record
+    _record_exchanges(replies)
+
+
+def _record_exchanges(replies: ReplyFile) -> None:
+    """Record the replies that go straight to a connection."""
+    streams: dict[Exchange, list[bytes]] = {}
+    respond, write, finish = Exchange.respond, Exchange.write, Exchange.finish
+
+    def keep(exchange: Exchange, body: bytes, *, is_stream: bool) -> None:
+        path = api_path(exchange.path) or ""
+        replies.keep(path.removeprefix("/"), body, streams=is_stream)
+
+    def record(exchange: Exchange, status: int, headers: Any, body: bytes) -> None:
+        if exchange.accepted is not None and status == HTTPStatus.OK:
+            keep(exchange, body, is_stream=False)
+        respond(exchange, status, headers, body)
+
+    def record_piece(exchange: Exchange, data: bytes) -> bool:
+        if exchange.accepted is not None:
+            streams.setdefault(exchange, []).append(data)
+        return write(exchange, data)
+
+    def record_end(exchange: Exchange, data: bytes = b"") -> None:
+        if exchange.accepted is not None:
+            keep(exchange, b"".join([*streams.pop(exchange, ()), data]), is_stream=True)
+        finish(exchange, data)
+
+    Exchange.respond = record
+    Exchange.write = record_piece
+    Exchange.finish = record_end
 
 
 if __name__ == "__main__":

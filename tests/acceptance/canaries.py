@@ -22,8 +22,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
-from tollhouse.interns.holes import extents
-from tollhouse.kernel.compression import zstd
+from tollhouse.interns.workspaces.tree import extents
+from tollhouse.kernel.files import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

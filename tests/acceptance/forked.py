@@ -8,15 +8,20 @@
 
 A `ForkedProcess` is a `subprocess.Popen`: the fork has its environment, folder and streams as if
 it had been executed. That the installed program starts by itself is tested in `cli`.
+
+A `ForkedDaemon` is the daemon of a sandbox; its agents are forks of it. `/proc` shows for them the
+command line and the mark that they would have if they had been executed.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
 import json
+import logging
 import os
 import pkgutil
 import runpy
@@ -35,13 +40,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _MOST: Final = 200_000
 """Bytes of arguments and environment."""
 _CODE: Final = struct.Struct("i")
 _FIRST_FREE: Final = 3
 """The number after those of the standard streams."""
+_DAEMON: Final = "daemon"
+_TITLE_BYTES: Final = 64
+_MARK: Final = "DAEMON_UNDER_TEST"
+"""A variable of 32 characters, by which a daemon's processes are found."""
 
 
 class ForkedProcess(subprocess.Popen[bytes]):
@@ -50,6 +59,8 @@ class ForkedProcess(subprocess.Popen[bytes]):
     With `record_replies` its replies are recorded, see `reply_tee`; with `terminal` it leads a
     session of its own, whose terminal is its standard input; a `script` is run in its place.
     """
+
+    _kind = "tollhouse"
 
     def __init__(
         self,
@@ -64,19 +75,20 @@ class ForkedProcess(subprocess.Popen[bytes]):
         super().__init__(command, **options)
 
     def _execute_child(self, args: list[str], *given: Any) -> None:  # type: ignore[override]
-        _, _, _, _, folder, environment, _, _, _, *pipes = given[:15]
+        _, _, _, others, folder, environment, _, _, _, *pipes = given[:15]
         self._news = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._news.connect(_fork_server())
+        self._news.connect(_fork_server(self._kind))
         asked = {
             "arguments": [str(each) for each in args[1:]],
             "folder": str(folder or Path.cwd()),
             "environment": dict(os.environ if environment is None else environment),
+            "streams": [*range(3), *others],
             **self._flags,
         }
         streams = [
             own if pipe == -1 else pipe for own, pipe in enumerate((pipes[0], pipes[3], pipes[5]))
         ]
-        socket.send_fds(self._news, [json.dumps(asked).encode()], streams)
+        socket.send_fds(self._news, [json.dumps(asked).encode()], [*streams, *others])
         self.pid = _CODE.unpack(self._news.recv(_CODE.size))[0]
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -99,6 +111,12 @@ class ForkedProcess(subprocess.Popen[bytes]):
                     self.returncode = _CODE.unpack(self._news.recv(_CODE.size))[0]
                     self._news.close()
         return self.returncode is not None
+
+
+class ForkedDaemon(ForkedProcess):
+    """A forked daemon of a sandbox, in a session of its own, and its forked agents."""
+
+    _kind = _DAEMON
 
 
 def run_forked(
@@ -125,8 +143,9 @@ def forking_program() -> Path:
 
     It passes its arguments, environment, folder, streams and signals on; it has no terminal.
     """
-    program = Path(_fork_server()).with_name("tollhouse")
-    program.write_text(f"#!{sys.executable} -IS\nSERVER = {_fork_server()!r}\n{_PROGRAM}")
+    server = _fork_server("tollhouse")
+    program = Path(server).with_name("tollhouse")
+    program.write_text(f"#!{sys.executable} -IS\nSERVER = {server!r}\n{_PROGRAM}")
     program.chmod(0o755)
     return program
 
@@ -167,7 +186,7 @@ os._exit(code)
 
 
 @cache
-def _fork_server() -> str:
+def _fork_server(kind: str) -> str:
     """Start the process that forks, which ends with this one; return its socket's path."""
     folder = tempfile.mkdtemp(prefix="tollhouse-forks-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -176,7 +195,11 @@ def _fork_server() -> str:
         listener.bind(path)
         listener.listen(64)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.acceptance.forked", str(listener.fileno())],
+            [
+                *(sys.executable, "-m", "tests.acceptance.forked", str(listener.fileno()), kind),
+                "-" * _TITLE_BYTES,
+            ],
+            env={**os.environ, _MARK: "-" * 32},
             cwd=Path(__file__).parents[2],
             pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE,
@@ -216,16 +239,14 @@ def _serve_forks(listener: socket.socket) -> dict[str, Any]:
         if listener not in ready:
             continue
         client = listener.accept()[0]
-        message, streams, _, _ = socket.recv_fds(client, _MOST, 3)
+        message, streams, _, _ = socket.recv_fds(client, _MOST, 8)
         asked = json.loads(message)
         pid = os.fork()
         if not pid:
-            _take_streams(dict(zip(asked.get("streams", range(3)), streams, strict=True)))
             for each in (listener, client, *(fork.client for fork in forks)):
                 each.detach()
-            os.closerange(
-                _FIRST_FREE, max(int(each.name) for each in Path("/dev/fd").iterdir()) + 1
-            )
+            _take_streams(dict(zip(asked["streams"], streams, strict=True)))
+            _close_all(but=asked["streams"])
             return asked
         _send_number(client, pid)
         forks.append(_Fork(pid, os.pidfd_open(pid), client))
@@ -234,12 +255,22 @@ def _serve_forks(listener: socket.socket) -> dict[str, Any]:
 
 
 def _take_streams(given: Mapping[int, int]) -> None:
-    """Make descriptors the standard streams, and close the standard streams that are not given."""
-    for number in range(_FIRST_FREE):
+    """Give descriptors their numbers; close the standard streams that are not given."""
+    # None stands in the place of another.
+    copies = {number: fcntl.fcntl(each, fcntl.F_DUPFD, 512) for number, each in given.items()}
+    for number in {*range(_FIRST_FREE), *given}:
         if number in given:
-            os.dup2(given[number], number)
+            os.dup2(copies[number], number)
         else:
             os.close(number)
+
+
+def _close_all(but: Collection[int]) -> None:
+    """Close all descriptors but these and the standard streams."""
+    for number in [int(each.name) for each in Path("/dev/fd").iterdir()]:
+        if number >= _FIRST_FREE and number not in but:
+            with suppress(OSError):  # the folder's own
+                os.close(number)
 
 
 def _send_number(client: socket.socket, number: int) -> None:
@@ -272,6 +303,61 @@ def _run(asked: dict[str, Any]) -> int:
     return 0
 
 
+def _run_daemon(asked: dict[str, Any]) -> int:
+    """Run the daemon of a sandbox in this process, and its agents in forks of it."""
+    os.setsid()
+    _show("-" * _TITLE_BYTES, daemon.__name__)
+    _show("-" * 32, asked["environment"][_MARK])
+    spawn = os.posix_spawn
+
+    def fork_agent(path: str, arguments: list[str], *given: Any, **options: Any) -> int:
+        if agent.__name__ not in arguments[-1]:
+            return spawn(path, arguments, *given, **options)
+        becomes, become = os.pipe()
+        pid = os.fork()
+        if not pid:
+            _become_agent(*given, **options)
+        os.close(become)
+        os.read(becomes, 1)  # returns once it is an agent to all who look, as a spawned one is
+        os.close(becomes)
+        return pid
+
+    os.posix_spawn = fork_agent
+    return _run(asked)
+
+
+def _become_agent(
+    environment: Mapping[str, str], *, file_actions: list[tuple[int, ...]], **_: object
+) -> None:
+    """Run the agent in this fork of its daemon, as it would be if it had been executed."""
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for _, source, number in file_actions:
+            os.dup2(source, number)
+        _show(daemon.__name__.ljust(_TITLE_BYTES, "\0"), agent.__name__)
+        _close_all(but=())
+        os.environ.clear()
+        os.environ.update(environment)
+        logging.root.handlers.clear()
+        code = agent.main()
+    finally:
+        os._exit(code)
+
+
+def _show(instead: str, text: str) -> None:
+    """Replace an argument or a variable, as `/proc` shows it."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[48])  # from the first argument to the last variable
+    place = start + ctypes.string_at(start, end - start).rindex(instead.encode())
+    ctypes.memmove(place, text.encode().ljust(len(instead), b"\0"), len(instead))
+
+
 def _open_stream(number: int, mode: str, **options: Any) -> Any:
     """Open a standard stream as Python does at a start: one that is closed is None."""
     try:
@@ -296,7 +382,24 @@ def _prepare() -> None:
     gc.freeze()
 
 
+def _prepare_daemon() -> None:
+    """Import what a daemon and its agent begin with."""
+    agent.load_runner()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the tests
+    gc.collect()
+    gc.freeze()
+
+
 if __name__ == "__main__":
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    if sys.argv[2] == _DAEMON:
+        from tollhouse.sandbox.agent import main as agent
+        from tollhouse.sandbox.daemon import __main__ as daemon
+
+        main = daemon.main
+        _prepare_daemon()
+        sys.exit(_run_daemon(_serve_forks(listener)))
+
     import typer.main
 
     import tollhouse.apps
@@ -304,6 +407,5 @@ if __name__ == "__main__":
     from tests import reply_tee
     from tollhouse.cli.main import main
 
-    listener = socket.socket(fileno=int(sys.argv[1]))
     _prepare()
     sys.exit(_run(_serve_forks(listener)))

@@ -17,7 +17,7 @@ import httpx2
 from tests.acceptance.forked import forking_program
 from tests.acceptance.server_process import clean_environment
 from tests.waiting import WAIT_SECONDS
-from tollhouse.interns.runtimes.filesize import below
+from tollhouse.interns.runtimes.filesize import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator
@@ -187,7 +187,7 @@ def _programs(data_dir: Path, module: str) -> list[int]:
 
 def process_tree(server: ServerProcess) -> dict[int, str]:
     """Return a server's process and its descendants, with their commands."""
-    return {pid: _command(pid) for pid in below(server.process.pid)}
+    return {pid: _command(pid) for pid in descendants(server.process.pid)}
 
 
 def still_running(pids: Collection[int]) -> set[int]:

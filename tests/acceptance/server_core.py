@@ -5,19 +5,19 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.fakes.builders import OPERATOR
 from tollhouse.apps.core import build_core
-from tollhouse.apps.ground import database_url
+from tollhouse.apps.startup import database_url
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.settings.sections import Settings
 from tollhouse.storage.data_folder import DataFolder
-from tollhouse.testing.builders import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from tollhouse.apps.core import Core
-    from tollhouse.storage.transaction import Write
+    from tollhouse.storage.database import Write
 
 
 class ServerCore(NamedTuple):

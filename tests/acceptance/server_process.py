@@ -28,13 +28,14 @@ from typing import Any, Self
 
 from tests.acceptance.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
 from tests.acceptance.forked import ForkedProcess
+from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
-from tollhouse.storage.urls import sqlite_url
 
 TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
 RECORDED_PROGRAM = (sys.executable, "-P", str(Path(__file__).parents[1] / "reply_tee.py"))
 """`tollhouse` with its replies recorded, which are checked at the end of the run."""
-KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES")
+DRIVER = "TOLLHOUSE_SERVER__INFERENCE_DRIVER"
+KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES", DRIVER)
 DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
@@ -231,7 +232,10 @@ def _empty_database() -> bytes:
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return our environment without TOLLHOUSE_* variables and proxies."""
+    """Return our environment without TOLLHOUSE_* variables and proxies.
+
+    The variable that forces a driver stays, so that any test can be run on either.
+    """
     kept = {name: os.environ[name] for name in KEPT_FROM_OUR_ENVIRONMENT if name in os.environ}
     return {**kept, PROVIDER_KEY_NAME: PROVIDER_KEY, **(more or {})}
 

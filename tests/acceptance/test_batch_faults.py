@@ -85,7 +85,7 @@ class IntermittentProvider:
     @contextmanager
     def running(self) -> Generator[None]:
         """Run during the block."""
-        module = "tollhouse.testing.openai_upstream"
+        module = "tests.fakes.openai_upstream"
         command = [sys.executable, "-m", module, "--port", str(self.port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:

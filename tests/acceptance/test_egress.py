@@ -25,7 +25,7 @@ from tests.acceptance.server_process import (
 )
 from tests.contract.client_process import CLIENTS, client_python
 from tests.waiting import wait_until
-from tollhouse.vault.egress.process import COMMAND
+from tollhouse.vault.egress.service import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

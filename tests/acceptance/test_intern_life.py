@@ -38,7 +38,10 @@ pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[48]
 
 
-@pytest.fixture(scope="module", params=USERS)
+@pytest.fixture(
+    scope="module",
+    params=[*(pytest.param(each, marks=pytest.mark.soak) for each in USERS[:-1]), USERS[-1]],
+)
 def user(request: pytest.FixtureRequest) -> str:
     """The user as whom the server runs."""
     return request.param

@@ -69,4 +69,5 @@ def test_an_intern_of_a_server_that_is_gone_has_failed_and_can_be_deleted(
             assert there.request("DELETE", f"/interns/{intern}", loss).status_code == 202
             there.until(intern, {None})
             with started(folder / "a", database) as back:
+                InternClient(back, first.api_key).request("GET", "/interns")  # once recovered
                 assert not (back.data_dir / "interns" / "files" / intern).exists()

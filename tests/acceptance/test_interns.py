@@ -20,7 +20,7 @@ import pytest
 from tests.acceptance.intern_keys import new_own_key
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.intern_operation_table import OPERATION_CASES
-from tollhouse.interns.types import Desired, Operation, State, Status
+from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -85,7 +85,7 @@ class TwoWorkspaces:
         assert reply.status_code == 201, reply.text
         return reply.json()
 
-    def put_into(self, intern: dict[str, Any], state: State) -> None:
+    def put_into(self, intern: dict[str, Any], state: InternState) -> None:
         with self._database() as connection:
             connection.execute(
                 "UPDATE interns SET status = ?, desired = ?, lease_until = ?, step = NULL "
@@ -226,14 +226,14 @@ def test_the_last_page_has_no_cursor(workspaces: TwoWorkspaces, intern: dict[str
 
 def test_a_list_is_filtered_by_statuses(workspaces: TwoWorkspaces) -> None:
     stopped = workspaces.make()
-    workspaces.put_into(stopped, State(Status.STOPPED, Desired.IDLE))
+    workspaces.put_into(stopped, InternState(InternStatus.STOPPED, DesiredState.IDLE))
     page = workspaces.here("GET", "/interns?limit=500&status=stopped%2Cfailed").json()
     assert stopped["id"] in [each["id"] for each in page["data"]]
     assert {each["status"] for each in page["data"]} <= {"stopped", "failed"}
 
 
 def test_a_boot_shows_its_step(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
-    workspaces.put_into(intern, State(Status.PROVISIONING, Desired.RUNNING))
+    workspaces.put_into(intern, InternState(InternStatus.PROVISIONING, DesiredState.RUNNING))
     workspaces.set(intern, step=2)
     assert workspaces.here("GET", f"/interns/{intern['id']}").json()["progress"] == {
         "step_label": "Opening the way out",
@@ -262,7 +262,7 @@ def test_a_state_refuses_an_operation(
     workspaces: TwoWorkspaces,
     intern: dict[str, Any],
     operation: Operation,
-    state: State,
+    state: InternState,
     answer: str,
 ) -> None:
     workspaces.put_into(intern, state)
@@ -274,9 +274,24 @@ def test_a_state_refuses_an_operation(
 @pytest.mark.parametrize(
     ("operation", "before", "status", "body"),
     [
-        (Operation.PROVISION, State(Status.STOPPED, Desired.IDLE), 202, {"provisioning": True}),
-        (Operation.SUSPEND, State(Status.STOPPED, Desired.IDLE), 200, {"suspended": True}),
-        (Operation.DELETE, State(Status.FAILED, Desired.IDLE), 202, {"deleting": True}),
+        (
+            Operation.PROVISION,
+            InternState(InternStatus.STOPPED, DesiredState.IDLE),
+            202,
+            {"provisioning": True},
+        ),
+        (
+            Operation.SUSPEND,
+            InternState(InternStatus.STOPPED, DesiredState.IDLE),
+            200,
+            {"suspended": True},
+        ),
+        (
+            Operation.DELETE,
+            InternState(InternStatus.FAILED, DesiredState.IDLE),
+            202,
+            {"deleting": True},
+        ),
     ],
     ids=["provision", "suspend", "delete"],
 )
@@ -284,7 +299,7 @@ def test_an_accepted_operation_has_its_status_and_body(
     workspaces: TwoWorkspaces,
     intern: dict[str, Any],
     operation: Operation,
-    before: State,
+    before: InternState,
     status: int,
     body: dict[str, bool],
 ) -> None:
@@ -297,10 +312,10 @@ def test_an_accepted_operation_has_its_status_and_body(
 def test_a_suspension_that_takes_too_long_goes_on(
     workspaces: TwoWorkspaces, intern: dict[str, Any]
 ) -> None:
-    workspaces.put_into(intern, State(Status.RUNNING, Desired.RUNNING))
+    workspaces.put_into(intern, InternState(InternStatus.RUNNING, DesiredState.RUNNING))
     reply = workspaces.here("POST", f"/interns/{intern['id']}/suspend")
     refused(reply, 408, "timeout", retryable=True)
-    workspaces.put_into(intern, State(Status.STOPPED, Desired.IDLE))
+    workspaces.put_into(intern, InternState(InternStatus.STOPPED, DesiredState.IDLE))
     assert workspaces.here("POST", f"/interns/{intern['id']}/suspend").status_code == 200
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.acceptance.cli.command import tollhouse
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.fakes.builders import generation_record
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.testing.builders import generation_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ def test_the_next_start_books_the_journals_charges_and_says_so(
         said = server.stderr_text()
     assert "charges_recovered" in said
     assert "journal_damaged" in said
-    assert journal.leftovers().payloads == []
+    assert journal.read_unbooked().payloads == []
 
 
 def test_a_command_without_a_server_books_the_journals_charges_first(
@@ -78,5 +78,5 @@ def test_a_command_without_a_server_books_the_journals_charges_first(
 ) -> None:
     done = tollhouse("credits", "show", "--json", "--data-dir", str(tmp_path / "data"))
     assert done.code == 0, done
-    assert journal.leftovers().payloads == []
+    assert journal.read_unbooked().payloads == []
     assert "0.007" in done.out

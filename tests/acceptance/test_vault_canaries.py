@@ -17,7 +17,7 @@ import pytest
 from tests.acceptance.canaries import PLANTED, Scanner, new_canary
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import add_intern
-from tollhouse.kernel.compression import zstd
+from tollhouse.kernel.files import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.acceptance.canaries import PLANTED
 from tests.acceptance.forked import run_forked
 from tests.acceptance.server_process import start_server
 from tollhouse.vault.envelope import new_key
-from tollhouse.vault.keys.symmetric import as_text, key_id
+from tollhouse.vault.key_encryption import encode_key, key_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,12 +71,12 @@ def test_a_missing_key_file_is_an_error_and_none_is_made(
 def test_another_key_is_refused_and_both_are_named(stopped_server: tuple[Path, str]) -> None:
     folder, _ = stopped_server
     other = new_key()
-    (folder / "data" / "vault.keys").write_text(as_text(other) + "\n")
+    (folder / "data" / "vault.keys").write_text(encode_key(other) + "\n")
     before = content(folder)
     said = refused(folder)
     assert key_id(other) in said
     assert "put it back" in said
-    assert as_text(other) not in said
+    assert encode_key(other) not in said
     assert content(folder) == before
 
 

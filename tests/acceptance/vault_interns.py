@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.acceptance.server_core import open_core
-from tollhouse.apps.vaulting import build_vaulting, open_keys
+from tollhouse.apps.vault import build_vault, open_keys
 from tollhouse.vault.types import VaultKind
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ async def _vault(
     async with open_core(folder, database) as opened:
         vault = opened.settings.vault
         keys = await open_keys(vault, opened.core, opened.folder)
-        yield opened, build_vaulting(vault, opened.core, keys).service
+        yield opened, build_vault(vault, opened.core, keys).service

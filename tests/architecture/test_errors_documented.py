@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.kernel.envelope import STATUS
+from tollhouse.kernel.errors import STATUS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 ROW = re.compile(r"^\| (\d{3}) \|", re.MULTILINE)

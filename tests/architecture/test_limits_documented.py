@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission import credit_rules, reservation_rules
+from tollhouse.accounting.admission import rules
 from tollhouse.accounting.admission.types import AdmissionRefusal
 from tollhouse.settings.sections import LimitsSettings
 
@@ -75,8 +75,7 @@ def reasons() -> set[str]:
     """Return the reasons that the code gives for refusing with a 402."""
     calls = (
         node
-        for module in (credit_rules, reservation_rules)
-        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(Path(rules.__file__).read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == AdmissionRefusal.__name__

@@ -7,9 +7,13 @@ import re
 from pathlib import Path
 
 from tollhouse.settings.description import described
-from tollhouse.settings.environment import OTHER_NAMES, TEST_PREFIX, environment_name
+from tollhouse.settings.environment import (
+    OTHER_NAMES,
+    TEST_PREFIX,
+    environment_name,
+    environment_names,
+)
 from tollhouse.settings.loader import load
-from tollhouse.settings.show import environment_names
 
 GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -27,7 +31,7 @@ def rows() -> list[str]:
         )
         for setting in described()
     ]
-    others = [f"| `{name}` | {' | '.join(other)} |" for name, other in OTHER_NAMES.items()]
+    others = [f"| `{other[0]}` | {' | '.join(other[1:])} |" for other in OTHER_NAMES]
     return settings + others
 
 

@@ -62,7 +62,11 @@ SIMULATED, SEPARATE, POSTGRESQL = "simulated", "separate-provider", "postgresql"
 
 @pytest.fixture(
     scope="session",
-    params=[SIMULATED, SEPARATE, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)],
+    params=[
+        SIMULATED,
+        SEPARATE,
+        pytest.param(POSTGRESQL, marks=[pytest.mark.postgresql, pytest.mark.soak]),
+    ],
 )
 def gateway(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.contract,
     pytest.mark.parametrize(
         "gateway",
-        [SIMULATED, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)],
+        [SIMULATED, pytest.param(POSTGRESQL, marks=[pytest.mark.postgresql, pytest.mark.soak])],
         indirect=True,
         scope="session",
     ),

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.contract.client_process import CLIENTS, run_client
+from tests.fakes.builders import OPERATOR, add_tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.interns.chat_server import CHATS_PER_MINUTE, serve_chat
 from tests.integration.interns.fake_daemon import (
     DISCONNECT,
@@ -29,15 +32,12 @@ from tests.integration.interns.fake_daemon import (
 )
 from tests.integration.interns.intern_fixture import make_intern_fixture
 from tests.integration.interns.machine import running_machine
-from tollhouse.api import policy
+from tollhouse.api import request_rules
 from tollhouse.identity.types import KeyKind, NewKey
-from tollhouse.interns.chat.relay import Paces
+from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import open_database
+from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
-from tollhouse.storage.urls import sqlite_url
-from tollhouse.testing.builders import OPERATOR, add_tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -101,7 +101,7 @@ ANSWERS: dict[str, list[Step]] = {
 
 @asynccontextmanager
 async def served(
-    folder: Path, paces: Paces, chats: int = CHATS_PER_MINUTE
+    folder: Path, paces: ChatTimeouts, chats: int = CHATS_PER_MINUTE
 ) -> AsyncGenerator[ChatServer]:
     url = sqlite_url(folder / "tollhouse.db")
     upgrade(url)
@@ -149,14 +149,14 @@ async def converse(chat: ChatServer, answers: dict[str, list[Step]]) -> dict[str
 
 
 async def record_chats(folder: Path) -> dict[str, Any]:
-    async with served(folder, Paces(head=1.5, stream=3.0)) as chat:
+    async with served(folder, ChatTimeouts(head=1.5, stream=3.0)) as chat:
         seen = await converse(chat, ANSWERS)
         heard = [asked.body["answer"] for asked in chat.daemon.asked if "answer" in asked.body]
         return {**seen, "heard": heard}
 
 
 async def record_impatient_chats(folder: Path) -> dict[str, Any]:
-    async with served(folder, Paces(), chats=1) as chat:
+    async with served(folder, ChatTimeouts(), chats=1) as chat:
         return await converse(chat, {"has no end": [HOLD], "once more": []})
 
 
@@ -173,7 +173,7 @@ def seen_without_patience(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The same with one chat a minute, which has to begin within two seconds."""
     folder = tmp_path_factory.mktemp("chat")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(policy, "CHAT_DEADLINE_SECONDS", 2.0)
+        patched.setattr(request_rules, "CHAT_DEADLINE_SECONDS", 2.0)
         yield asyncio.run(record_impatient_chats(folder))
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -27,7 +27,11 @@ LATEST, EARLIER = "openrouter", "openrouter-1-3-30"
 ASKED = [
     pytest.param((LATEST, SIMULATED), id=f"{LATEST}-{SIMULATED}"),
     pytest.param((EARLIER, SIMULATED), id=f"{EARLIER}-{SIMULATED}"),
-    pytest.param((LATEST, POSTGRESQL), id=f"{LATEST}-{POSTGRESQL}", marks=pytest.mark.postgresql),
+    pytest.param(
+        (LATEST, POSTGRESQL),
+        id=f"{LATEST}-{POSTGRESQL}",
+        marks=[pytest.mark.postgresql, pytest.mark.soak],
+    ),
 ]
 """Which library asks on which database; both are like each other, so the earlier asks on one."""
 CONFIG = 'server:\n  regional_hostnames: ["eu.*"]\n'
@@ -43,9 +47,14 @@ class Workspaces:
     def __init__(self, server: ServerProcess, database: str | None) -> None:
         self._server = server
         self._database = database
+        self._numbers = count(1)
 
-    def environment(self, name: str) -> dict[str, str]:
-        """Make a workspace with interns, for a script that nobody else disturbs."""
+    def environment(self, library: str) -> dict[str, str]:
+        """Make a workspace with interns, for a script that nobody else disturbs.
+
+        Each call makes another one: tests come in any order, so that a script may run again.
+        """
+        name = f"{library}-{next(self._numbers)}"
         workspace = self._post("/workspaces", name=name, slug=name)["data"]["id"]
         key = self._post("/keys", name=name, workspace_id=workspace)["key"]
         unbound = [{"name": LEGACY, "value": "value-any"}]

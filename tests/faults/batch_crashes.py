@@ -299,7 +299,7 @@ def assert_settled(gateway: Gateway, ended: Sequence[dict[str, Any]]) -> None:
         assert set(durable_items(ledger, batch["id"]).values()) == {1}
     assert verify(gateway.running) == {"clean": True, "differences": []}
     gateway.running.stop()
-    assert Journal(gateway.running.data_dir / "journal").leftovers().payloads == []
+    assert Journal(gateway.running.data_dir / "journal").read_unbooked().payloads == []
 
 
 def blobs_of(gateway: Gateway) -> set[str]:

@@ -12,11 +12,11 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from tests.fakes.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import own_children
-from tollhouse.batches.ingest.intake import IntakeLimits
-from tollhouse.batches.ingest.receiver import Receiver
-from tollhouse.testing.memory_blobs import MemoryBlobs
+from tollhouse.batches.ingest.reader import BatchLimits
+from tollhouse.batches.ingest.receiver import BatchReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ async def receive(how: str) -> None:
     if how == "writing":
         blobs.may_put.clear()
     body = submitted(*items(4_000))[:-1]
-    receiving = Receiver(blobs, IntakeLimits()).receive(never_ending(body), "batches/1")
+    receiving = BatchReceiver(blobs, BatchLimits()).receive(never_ending(body), "batches/1")
     task = asyncio.create_task(receiving)
     await blobs.has_put.wait()
     print(*own_children(), flush=True)  # noqa: T201 - what the test reads

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tollhouse.storage.blobs.local import LocalBlobs
+from tollhouse.storage.blobs import LocalBlobs
 
 LARGEST = 300_000
 BLOBS = 200

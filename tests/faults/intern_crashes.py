@@ -24,7 +24,7 @@ from tests.acceptance.intern_client import (
 )
 from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.pausing_interns import BOOT, DELETE, SUSPEND
-from tollhouse.interns.archive import unpack
+from tollhouse.interns.workspaces.archive_format import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

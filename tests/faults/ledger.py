@@ -85,4 +85,4 @@ async def recover(tmp_path: Path, config: str, ledger: Ledger) -> None:
     """Start the server, which books the charges that the kill left in the journal, and stop it."""
     with start_server(tmp_path, config=config, env=ledger.env) as server:
         assert verify(server) == {"clean": True, "differences": []}
-    assert Journal(tmp_path / "data" / "journal").leftovers().payloads == []
+    assert Journal(tmp_path / "data" / "journal").read_unbooked().payloads == []

@@ -12,20 +12,20 @@ from pathlib import Path
 
 from pausing_server import Failpoint, stop_at
 
-from tollhouse.batches.books import BatchBooks
-from tollhouse.batches.ingest.receiver import Receiver
+from tollhouse.batches.chunk_store import ChunkStore
+from tollhouse.batches.ingest.receiver import BatchReceiver
 from tollhouse.batches.service import BatchService
 from tollhouse.cli.main import main
-from tollhouse.storage.blobs.local import LocalBlobs
+from tollhouse.storage.blobs import LocalBlobs
 
 POINTS = {
-    "items stored": (Receiver, "receive", "after"),
+    "items stored": (BatchReceiver, "receive", "after"),
     "submitted, not yet said": (BatchService, "_create", "after"),
-    "leased": (BatchBooks, "lease", "after"),
-    "results stored, not yet named": (BatchBooks, "_store", "after"),
-    "results named": (BatchBooks, "commit", "after"),
-    "about to end": (BatchBooks, "close_if_done", "before"),
-    "ended, not yet committed": (BatchBooks, "close_if_done", "after"),
+    "leased": (ChunkStore, "lease", "after"),
+    "results stored, not yet named": (ChunkStore, "_store", "after"),
+    "results named": (ChunkStore, "commit", "after"),
+    "about to end": (ChunkStore, "close_if_done", "before"),
+    "ended, not yet committed": (ChunkStore, "close_if_done", "after"),
     "cancelled, not yet committed": (BatchService, "cancel", "after"),
     "deleted, files there": (LocalBlobs, "delete_all", "before"),
     "deleted, files gone": (LocalBlobs, "delete_all", "after"),

@@ -15,31 +15,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.cli.main import main
-from tollhouse.interns.doors import Doors
-from tollhouse.interns.journeys import Journeys
+from tollhouse.interns.actions import ReconcilerActions
 from tollhouse.interns.runtimes import bubblewrap
-from tollhouse.interns.workspaces import Workspaces
-from tollhouse.vault.egress.service import Egress
+from tollhouse.interns.sandboxes import PortForwarder
+from tollhouse.interns.workspaces.folders import Workspaces
+from tollhouse.vault.egress.service import EgressService
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 # Of each operation, in their order.
 BOOT = {
-    "workspace to be prepared": (Journeys, "_prepare", "before"),
-    "key made, no way out": (Egress, "open", "before"),
-    "way out open": (Egress, "open", "after"),
-    "sandbox half made": (bubblewrap, "_first", "after"),
-    "sandbox started": (Journeys, "_start", "after"),
-    "door open": (Doors, "open", "after"),
+    "workspace to be prepared": (ReconcilerActions, "_prepare", "before"),
+    "key made, no way out": (EgressService, "open", "before"),
+    "way out open": (EgressService, "open", "after"),
+    "sandbox half made": (bubblewrap, "_read_init_process", "after"),
+    "sandbox started": (ReconcilerActions, "_start", "after"),
+    "door open": (PortForwarder, "open", "after"),
 }
 SUSPEND = {
-    "to be suspended": (Journeys, "suspend", "before"),
+    "to be suspended": (ReconcilerActions, "suspend", "before"),
     "sandbox down": (Workspaces, "digest", "before"),
     "files safe": (Workspaces, "digest", "after"),
 }
 DELETE = {
-    "to be deleted": (Journeys, "destroy", "before"),
+    "to be deleted": (ReconcilerActions, "destroy", "before"),
     "archived": (Workspaces, "archive", "after"),
     "forgotten, files there": (Workspaces, "remove", "before"),
     "files gone": (Workspaces, "remove", "after"),

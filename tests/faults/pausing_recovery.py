@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pausing_server import Failpoint, stop_at
 
-from tollhouse.api.readiness import Recovery
-from tollhouse.batches.sweeper import Sweeper
+from tollhouse.api.system import Recovery
+from tollhouse.batches.engine import BatchSweeper
 from tollhouse.cli.main import main
 
 if __name__ == "__main__":
     _, marker, *arguments = sys.argv
-    stop_at(Sweeper, "begin_alone", "before", Failpoint(1, Path(marker)))
+    stop_at(BatchSweeper, "recover_after_crash", "before", Failpoint(1, Path(marker)))
     Recovery.PATIENCE_SECONDS = 0.2  # type: ignore[misc]
     sys.argv = ["tollhouse", *arguments]
     main()

@@ -18,16 +18,16 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tollhouse.testing import anthropic_replies as anthropic
-from tollhouse.testing import openai_replies as chat
-from tollhouse.testing import openai_response_replies as responses
-from tollhouse.testing.byte_script import End, Pause
-from tollhouse.testing.framing import Framing, chunk
-from tollhouse.testing.stub_text import pieces
+from tests.fakes import anthropic_replies as anthropic
+from tests.fakes import openai_replies as chat
+from tests.fakes import openai_response_replies as responses
+from tests.fakes.byte_script import End, Pause
+from tests.fakes.framing import Framing, chunk
+from tests.fakes.stub_text import pieces
 
 if TYPE_CHECKING:
-    from tollhouse.testing.byte_script import Script
-    from tollhouse.testing.upstream_server import ReceivedRequest
+    from tests.fakes.byte_script import Script
+    from tests.fakes.upstream_server import ReceivedRequest
 
 DIALECTS = {
     "chat": "/v1/chat/completions",

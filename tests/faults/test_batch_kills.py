@@ -113,6 +113,7 @@ def kill_while_it_runs(gateway: Gateway, provider: BatchProvider, items: int, ki
     assert_settled(gateway, [ended])
 
 
+@on_postgresql_in_soak
 def test_each_item_of_a_batch_has_one_result_whatever_kills_there_were(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
@@ -151,6 +152,7 @@ def two(
             gateway.close()
 
 
+@pytest.mark.soak
 @pytest.mark.postgresql
 def test_another_gateway_finishes_what_a_killed_one_had_begun(
     two: list[Gateway], provider: BatchProvider
@@ -263,6 +265,7 @@ def forget_time(ledger: Ledger) -> None:
         rows(ledger, "UPDATE batch_uploads SET started_at = 0 RETURNING 1")
 
 
+@on_postgresql_in_soak
 def test_a_batch_is_there_with_all_of_its_items_or_not_at_all(gateway: Gateway) -> None:
     kill_while_it_comes(gateway, kills=2)
 
@@ -431,7 +434,7 @@ def start_again_and_again(gateway: Gateway, provider: BatchProvider, poison: str
     return starts
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 def test_an_item_that_crashes_its_worker_fails_alone(
     gateway: Gateway, provider: BatchProvider
 ) -> None:
@@ -515,7 +518,7 @@ AWAY = {"database": database_away, "blobs": blobs_away}
 
 
 @on_postgresql_in_soak
-@pytest.mark.parametrize("what", AWAY)
+@pytest.mark.parametrize("what", ["blobs", pytest.param("database", marks=pytest.mark.soak)])
 def test_results_wait_for_what_is_away_and_no_item_is_run_twice(
     gateway: Gateway, provider: BatchProvider, what: str
 ) -> None:
@@ -533,7 +536,7 @@ def test_results_wait_for_what_is_away_and_no_item_is_run_twice(
     assert_settled(gateway, [ended])
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 def test_a_gateway_that_cannot_store_results_stops_all_the_same(
     gateway: Gateway, provider: BatchProvider
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.blob_writer import content
 from tests.unit.disk import files_in
-from tollhouse.storage.blobs.local import LocalBlobs
+from tollhouse.storage.blobs import LocalBlobs
 
 WRITER = str(Path(__file__).with_name("blob_writer.py"))
 PROJECT = Path(__file__).parents[2]

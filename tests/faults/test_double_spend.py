@@ -152,6 +152,7 @@ async def test_the_balance_holds_over_many_rounds(
     await rounds(credits_client, ROUNDS_IN_SOAK * soak_factor)
 
 
+@on_postgresql_in_soak
 @exact()
 async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(
     credits_client: CreditsClient,
@@ -164,6 +165,7 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_sixty_four(
     assert served(await spend(credits_client)) == CLIENTS
 
 
+@on_postgresql_in_soak
 @exact()
 async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
     credits_client: CreditsClient,
@@ -180,7 +182,7 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
     assert credits_client.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 @exact("slow")
 async def test_no_more_run_at_once_than_the_balance_can_pay(credits_client: CreditsClient) -> None:
     credits_client.add(FIT * COST)
@@ -192,7 +194,7 @@ async def test_no_more_run_at_once_than_the_balance_can_pay(credits_client: Cred
     assert reasons == {"in_flight_budget_exhausted"}
 
 
-@on_postgresql_in_soak
+@pytest.mark.soak
 @exact(limits="settlement_seconds: 0.5, admission_wait_seconds: 0.1")
 async def test_with_half_the_balance_as_budget_all_are_served_in_the_end(
     credits_client: CreditsClient,

@@ -17,6 +17,8 @@ import pytest
 import trustme
 import uvloop
 
+from tests.fakes.byte_script import End
+from tests.fakes.raw_server import Peer, RawServer, interrupt
 from tests.integration.vault.egress.egress_fixture import (
     API,
     OTHER,
@@ -26,16 +28,14 @@ from tests.integration.vault.egress.egress_fixture import (
     EgressFixture,
 )
 from tollhouse.outbound.tls import TlsLayer
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.raw_server import Peer, RawServer, interrupt
-from tollhouse.vault.egress.messages import Limits
+from tollhouse.vault.egress.messages import SessionLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
 IDLE_SECONDS = 0.5
-LIMITS = Limits(256, IDLE_SECONDS, 600, 1 << 40)
+LIMITS = SessionLimits(256, IDLE_SECONDS, 600, 1 << 40)
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + VALUE.encode()[:9]

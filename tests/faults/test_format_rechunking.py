@@ -26,6 +26,7 @@ from tests.acceptance.format_clients import (
     TextRequest,
 )
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.fakes.upstream_server import serve
 from tests.faults.rechunked_provider import CALLS, DIALECTS, REPLIES, TEXT, THOUGHT, answer
 from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
 from tests.unit.inference.formats.completions_stream_checks import (
@@ -37,7 +38,6 @@ from tests.unit.inference.formats.messages.messages_stream_checks import (
 from tests.unit.inference.formats.responses.responses_stream_checks import (
     check_stream as checked_response,
 )
-from tollhouse.testing.upstream_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -8,19 +8,19 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
+from tests.fakes.memory_blobs import MemoryBlobs
 from tests.faults.batch_receiver import never_ending
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import is_running, own_children
-from tollhouse.batches.ingest.intake import IntakeLimits
-from tollhouse.batches.ingest.process import ChildGone
-from tollhouse.batches.ingest.receiver import Receiver
-from tollhouse.testing.memory_blobs import MemoryBlobs
+from tollhouse.batches.ingest.reader import BatchLimits
+from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +44,13 @@ def start_gateway(how: str) -> subprocess.Popen[str]:
 
 async def test_a_killed_child_is_an_error_that_leaves_nothing() -> None:
     blobs, before = MemoryBlobs(), own_children()
-    receiver = Receiver(blobs, IntakeLimits())
+    receiver = BatchReceiver(blobs, BatchLimits())
     with capture_logs() as logs:
         receiving = asyncio.create_task(receiver.receive(never_ending(BODY[:-1]), "batches/1"))
         await blobs.has_put.wait()
         [child] = own_children() - before
         os.kill(child, signal.SIGKILL)
-        with pytest.raises(ChildGone):
+        with pytest.raises(IngestChildGone):
             await receiving
     assert [each["reason"] for each in logs] == ["it ended with code -9"]
     assert blobs.blobs == {}
@@ -59,15 +59,16 @@ async def test_a_killed_child_is_an_error_that_leaves_nothing() -> None:
 
 async def kill_at_random() -> None:
     blobs, before = MemoryBlobs(), own_children()
-    receiver = Receiver(blobs, IntakeLimits())
+    receiver = BatchReceiver(blobs, BatchLimits())
     receiving = asyncio.create_task(receiver.receive(in_pieces(BODY), "batches/1"))
     await until(lambda: bool(own_children() - before))
     await asyncio.sleep(random.uniform(0, 0.4))
     for child in own_children() - before:
-        os.kill(child, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.kill(child, signal.SIGKILL)
     try:
         received = await receiving
-    except ChildGone:
+    except IngestChildGone:
         assert blobs.blobs == {}
     else:
         assert len(blobs.blobs) == len(received.chunks)

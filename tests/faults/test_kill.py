@@ -26,14 +26,19 @@ KILLS_IN_SOAK = 5
 MODELS = {"cutter/echo": "echo", "cutter/slow": "slow-chunks:5"}
 
 
+def kill_server(server: ServerProcess) -> None:
+    server.process.kill()
+
+
 async def ask_until_killed(
     server: ServerProcess,
     key: str,
     whole: list[Answer],
     broken: list[Answer],
     until: Callable[[], bool],
+    kill: Callable[[ServerProcess], None] = kill_server,
 ) -> None:
-    """Keep 100 clients busy until the server is killed; sort what they received."""
+    """Keep 100 clients busy until something is killed; sort what they received."""
     killed = asyncio.Event()
 
     async def client(number: int) -> None:
@@ -49,11 +54,10 @@ async def ask_until_killed(
             while not until():
                 await asyncio.sleep(0.01)
         await asyncio.sleep(random.random() * 0.2)
-        server.process.kill()
+        kill(server)
         killed.set()
 
     await asyncio.gather(killer(), *map(client, range(CLIENTS)))
-    server.kill()
 
 
 def _enough(received: list[Answer]) -> bool:
@@ -78,7 +82,7 @@ async def kill_repeatedly(
         whole.extend(received)
         assert all(answer.status == 200 for answer in received)
         hit_work += any(answer.status == 200 for answer in broken)
-        hit_journal += bool(Journal(journal).leftovers().payloads)
+        hit_journal += bool(Journal(journal).read_unbooked().payloads)
         await recover(tmp_path, config, ledger)
         await assert_consistent(ledger, whole)
         assert len(whole) >= CLIENTS * (number + 1)
@@ -89,6 +93,7 @@ async def kill_repeatedly(
         assert answer.status == 200
 
 
+@pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
 async def test_after_kill_9_every_reply_received_whole_is_booked_once(
     upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger
 ) -> None:

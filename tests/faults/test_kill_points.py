@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.server_process import ServerFailedError, start_server
-from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover
-from tests.faults.pausing_server import POINTS
-from tests.faults.test_kill import MODELS, ask_until_killed
+from tests.acceptance.server_process import ServerFailedError, ServerProcess, start_server
+from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover, verify
+from tests.faults.pausing_server import BOOKS, POINTS, POINTS_OF_BOOKS
+from tests.faults.test_kill import MODELS, ask_until_killed, kill_server
+from tests.unit.batches.ingest.child_processes import children_of
 
 if TYPE_CHECKING:
     from tests.faults.raw_client import Answer
@@ -21,12 +25,54 @@ if TYPE_CHECKING:
 PAUSING = str(Path(__file__).with_name("pausing_server.py"))
 KILLS_IN_SOAK = 1
 """Kills at each point, on each database."""
-GROUPS = {"group begun", "being booked", "committed", "not yet forgotten", "forgotten"}
+GROUPS = {"group begun", "not yet forgotten", "forgotten", *POINTS_OF_BOOKS}
 """Points that are passed once for a group of charges."""
 
 
+def books_of(server: ServerProcess) -> list[int]:
+    """Return the books process of a server, if it runs."""
+    found = children_of(server.process.pid)
+    commands = {each: Path(f"/proc/{each}/cmdline") for each in found}
+    return [each for each, file in commands.items() if BOOKS.encode() in file.read_bytes()]
+
+
+def kill_books(server: ServerProcess) -> None:
+    for process in books_of(server):
+        os.kill(process, signal.SIGKILL)
+
+
+def kill_both(server: ServerProcess) -> None:
+    books = books_of(server)
+    kill_server(server)
+    for process in books:
+        with suppress(ProcessLookupError):  # it may have ended with its server
+            os.kill(process, signal.SIGKILL)
+
+
+VICTIMS = {"server": kill_server, "books": kill_books, "both": kill_both}
+EVERYDAY = (
+    ("held", "server"),
+    ("committed", "server"),
+    ("committed", "books"),
+    ("booked, not yet said", "both"),
+)
+"""The soak kills at every point."""
+# A server that stopped does not go on when its books process is killed.
+EVERY = [
+    (point, victim)
+    for point in (*POINTS, *POINTS_OF_BOOKS)
+    for victim in VICTIMS
+    if victim != "books" or point in POINTS_OF_BOOKS
+]
+
+
 async def kill_at(
-    point: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
+    point: str,
+    victim: str,
+    upstream: UpstreamProcess,
+    tmp_path: Path,
+    ledger: Ledger,
+    kills: int,
 ) -> None:
     config, key, in_flight = upstream.config(MODELS), "", 0
     whole: list[Answer] = []
@@ -38,8 +84,12 @@ async def kill_at(
         key = key or server.api_key
         received: list[Answer] = []
         broken: list[Answer] = []
+        kill = VICTIMS[victim]
         try:
-            await ask_until_killed(server, key, received, broken, marker.exists)
+            await ask_until_killed(server, key, received, broken, marker.exists, kill)
+            if victim == "books":
+                assert verify(server) == {"clean": True, "differences": []}
+                server.stop()
         except TimeoutError:
             raise ServerFailedError(f"{point} was not reached: {server.stderr_text()}") from None
         finally:
@@ -48,19 +98,27 @@ async def kill_at(
         in_flight += bool(broken)
         await recover(tmp_path, config, ledger)
         await assert_consistent(ledger, whole)
-    assert in_flight * 2 > kills, "most kills have to hit replies under way"
+    if victim == "books":
+        assert not in_flight, "a reply waited for the books"
+    else:
+        assert in_flight * 2 > kills, "most kills have to hit replies under way"
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "victim"), EVERYDAY)
 async def test_no_charge_is_lost_or_doubled_by_a_kill(
-    point: str, upstream: UpstreamProcess, tmp_path: Path
+    point: str, victim: str, upstream: UpstreamProcess, tmp_path: Path
 ) -> None:
-    await kill_at(point, upstream, tmp_path, SqliteLedger(tmp_path / "data"), kills=1)
+    await kill_at(point, victim, upstream, tmp_path, SqliteLedger(tmp_path / "data"), kills=1)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "victim"), EVERY)
 async def test_many_kills_at_each_point_lose_and_double_no_charge(
-    point: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, soak_factor: int
+    point: str,
+    victim: str,
+    upstream: UpstreamProcess,
+    tmp_path: Path,
+    ledger: Ledger,
+    soak_factor: int,
 ) -> None:
-    await kill_at(point, upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)
+    await kill_at(point, victim, upstream, tmp_path, ledger, KILLS_IN_SOAK * soak_factor)

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest_asyncio
 
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.fakes.openai_replies import chunk, chunked_head
+from tests.fakes.raw_server import Peer, RawServer
 from tests.faults.raw_client import chat
-from tollhouse.testing.openai_replies import chunk, chunked_head
-from tollhouse.testing.raw_server import Peer, RawServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -16,12 +16,12 @@ import pytest_asyncio
 import trustme
 
 from tests.acceptance.server_process import ServerProcess, start_server
+from tests.fakes.byte_script import End
+from tests.fakes.openai_replies import ChatReply, stream, usage_of, whole
+from tests.fakes.raw_server import RawServer, say
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
-from tests.integration.inference.upstream.faults import FAULTS, Fault
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.openai_replies import ChatReply, stream, usage_of, whole
-from tollhouse.testing.raw_server import RawServer, say
+from tests.integration.outbound.http.faults import FAULTS, Fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

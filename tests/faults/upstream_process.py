@@ -57,7 +57,7 @@ class UpstreamProcess:
 @contextmanager
 def start_upstream() -> Generator[UpstreamProcess]:
     """Run a provider until the end of the block."""
-    command = [sys.executable, "-m", "tollhouse.testing.openai_upstream", "--port", "0"]
+    command = [sys.executable, "-m", "tests.fakes.openai_upstream", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["h11", "tollhouse.kernel.hosts", "tollhouse.vault"]):
+INSTRUMENTED = [
+    "h11",
+    "tollhouse.api.asgi_call",
+    "tollhouse.api.connection",
+    "tollhouse.api.exchange",
+    "tollhouse.kernel.hosts",
+    "tollhouse.vault",
+]
+with atheris.instrument_imports(include=INSTRUMENTED):  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - it has no types
     from tests.fuzz.targets import CORPUS, TARGETS
 
 LARGEST = 2048

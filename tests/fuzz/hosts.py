@@ -12,8 +12,8 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from tollhouse.kernel.hosts import InvalidHostName, normal_host
-from tollhouse.vault.egress.refusals import Refused
-from tollhouse.vault.egress.targets import (
+from tollhouse.vault.egress.rejections import Rejected
+from tollhouse.vault.egress.request_head import (
     HTTP_PORT,
     HTTPS_PORT,
     Target,
@@ -41,7 +41,7 @@ def check_one(sent: bytes) -> Target | None:
     if name is not None:
         assert place == Target(name, HTTPS_PORT)
     for written, port in ((sent, HTTP_PORT), (sent + b":8080", 8080)):
-        with suppress(Refused):
+        with suppress(Rejected):
             found, path = absolute_target(b"http://" + written + b"/x?y")
             if b"/" not in sent and b"?" not in sent:
                 assert path == b"/x?y"
@@ -78,7 +78,7 @@ def is_address(name: str) -> bool:
 def place_of(sent: bytes) -> Target | None:
     """Return where CONNECT leads; on the port of https where none is named."""
     for written in (sent, sent + b":443"):
-        with suppress(Refused):
+        with suppress(Rejected):
             return connect_target(written)
     return None
 
@@ -86,6 +86,6 @@ def place_of(sent: bytes) -> Target | None:
 def agrees(host: bytes, place: Target) -> bool:
     try:
         check_host([host], place, HTTPS_PORT)
-    except Refused:
+    except Rejected:
         return False
     return True

@@ -2,7 +2,7 @@
 
 What is accepted has to be, for a second reader that shares no code with the first one, exactly as
 many requests, with the same methods, paths, fields and bodies; in whatever pieces it came. Nothing
-but a refusal or the end of the connection may be raised.
+but a rejection or the end of the connection may be raised.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import h11
 import httptools
 
-from tollhouse.vault.egress.conversation import request_in
-from tollhouse.vault.egress.exchange import asked_in
-from tollhouse.vault.egress.heads import HeadReader, check_method, values_of
-from tollhouse.vault.egress.refusals import MALFORMED, Refused
-from tollhouse.vault.egress.targets import (
+from tollhouse.vault.egress.exchange import forwarded_head, request_in
+from tollhouse.vault.egress.rejections import MALFORMED, Rejected
+from tollhouse.vault.egress.request_head import (
     HTTP_PORT,
     HTTPS_PORT,
+    HeadReader,
     Target,
     absolute_target,
     check_host,
+    check_method,
     check_origin_form,
     connect_target,
+    values_of,
 )
-from tollhouse.vault.egress.wire import Gone
+from tollhouse.vault.egress.streams import PeerDisconnected
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from tollhouse.vault.egress.heads import Field
-    from tollhouse.vault.egress.ways import Asked
+    from tollhouse.vault.egress.request_head import Field
+    from tollhouse.vault.egress.routes import RequestHead
 
 HERE = Target("a.com", HTTPS_PORT)
 NAMED = b"api.example.com"
@@ -101,9 +102,11 @@ def inside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
             check_method(request.method)
             check_origin_form(request.target)
             check_host(values_of(request.headers, b"host"), HERE, HTTPS_PORT)
-            messages.append(passed(client, incoming, asked_in(request, request.target, NAMED)))
+            messages.append(
+                passed(client, incoming, forwarded_head(request, request.target, NAMED))
+            )
             heads = HeadReader(incoming.trailing_data[0])
-    except (Refused, Gone) as ended:
+    except (Rejected, PeerDisconnected) as ended:
         return messages, repr(ended)
     return messages, "ended"
 
@@ -125,12 +128,12 @@ def outside(pieces: Sequence[bytes]) -> tuple[list[Message], str]:
         check_method(request.method)
         target, path = absolute_target(request.target)
         check_host(hosts, target, HTTP_PORT)
-        return [passed(client, incoming, asked_in(request, path, NAMED))], repr(target)
-    except (Refused, Gone) as ended:
+        return [passed(client, incoming, forwarded_head(request, path, NAMED))], repr(target)
+    except (Rejected, PeerDisconnected) as ended:
         return [], repr(ended)
 
 
-def passed(client: Client, incoming: h11.Connection, asked: Asked) -> Message:
+def passed(client: Client, incoming: h11.Connection, asked: RequestHead) -> Message:
     """Return what the host reads of a request that is passed on to it."""
     outer = h11.Connection(h11.CLIENT)
     head = h11.Request(method=asked.method, target=asked.path, headers=asked.headers)
@@ -142,7 +145,7 @@ def passed(client: Client, incoming: h11.Connection, asked: Asked) -> Message:
             continue
         data = finished(client.receive())
         if not data:
-            raise Gone
+            raise PeerDisconnected
         incoming.receive_data(data)
     written += outer.send(h11.EndOfMessage()) or b""
     headers = sorted(asked.headers, key=lambda field: field[0] != b"host")  # written first
@@ -156,7 +159,7 @@ def next_of(incoming: h11.Connection) -> Any:
     try:
         return incoming.next_event()
     except h11.RemoteProtocolError:
-        raise Refused(MALFORMED) from None
+        raise Rejected(MALFORMED) from None
 
 
 def read_again(written: bytes, method: bytes) -> Message:
@@ -205,7 +208,7 @@ def next_request(client: Client, heads: HeadReader) -> tuple[h11.Connection, h11
         data = finished(client.receive())
         if not data:
             if heads.begun:
-                raise Gone
+                raise PeerDisconnected
             return None
         heads.feed(data)
     return request_in(head, heads)

@@ -16,10 +16,9 @@ import base64
 import binascii
 from contextlib import suppress
 
-from tollhouse.kernel.escapes import readings
-from tollhouse.kernel.redaction import LONGEST_SPELLING, Redactor, forms_of
+from tollhouse.kernel.redaction import LONGEST_SPELLING, Redactor, forms_of, readings
 from tollhouse.vault.egress.injection import inject, names_in
-from tollhouse.vault.egress.refusals import NOT_IN_A_HEADER, UNKNOWN_SECRET, Refusal, Refused
+from tollhouse.vault.egress.rejections import NOT_IN_A_HEADER, UNKNOWN_SECRET, Rejected, Rejection
 from tollhouse.vault.policy import check_name
 
 OPENING, CLOSING = b"{{secret:", b"}}"
@@ -44,7 +43,7 @@ def parted(lines: list[bytes]) -> list[tuple[bytes, bytes, bytes]]:
 def check_request(headers: list[tuple[bytes, bytes]]) -> None:
     try:
         names = names_in(headers)
-    except Refused as refused:
+    except Rejected as refused:
         expect(refused, UNKNOWN_SECRET)
         return
     for name in names:
@@ -52,7 +51,7 @@ def check_request(headers: list[tuple[bytes, bytes]]) -> None:
     marks = {name: unused(at, headers) for at, name in enumerate(names)}
     try:
         injected = inject(headers, marks)
-    except Refused as refused:
+    except Rejected as refused:
         expect(refused, NOT_IN_A_HEADER)
         return
     assert len(injected) == len(headers)
@@ -69,8 +68,8 @@ def check_request(headers: list[tuple[bytes, bytes]]) -> None:
     assert used == set(names)
 
 
-def expect(refused: Refused, refusal: Refusal) -> None:
-    assert refused.refusal is refusal
+def expect(refused: Rejected, rejection: Rejection) -> None:
+    assert refused.rejection is rejection
 
 
 def unused(at: int, headers: list[tuple[bytes, bytes]]) -> bytes:

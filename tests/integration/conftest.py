@@ -18,8 +18,8 @@ from sqlalchemy.util import LRUCache
 
 from tests.integration.postgresql_databases import PostgresqlDatabases
 from tollhouse.storage.database import Database, open_database
+from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
-from tollhouse.storage.urls import sqlite_url
 
 
 @pytest.fixture(scope="session", autouse=True)

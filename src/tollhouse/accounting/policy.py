@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
+from tollhouse.accounting.limits import AccountingRules, window_start
 from tollhouse.accounting.types import (
+    ADJUSTMENTS,
+    CUSTOMER,
+    GRANTS,
+    PURCHASES,
     Credits,
     FreeRequests,
     KeyUsage,
@@ -14,23 +20,14 @@ from tollhouse.accounting.types import (
     Reset,
     Spend,
 )
-from tollhouse.accounting.windows import window_start
-from tollhouse.identity.types import KeyKind
+from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO, format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import date
 
-    from tollhouse.accounting.rules import AccountingRules
     from tollhouse.accounting.types import GenerationRecord
-    from tollhouse.identity.types import Subject
-
-PURCHASES, GRANTS, ADJUSTMENTS, REVENUE = "purchases", "grants", "adjustments", "revenue"
-"""The ledger accounts that are not a customer's."""
-CUSTOMER = "customer:"
-"""How the ledger accounts of customers begin."""
 
 _COUNTERPARTS = {
     PostingKind.PURCHASE: PURCHASES,
@@ -53,31 +50,20 @@ def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
 ) -> Posting:
     """Return the posting of a purchase, a grant, a refund or an adjustment.
 
-    Its amount is positive; what it means for the customer stands in its two sides.
-
-    Args:
-        posting_id: Its id.
-        account_id: The customer's account.
-        kind: Why the credits move; not usage, which settling books.
-        amount_nano: Nano-credits, positive; an adjustment may be negative, but not 0.
-        now: When they move.
-        generation_id: The generation that an adjustment is about.
-        idempotency_key: Names the posting among those of its account.
-        note: A remark for the statement; an adjustment needs one.
-
-    Raises:
-        Invalid: These facts make no posting of this kind.
+    The amount given is positive; that of an adjustment, which needs a note, may also be negative,
+    but not 0. The posting's own is always positive: what it means for the customer stands in its
+    two sides. Raises `Invalid` where these facts make no posting of this kind.
     """
     _check_facts(kind, amount_nano, generation_id, note)
-    sides = (_COUNTERPARTS[kind], CUSTOMER + account_id)
+    source, destination = _COUNTERPARTS[kind], CUSTOMER + account_id
     if kind is PostingKind.REFUND or amount_nano < 0:
-        sides = (sides[1], sides[0])
+        source, destination = destination, source
     return Posting(
         id=posting_id,
         account_id=account_id,
         kind=kind,
-        source=sides[0],
-        destination=sides[1],
+        source=source,
+        destination=destination,
         amount_nano=abs(amount_nano),
         generation_id=generation_id,
         idempotency_key=idempotency_key,
@@ -101,14 +87,14 @@ def _check_facts(
         raise Invalid("Only an adjustment can name a generation.")
 
 
-def gained(posting: Posting) -> int:
+def balance_change(posting: Posting) -> int:
     """Return what a posting adds to the customer's balance, negative where it takes."""
     if posting.destination == CUSTOMER + posting.account_id:
         return posting.amount_nano
     return -posting.amount_nano
 
 
-def change_of_credits(posting: Posting) -> Credits:
+def credits_change(posting: Posting) -> Credits:
     """Return what the posting of a purchase, grant, refund or adjustment adds to the totals."""
     match posting.kind:
         case PostingKind.PURCHASE:
@@ -118,7 +104,7 @@ def change_of_credits(posting: Posting) -> Credits:
         case PostingKind.REFUND:
             return Credits(refunded_nano=posting.amount_nano)
         case _:
-            return Credits(adjusted_nano=gained(posting))
+            return Credits(adjusted_nano=balance_change(posting))
 
 
 def check_credits(held: Credits, posting: Posting) -> None:
@@ -131,36 +117,32 @@ def check_credits(held: Credits, posting: Posting) -> None:
     if posting.kind is PostingKind.REFUND and posting.amount_nano > held.kept_purchases_nano:
         kept = format_credits(held.kept_purchases_nano)
         raise Conflict(f"No more than {kept} credits of purchases are left to be refunded.")
-    after = held + change_of_credits(posting)
-    if max(abs(each) for each in (*after.columns().values(), after.total_nano)) > MAX_NANO:
+    after = held + credits_change(posting)
+    if max(abs(each) for each in (*asdict(after).values(), after.total_nano)) > MAX_NANO:
         raise Invalid("The account would hold more credits than can be counted.")
 
 
-def same_credit(one: Posting, other: Posting) -> bool:
+def is_same_posting(one: Posting, other: Posting) -> bool:
     """Tell whether two postings of an account ask for the same thing, whatever their notes."""
-    return _facts(one) == _facts(other)
+
+    def facts(posting: Posting) -> tuple[object, ...]:
+        return posting.account_id, posting.kind, balance_change(posting), posting.generation_id
+
+    return facts(one) == facts(other)
 
 
-def _facts(posting: Posting) -> tuple[object, ...]:
-    return (posting.account_id, posting.kind, gained(posting), posting.generation_id)
-
-
-def first_day_needed(now: datetime) -> date:
+def first_day_of_windows(now: datetime) -> date:
     """Return the earliest UTC day that the current day, week and month reach back to."""
     today = now.astimezone(UTC).date()
     return min(window_start(reset, today) for reset in Reset)
 
 
 def key_usage(
-    total: Spend,
-    days: Mapping[date, Spend],
-    now: datetime,
-    last_used_at: datetime | None,
+    total: Spend, days: Mapping[date, Spend], now: datetime, last_used_at: datetime | None
 ) -> KeyUsage:
     """Return a key's counters from its days: UTC day, week from Monday, calendar month.
 
-    Admission counts in the same way: what was booked on a later day than the clock shows, before it
-    was set back, is in the present window.
+    As in admission, what was booked on a later day than a clock that was set back shows is in them.
     """
     today = now.astimezone(UTC).date()
 
@@ -168,13 +150,8 @@ def key_usage(
         first = window_start(reset, today)
         return sum((spend for day, spend in days.items() if day >= first), Spend())
 
-    return KeyUsage(
-        total=total,
-        daily=current(Reset.DAILY),
-        weekly=current(Reset.WEEKLY),
-        monthly=current(Reset.MONTHLY),
-        last_used_at=last_used_at,
-    )
+    daily, weekly, monthly = map(current, (Reset.DAILY, Reset.WEEKLY, Reset.MONTHLY))
+    return KeyUsage(total, daily, weekly, monthly, last_used_at)
 
 
 def free_requests_a_day(credits_: Credits, rules: AccountingRules) -> int:
@@ -193,7 +170,7 @@ def free_requests(credits_: Credits, used: int, rules: AccountingRules) -> FreeR
     return FreeRequests(used=used, limit=limit, remaining=max(0, limit - used))
 
 
-def sees_generation(subject: Subject, record: GenerationRecord) -> bool:
+def may_read_generation(subject: Subject, record: GenerationRecord) -> bool:
     """Tell whether a key may read a generation of its account.
 
     A management key reads all of them, an API key those of its workspace, an intern's key those

@@ -1,12 +1,8 @@
 """What a reply costs: the one formula, for streamed and whole replies alike.
 
-    cost     = sum(tokens of a class x price of the class) + request + images, rounded once;
-               of the output tokens those of reasoning have a price of their own
-    charge   = cost, unless the no-charge rule holds or the usage is not known
-    estimate = what the tokens of a reply may cost, before there is one
-    most     = what the whole of it may cost, without a cap
-    affordable = how many tokens of output an amount pays for
-    estimate_many = what the whole of many requests may cost together
+    cost      sum(tokens of a class x price of the class) + request + images, rounded once;
+              of the output tokens those of reasoning have a price of their own
+    charge    cost, unless the no-charge rule holds or the usage is not known
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
 customer nothing, whatever the provider bills.
@@ -19,13 +15,11 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.types import Charge, Cost, CostState
+from tollhouse.accounting.types import Charge, Cost, CostState, Price, Rates, Units, Usage
 from tollhouse.kernel.money import MAX_NANO, divide_half_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from tollhouse.accounting.types import Price, Rates, Units, Usage
 
 FULL_PRICE: Final = Decimal(1)
 """The factor of what has no discount."""
@@ -41,20 +35,12 @@ def rates_for(price: Price, usage: Usage) -> Rates:
 
 
 def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
-    """Return what a usage costs.
+    """Return what a reply's final usage costs at the price of the endpoint that answered.
 
-    Args:
-        usage: The final usage of a reply.
-        price: The price of the endpoint that answered.
-        factor: What token prices are multiplied with (a batch discount); neither the request's
-            fee nor its images.
-        images: How many images the request holds.
-
-    Returns:
-        The cost in nano-credits, its total rounded once, half up.
+    The factor (a batch discount) is for token prices, not for the request's fee and its images.
     """
-    units = rates_for(price, usage).units
-    numerator, denominator = _ratio(factor)
+    units = (rates_for(price, usage) if price.tiers else price.rates).units
+    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
     prompt = numerator * (
         usage.input_tokens * units.prompt
         + usage.cache_read_tokens * units.cache_read
@@ -87,16 +73,8 @@ def estimate(
     counts at the dearer of the completion and the reasoning price. The request's fee and images are
     not in it. Of a price with tiers, the dearest that the input may reach.
 
-    Args:
-        input_tokens: As estimated.
-        output_tokens: The most that may be written; None where the request sets no limit.
-        price: The price of the endpoint that is asked.
-        cap_nano: The most that is held for a request, in nano-credits.
-        factor: What token prices are multiplied with (a batch discount).
-
-    Returns:
-        Nano-credits, rounded up, at most the cap; the cap itself where output costs something and
-        has no limit; 0 where tokens cost nothing.
+    It is in nano-credits, rounded up, at most the cap; the cap itself where output costs something
+    and has no limit (None).
     """
     if not price.tiers:
         return _estimate(input_tokens, output_tokens, price.rates.units, cap_nano, factor)
@@ -106,19 +84,12 @@ def estimate(
     )
 
 
-def most(input_tokens: int, output_tokens: int, images: int, price: Price) -> int:
-    """Return the most that a request may cost, its fee and its images included, without a cap.
-
-    Args:
-        input_tokens: As estimated.
-        output_tokens: The most that may be written.
-        images: How many it holds.
-        price: The price of the endpoint that is asked.
-
-    Returns:
-        Nano-credits, rounded up.
-    """
+def maximum_cost(input_tokens: int, output_tokens: int, images: int, price: Price) -> int:
+    """Return the most that a request may cost, fee and images included: rounded up, not capped."""
     tokens = estimate(input_tokens, output_tokens, price, MAX_NANO)
+    if not price.tiers:
+        units = price.rates.units
+        return tokens + -(-(units.request + images * units.image) // units.per_nano)
     every = (price.rates, *(tier.rates for tier in price.tiers))
     besides = max(
         -(-(rates.units.request + images * rates.units.image) // rates.units.per_nano)
@@ -127,23 +98,16 @@ def most(input_tokens: int, output_tokens: int, images: int, price: Price) -> in
     return tokens + besides
 
 
-def affordable(nano: int, input_tokens: int, images: int, price: Price) -> int | None:
-    """Return how many tokens of output an amount pays for, beside the rest of a request.
+def affordable_output(nano: int, input_tokens: int, images: int, price: Price) -> int | None:
+    """Return how much output an amount pays for beside the rest, in tokens; None if it is free.
 
-    Args:
-        nano: The amount, in nano-credits.
-        input_tokens: As estimated.
-        images: How many it holds.
-        price: The price of the endpoint that is asked.
-
-    Returns:
-        Tokens, rounded down, 0 or more; None where output costs nothing.
+    It is rounded down, 0 or more.
     """
     reachable = _reachable(price, input_tokens)
     rate = max(Fraction(max(each.completion, each.reasoning), each.per_nano) for each in reachable)
     if not rate:
         return None
-    return max(0, int((nano - most(input_tokens, 0, images, price)) / rate))
+    return max(0, int((nano - maximum_cost(input_tokens, 0, images, price)) / rate))
 
 
 def estimate_many(  # noqa: PLR0913 - each is a total of its own
@@ -158,21 +122,10 @@ def estimate_many(  # noqa: PLR0913 - each is a total of its own
 ) -> int:
     """Return what many requests at one price may cost together, their fees and images included.
 
-    Input and output count as in `estimate`; of a price with tiers, each rate is the dearest that
-    any of the requests may reach. Charges are rounded one by one and this sum once: they may be
-    more by half a nano-credit each.
-
-    Args:
-        requests: How many they are.
-        input_tokens: As estimated, of all.
-        largest_input: Of the one with the most.
-        output_tokens: The most that may be written, of all.
-        images: How many they hold, of all.
-        price: The price of the endpoint that is asked.
-        factor: What token prices are multiplied with (a batch discount).
-
-    Returns:
-        Nano-credits, rounded up.
+    Tokens and images are totals, and count as in `estimate`; `largest_input` is that of one
+    request. Of a price with tiers, each rate is the dearest that any of the requests may reach.
+    This is rounded up once and charges are rounded one by one: they may be more by half a
+    nano-credit each.
     """
     reachable = _reachable(price, largest_input)
 
@@ -186,7 +139,6 @@ def estimate_many(  # noqa: PLR0913 - each is a total of its own
 
 
 def _reachable(price: Price, input_tokens: int) -> Sequence[Units]:
-    """Return the rates of every tier that so much input may reach."""
     passed = [tier.rates.units for tier in price.tiers if input_tokens > tier.above_tokens]
     return [price.rates.units, *passed]
 
@@ -197,13 +149,9 @@ def _estimate(
     output = max(units.completion, units.reasoning)
     if output_tokens is None and output and factor:
         return cap_nano
-    numerator, denominator = _ratio(factor)
+    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
     total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
     return min(cap_nano, -(-total // (denominator * units.per_nano)))
-
-
-def _ratio(factor: Decimal) -> tuple[int, int]:
-    return (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
 
 
 def no_charge(output_tokens: int, finish_reason: str | None) -> bool:
@@ -227,19 +175,10 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
 ) -> Charge:
     """Return what is booked for a reply.
 
-    Args:
-        reported: The usage that the provider reported, zeros included; None where none came.
-        seen: The tokens that passed by, counted by us.
-        price: The price of the endpoint that answered.
-        finish_reason: How the reply ended, in the wire's normalised words.
-        broken_off: The reply did not come to its end, so its usage could not come.
-        images: How many images the request holds.
-        factor: What the customer's token prices are multiplied with (a batch discount); the
-            provider's cost stays the whole.
-
-    Returns:
-        The charge. Without a reported usage it is estimated for a reply that was broken off, and
-        unknown (and nothing) for one that ended.
+    `reported` is the provider's usage, zeros included; `seen` the tokens that passed by, counted by
+    us. Without a reported usage the charge is estimated for a reply that was broken off, so that
+    none could come, and unknown (and nothing) for one that ended. The factor (a batch discount) is
+    for the customer's token prices; the provider's cost stays the whole.
     """
     if reported is None and not broken_off:
         return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)

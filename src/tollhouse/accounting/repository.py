@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, fields
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from tollhouse.accounting.types import (
-    Attempt,
-    Attribution,
-    Charge,
-    CostState,
     Credits,
     GenerationRecord,
     KeyLimit,
@@ -22,9 +18,11 @@ from tollhouse.accounting.types import (
     Reservation,
     Reset,
     Spend,
-    Usage,
+    attempts_json,
 )
 from tollhouse.identity.types import AccountType
+from tollhouse.kernel.clock import to_millis
+from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
@@ -36,22 +34,15 @@ from tollhouse.storage.tables.accounting import (
     reservations,
 )
 from tollhouse.storage.tables.identity import accounts
-from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import datetime
-
-    from tollhouse.storage.transaction import Read, Write
 
 _KEY = "key"
 
 
-async def alone_with(write: Write, account_id: str) -> None:
-    """Keep others from bringing in or reserving an account's credits until this transaction ends.
-
-    Charges go on being settled meanwhile.
-    """
+async def lock_credits(write: Write, account_id: str) -> None:
+    """Keep others from bringing in or reserving credits until the end; charges go on meanwhile."""
     # Not the stronger lock: a charge's foreign key would wait for it.
     mine = sa.select(accounts.c.id).where(accounts.c.id == account_id)
     await write.execute(mine.with_for_update(key_share=True))
@@ -60,7 +51,7 @@ async def alone_with(write: Write, account_id: str) -> None:
 async def add_credit(write: Write, posting: Posting, change: Credits) -> None:
     """Store a posting, and add a change to the account's totals."""
     await write.execute(sa.insert(postings).values(**asdict(posting)))
-    amounts = change.columns()
+    amounts = asdict(change)
     totals = insert(write, account_totals).values(account_id=posting.account_id, **amounts)
     await write.execute(
         totals.on_conflict_do_update(
@@ -157,10 +148,11 @@ async def free_requests_since(read: Read, account_id: str, first: date) -> dict[
     return {date.fromisoformat(row.day): row.free_requests for row in rows}
 
 
-async def account_type(read: Read, account_id: str) -> AccountType:
-    """Return how an account pays."""
-    query = sa.select(accounts.c.type).where(accounts.c.id == account_id)
-    return AccountType((await read.execute(query)).scalar_one())
+async def account_terms(read: Read, account_id: str) -> tuple[AccountType, bool]:
+    """Return how an account pays, and whether no limit of free models holds for it."""
+    columns = accounts.c.type, accounts.c.free_limits_exempt
+    row = (await read.execute(sa.select(*columns).where(accounts.c.id == account_id))).one()
+    return AccountType(row.type), row.free_limits_exempt
 
 
 async def reserved_of_account(read: Read, account_id: str) -> int:
@@ -190,11 +182,7 @@ async def add_reservation(write: Write, reservation: Reservation) -> None:
 async def lower_reservation(
     write: Write, reservation_id: str, by_nano: int
 ) -> tuple[str, int] | None:
-    """Take from a reservation, down to nothing.
-
-    Returns:
-        Its account and what is left; None where it has ended.
-    """
+    """Lower a reservation, to 0 at the least; return its account and what is left, if it lasts."""
     amount = reservations.c.amount_nano
     lowered = (
         sa.update(reservations)
@@ -223,17 +211,14 @@ async def get_generation(
     query = sa.select(generations).where(
         generations.c.account_id == account_id, generations.c.id == generation_id
     )
-    row = (await read.execute(query)).one_or_none()
+    row = (await read.execute(query)).mappings().one_or_none()
     return None if row is None else _generation(row)
 
 
 async def unknown_costs(
     read: Read, account_id: str | None, limit: int
 ) -> Sequence[GenerationRecord]:
-    """Return the latest generations whose cost nobody knows, newest first.
-
-    One that an adjustment names was looked after.
-    """
+    """Return the latest generations of unknown cost that no adjustment names, newest first."""
     looked_after = sa.exists().where(
         postings.c.generation_id == generations.c.id,
         postings.c.kind == PostingKind.ADJUSTMENT.value,
@@ -243,58 +228,11 @@ async def unknown_costs(
         query = query.where(generations.c.account_id == account_id)
     newest = query.order_by(generations.c.created_at.desc(), generations.c.id.desc())
     rows = await read.execute(newest.limit(limit))
-    return [_generation(row) for row in rows]
+    return [_generation(row) for row in rows.mappings()]
 
 
-def _generation(row: sa.Row[Any]) -> GenerationRecord:
-    return GenerationRecord(
-        id=row.id,
-        account_id=row.account_id,
-        workspace_id=row.workspace_id,
-        key_hash=row.key_hash,
-        api_type=row.api_type,
-        model=row.model,
-        provider=row.provider,
-        provider_model=row.provider_model,
-        upstream_id=row.upstream_id,
-        is_byok=row.is_byok,
-        streamed=row.streamed,
-        cancelled=row.cancelled,
-        finish_reason=row.finish_reason,
-        native_finish_reason=row.native_finish_reason,
-        charge=_charge(row),
-        latency_ms=row.latency_ms,
-        generation_ms=row.generation_ms,
-        attempts=tuple(Attempt(**attempt) for attempt in row.attempts),
-        attribution=Attribution(
-            http_referer=row.http_referer,
-            app_title=row.app_title,
-            user_agent=row.user_agent,
-            external_user=row.external_user,
-            session_id=row.session_id,
-            categories=row.categories,
-            trace=row.trace,
-            metadata=row.metadata,
-        ),
-        created_at=row.created_at,
-        images=row.images,
-        free_limited=row.free_limited,
-        payer_hash=row.payer_hash,
-    )
-
-
-def _charge(row: sa.Row[Any]) -> Charge:
-    return Charge(
-        state=CostState(row.cost_state),
-        usage=Usage(
-            input_tokens=row.input_tokens,
-            cache_read_tokens=row.cache_read_tokens,
-            cache_write_tokens=row.cache_write_tokens,
-            cache_write_1h_tokens=row.cache_write_1h_tokens,
-            output_tokens=row.output_tokens,
-            reasoning_tokens=row.reasoning_tokens,
-        ),
-        cost_nano=row.cost_nano,
-        provider_cost_nano=row.provider_cost_nano,
-        cost=None,
-    )
+def _generation(row: sa.RowMapping) -> GenerationRecord:
+    facts: dict[str, Any] = dict(row)
+    facts["created_ms"] = to_millis(facts.pop("created_at"))
+    facts["attempts_json"] = attempts_json(facts.pop("attempts"))
+    return GenerationRecord(**facts)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from datetime import datetime  # noqa: TC003 - the journal reads the annotations
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from tollhouse.kernel.clock import from_millis
 from tollhouse.kernel.money import NANO_DIGITS, decimals, scaled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,6 @@ class Usage:
     """
 
     input_tokens: int = 0
-    """Input that no cache had."""
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     """Input written to a cache for the usual five minutes."""
@@ -59,12 +65,10 @@ class Rates:
     reasoning: Decimal | None = None
     """For one output token that was reasoning; None: as any other, `completion`."""
     image: Decimal = Decimal(0)
-    """For one image of the request."""
     units: Units = field(init=False, repr=False, compare=False)
     """The same as whole numbers, for sums that cost a tenth."""
 
     def __post_init__(self) -> None:
-        """Count the units."""
         object.__setattr__(self, "units", Units.of(self))
 
 
@@ -72,7 +76,6 @@ class Units(NamedTuple):
     """Rates as whole numbers of one unit, a decimal fraction of a nano-credit."""
 
     per_nano: int
-    """How many units are a nano-credit."""
     prompt: int
     completion: int
     cache_read: int
@@ -90,20 +93,12 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, rates: Rates) -> Units:
         """Return rates in the largest unit that they are all whole numbers of."""
-        reasoning = rates.completion if rates.reasoning is None else rates.reasoning
-        given = [
-            rates.prompt,
-            rates.completion,
-            rates.cache_read,
-            rates.cache_write,
-            rates.cache_write_1h,
-            rates.request,
-            reasoning,
-            rates.image,
-        ]
-        digits = max(NANO_DIGITS, *(decimals(rate) for rate in given))
-        counts = [scaled(rate, digits) for rate in given]
-        return cls(10 ** (digits - NANO_DIGITS), *counts)
+        given = {name: getattr(rates, name) for name in cls._fields[1:]}
+        if rates.reasoning is None:
+            given["reasoning"] = rates.completion
+        digits = max(NANO_DIGITS, *map(decimals, given.values()))
+        counts = {name: scaled(rate, digits) for name, rate in given.items()}
+        return cls(10 ** (digits - NANO_DIGITS), **counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +117,10 @@ class Price:
     tiers: tuple[Tier, ...] = ()
     """In rising order of `above_tokens`."""
     is_free: bool = field(init=False, repr=False, compare=False)
-    """Whether nothing is ever charged."""
     has_images: bool = field(init=False, repr=False, compare=False)
-    """Whether the images of a request may cost something."""
 
     def __post_init__(self) -> None:
-        """Look at all rates once: every request asks."""
+        # Once: every request asks.
         units = [self.rates.units, *(tier.rates.units for tier in self.tiers)]
         object.__setattr__(self, "is_free", all(each.are_zero for each in units))
         object.__setattr__(self, "has_images", any(each.image for each in units))
@@ -166,7 +159,6 @@ class Charge:
     state: CostState
     usage: Usage
     cost_nano: int
-    """What the customer pays."""
     provider_cost_nano: int | None
     """What the provider's work costs at its price; None where nobody knows."""
     cost: Cost | None
@@ -201,14 +193,28 @@ class Attempt:
     """Until its response head, or its failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRecord:
-    """One reply that a caller was owed, and its charge. The id makes settling it twice harmless."""
+class GenerationRecord(
+    msgspec.Struct,
+    array_like=True,
+    tag=2,
+    forbid_unknown_fields=True,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+):
+    """One reply that a caller was owed, and its charge. The id makes settling it twice harmless.
+
+    Its fields are the columns of `generations`, in their order, as these store them. The journal
+    has them as a JSON array that begins with the tag: the version of this list. Change it with the
+    fields, so that no record is read as what it is not.
+    """
 
     id: str
     account_id: str
     workspace_id: str
     key_hash: str
+    payer_hash: str | None = None
+    """The key that answered for the one that it was asked with; it counts to both."""
     api_type: str
     model: str
     provider: str | None
@@ -219,20 +225,42 @@ class GenerationRecord:
     cancelled: bool
     finish_reason: str | None
     native_finish_reason: str | None
-    charge: Charge
-    latency_ms: int | None
-    """From the request's arrival to the first byte of the reply."""
-    generation_ms: int | None
-    """From the first byte of the reply to its end."""
-    attempts: tuple[Attempt, ...]
-    attribution: Attribution
-    created_at: datetime
+    cost_state: str
+    """One of `CostState`."""
+    cost_nano: int
+    provider_cost_nano: int | None
+    """What the provider's work costs at its price; None where nobody knows."""
+    input_tokens: int = 0
+    """This and the other counts are those of `Usage`."""
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
     images: int | None = None
     """How many images the request held; None where nothing is charged for them."""
     free_limited: bool = False
     """Whether it counts towards the account's limits of free models."""
-    payer_hash: str | None = None
-    """The key that answered for the one that it was asked with; it counts to both."""
+    latency_ms: int | None
+    """From the request's arrival to the first byte of the reply."""
+    generation_ms: int | None
+    attempts_json: str
+    """The providers that were asked: a JSON array of `Attempt`."""
+    http_referer: str | None = None
+    """This and what follows is what `Attribution` says."""
+    app_title: str | None = None
+    user_agent: str | None = None
+    external_user: str | None = None
+    session_id: str | None = None
+    categories: str | None = None
+    trace: str | None = None
+    metadata: str | None = None
+    created_ms: int
+    """When its request arrived, in milliseconds since the epoch."""
+
+    def __repr__(self) -> str:
+        """Show which it is, and nothing that a caller or a provider said."""
+        return f"{type(self).__name__}(id={self.id!r})"
 
     @property
     def key_hashes(self) -> tuple[str, ...]:
@@ -240,20 +268,74 @@ class GenerationRecord:
         own, payer = self.key_hash, self.payer_hash
         return (own,) if payer is None else (own, payer)
 
+    @property
+    def created_at(self) -> datetime:
+        """When its request arrived."""
+        return from_millis(self.created_ms)
+
+    @property
+    def utc_day(self) -> date:
+        """The UTC day that it counts towards: that of its request's arrival."""
+        return _day(self.created_ms // _DAY_MS)
+
+    @property
+    def spend(self) -> Spend:
+        """What it adds to the counters of its keys."""
+        if self.is_byok:
+            return Spend(0, self.provider_cost_nano or 0)
+        return Spend(self.cost_nano, 0)
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return Usage(
+            self.input_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            self.cache_write_1h_tokens,
+            self.output_tokens,
+            self.reasoning_tokens,
+        )
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """The providers that were asked."""
+        return _decode_attempts(self.attempts_json)
+
+
+def attempts_json(attempts: Sequence[Attempt]) -> str:
+    """Return what a record holds of the providers that were asked."""
+    return _encode(attempts).decode()
+
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
+_encode = msgspec.json.Encoder().encode
+_decode_attempts = msgspec.json.Decoder(tuple[Attempt, ...]).decode
+
+
+@lru_cache(16)
+def _day(days: int) -> date:
+    """Return the date that is so many days after the epoch."""
+    return date.fromordinal(_EPOCH_ORDINAL + days)
+
+
+PURCHASES, GRANTS, ADJUSTMENTS, REVENUE = "purchases", "grants", "adjustments", "revenue"
+"""The ledger accounts that are not a customer's."""
+CUSTOMER = "customer:"
+"""How the ledger accounts of customers begin."""
+
 
 class PostingKind(StrEnum):
     """Why an amount moved."""
 
     PURCHASE = "purchase"
-    """Paid for."""
     GRANT = "grant"
-    """Given."""
     ADJUSTMENT = "adjustment"
     """A correction, in either direction."""
     REFUND = "refund"
     """A purchase that was paid back; the credits leave."""
     USAGE = "usage"
-    """The charge of a generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +375,6 @@ class Credits:
     granted_nano: int = 0
     used_nano: int = 0
     refunded_nano: int = 0
-    """Purchases that were paid back."""
     adjusted_nano: int = 0
     """Corrections, negative where they took away."""
 
@@ -312,18 +393,13 @@ class Credits:
         """What is left."""
         return self.total_nano - self.used_nano
 
-    def columns(self) -> dict[str, int]:
-        """Return the totals by their names."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
     def __add__(self, other: Credits) -> Credits:
         """Return the totals with those of a change."""
-        change = other.columns()
-        return Credits(**{name: value + change[name] for name, value in self.columns().items()})
+        change = asdict(other)
+        return Credits(**{name: value + change[name] for name, value in asdict(self).items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(msgspec.Struct, frozen=True, gc=False):
     """A key's use of credits over one period, in nano-credits."""
 
     usage_nano: int = 0
@@ -342,14 +418,17 @@ class Spend:
         )
 
 
+NO_SPEND = Spend()
+
+
 @dataclass(frozen=True, slots=True)
 class KeyUsage:
     """A key's counters: all time, and the current UTC day, week (from Monday) and month."""
 
-    total: Spend = Spend()
-    daily: Spend = Spend()
-    weekly: Spend = Spend()
-    monthly: Spend = Spend()
+    total: Spend = NO_SPEND
+    daily: Spend = NO_SPEND
+    weekly: Spend = NO_SPEND
+    monthly: Spend = NO_SPEND
     last_used_at: datetime | None = None
 
 
@@ -367,11 +446,9 @@ class KeyLimit:
     """What a key may use."""
 
     limit_nano: int | None = None
-    """None: no limit."""
     reset: Reset | None = None
     """When it starts anew; None: never."""
     include_byok: bool = False
-    """Whether use with own provider keys counts towards it."""
 
 
 class BudgetScope(StrEnum):
@@ -383,7 +460,6 @@ class BudgetScope(StrEnum):
     API_KEY = "api_key"
     WORKSPACE = "workspace"
     KEY_LIMIT = "key_limit"
-    """A key's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,21 +488,17 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyStanding:
+class KeyStatus:
     """A key's use beside what it may use."""
 
     usage: KeyUsage = KeyUsage()
     limit: KeyLimit = KeyLimit()
     budgets: tuple[Budget, ...] = ()
     reserved_nano: int = 0
-    """What its batches have reserved."""
 
     @property
     def remaining_nano(self) -> int | None:
-        """What is left of the key's own limit, at least 0; None where it has none.
-
-        What its batches have reserved is not left.
-        """
+        """What is left of the key's own limit, without what is reserved; None where it has none."""
         own = self.own_budget
         return None if own is None else max(0, own.remaining_nano - self.reserved_nano)
 

@@ -1,1 +1,1 @@
-"""Ways in over HTTP: the front, the hot routes and the control plane."""
+"""HTTP: the gate before all routes, the routes without a framework, and all others."""

@@ -1,4 +1,4 @@
-"""The words of ASGI that the front and the hot routes use.
+"""The words of ASGI that the gate and the hot routes use.
 
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
@@ -18,13 +18,6 @@ ON_GONE = "tollhouse.on_gone"
 """The key of the scope under which a route leaves what is called once the client hangs up.
 
 ASGI's own way is a task that waits in `receive`, and costs a tenth of a relayed request.
-"""
-
-SINK = "tollhouse.sink"
-"""The key of the scope under which a server may leave an `inference.exchange.Sink`.
-
-What it is given leaves at once, as the next piece of a body whose head has left through `send`. A
-task that wakes up for each piece, and ASGI's own way out, cost a fifth of a relayed chunk.
 """
 
 JSON = (b"content-type", b"application/json")

@@ -12,13 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from tollhouse.audit.chain import exported
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION
-from tollhouse.identity.access import Managing
+from tollhouse.identity.callers import Managing
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Manager
 from tollhouse.kernel.errors import Forbidden
-from tollhouse.kernel.wire import OTHER_ACCOUNT, Reference, Reply, refusals
+from tollhouse.kernel.wire import OTHER_ACCOUNT, Reference, ResponseModel, refusals
 from tollhouse.storage.database import Database
-from tollhouse.storage.transaction import Read
 
 
 class AuditQuery(BaseModel):
@@ -34,7 +32,7 @@ class AuditQuery(BaseModel):
     limit: int = Field(default=100, ge=1, le=1000, description="How many to return at most.")
 
 
-class AuditChange(Reply):
+class AuditChange(ResponseModel):
     """A field that was changed. Money is in nano-credits."""
 
     old: Any
@@ -43,7 +41,7 @@ class AuditChange(Reply):
     """Its value after."""
 
 
-class AuditRowReply(Reply):
+class AuditRowReply(ResponseModel):
     """One thing that was done. Everything but `hash` is what the hash covers."""
 
     # A field with a default may be left out here.
@@ -81,7 +79,7 @@ class AuditRowReply(Reply):
     """SHA-256 over this row and the hash before it."""
 
 
-class AuditHead(Reply):
+class AuditHead(ResponseModel):
     """The end of a chain. Keep one elsewhere, and verify against it later."""
 
     seq: int
@@ -90,7 +88,7 @@ class AuditHead(Reply):
     """The hash of that row."""
 
 
-class AuditPage(Reply):
+class AuditPage(ResponseModel):
     """Part of a chain."""
 
     data: list[AuditRowReply]
@@ -101,25 +99,26 @@ class AuditPage(Reply):
     """Where the chain ends."""
 
 
-class Audit:
-    """The endpoint of the record."""
+def audit_router(service: AuditService, identity: IdentityService, database: Database) -> APIRouter:
+    """Return the route of the record."""
+    routes = APIRouter()
 
-    def __init__(
-        self, service: AuditService, identity: IdentityService, database: Database
-    ) -> None:
-        """Take what it needs."""
-        self._service = service
-        self._identity = identity
-        self._database = database
-
-    async def list_audit_rows(
-        self, who: Managing, query: Annotated[AuditQuery, Query()]
-    ) -> AuditPage:
+    @routes.get(
+        "/audit",
+        tags=["Audit"],
+        responses=refusals(400, 401, 403, 404, 500),
+        response_model_exclude_unset=True,  # a row has the fields that its hash covers, no others
+    )
+    async def list_audit_rows(who: Managing, query: Annotated[AuditQuery, Query()]) -> AuditPage:
         """List what was done with secrets, keys, credits, policies and people, oldest first."""
-        async with self._database.reading() as read:
-            chain = await self._chain(read, who, query)
-            rows = await self._service.rows(read, chain, query.after, query.limit)
-            head = await self._service.head(read, chain)
+        if query.installation and not who.operator:
+            raise Forbidden("Only an operator sees what concerns no single account.")
+        async with database.reading() as read:
+            chain = INSTALLATION
+            if not query.installation:
+                chain = await identity.home(read, who, query.account_id)
+            rows = await service.rows(read, chain, query.after, query.limit)
+            head = await service.head(read, chain)
         last = rows[-1].seq if rows else query.after
         return AuditPage(
             data=[AuditRowReply.model_validate(exported(row)) for row in rows],
@@ -127,22 +126,4 @@ class Audit:
             head=AuditHead(seq=head.seq, hash=head.hash),
         )
 
-    async def _chain(self, read: Read, who: Manager, query: AuditQuery) -> str:
-        if not query.installation:
-            return await self._identity.home(read, who, query.account_id)
-        if not who.operator:
-            message = "Only an operator sees what concerns no single account."
-            raise Forbidden(message)
-        return INSTALLATION
-
-
-def audit_router(service: AuditService, identity: IdentityService, database: Database) -> APIRouter:
-    """Return the route of the record."""
-    routes = APIRouter()
-    routes.get(
-        "/audit",
-        tags=["Audit"],
-        responses=refusals(400, 401, 403, 404, 500),
-        response_model_exclude_unset=True,  # a row has the fields that its hash covers, no others
-    )(Audit(service, identity, database).list_audit_rows)
     return routes

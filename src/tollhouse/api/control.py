@@ -8,25 +8,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from tollhouse.api.errors import error_response
-from tollhouse.api.not_offered import not_offered
-from tollhouse.api.policy import below
-from tollhouse.api.reasons import with_reason
-from tollhouse.api.validation import invalid_request
+from tollhouse.api.errors import error_response, invalid_request, with_reason
+from tollhouse.api.request_rules import below
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.kernel.errors import Bug, Invalid, MethodNotAllowed, NotFound, TollhouseError
 from tollhouse.storage import failures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from fastapi import APIRouter, Request
+
+_INLINE: Final = (
+    "Send documents and pictures inline with the request that is about them; "
+    "POST /v1/batches takes its requests in its body."
+)
+_HISTORY: Final = (
+    "Nothing is stored between requests: send the whole conversation to POST /v1/responses or "
+    "POST /v1/chat/completions."
+)
+_INSTEAD: Final[Mapping[str, str]] = {
+    "/files": _INLINE,
+    "/uploads": _INLINE,
+    "/images": "Ask a model that draws with POST /v1/chat/completions and `modalities`.",
+    "/videos": "Ask the provider itself.",
+    "/audio": "POST /v1/chat/completions passes recordings (`input_audio`) and spoken answers "
+    "(`modalities`) on to models that know them.",
+    "/realtime": "Stream from POST /v1/chat/completions or POST /v1/responses.",
+    "/moderations": "A policy has patterns and guardrails that judge requests: "
+    "PUT /v1/workspaces/{id}/policy.",
+    "/rerank": "Compare the vectors of POST /v1/embeddings.",
+    "/assistants": f"{_HISTORY} Agents that last are interns: POST /v1/interns.",
+    "/threads": f"{_HISTORY} Agents that last are interns: POST /v1/interns.",
+    "/conversations": _HISTORY,
+    "/chat/completions": _HISTORY,
+    "/responses": _HISTORY,
+    "/vector_stores": "Compare the vectors of POST /v1/embeddings.",
+    "/fine_tuning": "Fine-tune at the provider, and name the model it gives you in `models` of the "
+    "settings.",
+    "/evals": "Send the requests with POST /v1/batches, and judge the replies yourself.",
+    "/containers": "Interns have a workspace to run programs in: POST /v1/interns.",
+    "/messages/batches": "Use POST /v1/batches with the endpoint /v1/messages.",
+    "/complete": "Use POST /v1/messages.",
+}
+"""Path -> what to use instead of what lies there and below."""
+
+
+def not_offered(path: str) -> str | None:
+    """Return what to tell a client that asks for an endpoint of another API; None otherwise."""
+    found = next((root for root in _INSTEAD if below(path, (root,))), None)
+    return None if found is None else f"/v1{found} is not offered here. {_INSTEAD[found]}"
+
 
 TITLE: Final = "Tollhouse"
 API_VERSION: Final = "1.0.0"
@@ -37,14 +74,11 @@ _METHOD_NOT_ALLOWED = 405
 
 
 def control_app(*routers: APIRouter) -> FastAPI:
-    """Return the application of the control plane.
+    """Return the application of the control plane, with the routes of every slice.
 
     It expects the caller in the scope (`identity.access.set_caller`) and paths without the API's
     version segment. A failure that is not a `TollhouseError` is answered with a masked 500 and
-    raised again after that, for the front to log.
-
-    Args:
-        *routers: The routes of every slice.
+    raised again after that, for the gate to log.
     """
     app = FastAPI(
         title=TITLE,
@@ -56,7 +90,7 @@ def control_app(*routers: APIRouter) -> FastAPI:
         redirect_slashes=False,
         # A client that names no content type means JSON: there is nothing else.
         strict_content_type=False,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         # Its log records would carry the text of exceptions.
         telemetry={
             "tracing": False,
@@ -71,10 +105,6 @@ def control_app(*routers: APIRouter) -> FastAPI:
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     _answer_errors(app, routes)
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
 
 
 def _answer_errors(app: FastAPI, routes: Sequence[APIRoute]) -> None:

@@ -8,38 +8,36 @@ tokens are counted as those of the request itself.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.api.asgi import JSON, respond
-from tollhouse.api.limits import read_body
-from tollhouse.api.policy import api_path
+from tollhouse.api.asgi import JSON, Receive, Scope, Send, respond
+from tollhouse.api.request_bodies import read_body
+from tollhouse.api.request_rules import api_path
 from tollhouse.identity.access import billed_to
 from tollhouse.inference import policy_filter
-from tollhouse.inference.attribution import attribution
-from tollhouse.inference.estimate_wire import estimate_reply
-from tollhouse.inference.formats.registry import FORMAT_HEADERS, FORMATS, RawRequest
-from tollhouse.inference.request_parsing import read_call
-from tollhouse.inference.steps import LARGE, without_texts
-from tollhouse.kernel.clock import Now
-from tollhouse.kernel.envelope import envelope
-from tollhouse.kernel.errors import Forbidden, Invalid, without_frames
-from tollhouse.kernel.validation_errors import parse_validation_error
+from tollhouse.inference.estimate import DryRun, estimate_reply
+from tollhouse.inference.formats.registry import FORMAT_HEADERS, FORMATS, ApiFormat
+from tollhouse.inference.request import InferenceRequest, attribution, parse
+from tollhouse.inference.steps import LARGE, measure_and_drop_content
+from tollhouse.kernel.clock import Clock, Now
+from tollhouse.kernel.errors import (
+    Forbidden,
+    Invalid,
+    error_body,
+    parse_validation_error,
+    without_frames,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tollhouse.accounting.types import Attribution
-    from tollhouse.api.asgi import Receive, Scope, Send
     from tollhouse.api.hot_routes import LargeBodies
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.call import Call
-    from tollhouse.inference.dry_run import DryRun
-    from tollhouse.inference.formats.registry import ApiFormat
-    from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.errors import TollhouseError
     from tollhouse.settings.sections import ServerSettings
 
@@ -53,38 +51,20 @@ _asked: Final = msgspec.json.Decoder(_Asked)
 _encode: Final = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """`POST` of a request in any format, of which nothing is sent."""
 
-    method = "POST"
-
-    def __init__(
-        self,
-        dry_run: DryRun,
-        clock: Clock,
-        settings: ServerSettings,
-        source_prefix: str,
-        large: LargeBodies,
-    ) -> None:
-        """Take what the route needs.
-
-        Args:
-            dry_run: Follows the request.
-            clock: The time.
-            settings: The largest body of an inference request.
-            source_prefix: What every `limit_source` begins with.
-            large: Keeps large bodies from holding up the others.
-        """
-        self._large = large
-        self._dry_run = dry_run
-        self._clock = clock
-        self._body_limit = settings.body_limit_bytes
-        self._prefix = source_prefix
+    _dry_run: DryRun
+    _clock: Clock
+    _settings: ServerSettings
+    _source_prefix: str
+    _large: LargeBodies
 
     def refuse(self, error: TollhouseError, request_id: str | None) -> Mapping[str, object]:
-        """Return the common envelope, whatever format the request inside has."""
+        """Return the common error body, whatever format the request inside has."""
         del request_id
-        return envelope(error)
+        return error_body(error)
 
     async def __call__(
         self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
@@ -97,14 +77,21 @@ class Estimate:
         subject = billed_to(scope)
         now = Now.by(self._clock)
         with self._large.memory.hold(subject.account_id) as hold:
-            body = await read_body(receive, headers, self._body_limit, hold)
+            body = await read_body(receive, headers, self._settings.body_limit_bytes, hold)
             around = {name: headers[name] for name in FORMAT_HEADERS if name in headers}
-            arrived = RawRequest(body, around, scope["query_string"])
-            call, flagged = await self._large.steps.run(
-                subject.account_id, len(body), _call, arrived, subject, attribution(headers), now
+            request, flagged = await self._large.steps.run(
+                subject.account_id,
+                len(body),
+                _parse_inner,
+                body,
+                around,
+                scope["query_string"],
+                subject,
+                attribution(headers),
+                now,
             )
-            found = await self._dry_run.estimate(call, flagged)
-        await respond(send, 200, [JSON], _encode(estimate_reply(found, self._prefix)))
+            found = await self._dry_run.estimate(request, flagged)
+        await respond(send, 200, [JSON], _encode(estimate_reply(found, self._source_prefix)))
 
 
 def format_of(endpoint: str) -> ApiFormat:
@@ -121,22 +108,29 @@ def format_of(endpoint: str) -> ApiFormat:
     return found
 
 
-def _call(
-    arrived: RawRequest, subject: Subject, said: Attribution, now: Now
-) -> tuple[Call, Forbidden | None]:
+def _parse_inner(  # noqa: PLR0913, PLR0917 - what a request consists of
+    body: bytes,
+    headers: Mapping[bytes, bytes],
+    query: bytes,
+    subject: Subject,
+    said: Attribution,
+    now: Now,
+) -> tuple[InferenceRequest, Forbidden | None]:
     """Return the request inside, and what the caller's policies say against its words."""
-    asked = _read(arrived.body)
-    spoken, body = format_of(asked.endpoint), bytes(asked.body)
-    inner = replace(arrived, body=body)
-    call = read_call(spoken, inner, subject, said, now)
+    asked = _read(body)
+    request = InferenceRequest(
+        format_of(asked.endpoint), bytes(asked.body), headers, query, subject, said, now
+    )
+    parse(request)
     flagged: Forbidden | None = None
     try:
-        policy_filter.require_unflagged(subject.policies, body)
+        policy_filter.require_unflagged(subject.policies, request.body)
     except Forbidden as error:
         flagged = without_frames(error)
-    return (
-        without_texts(call, spoken, replace(inner, body=b"")) if len(arrived.body) > LARGE else call
-    ), flagged
+    if len(body) > LARGE:
+        measure_and_drop_content(request)
+        request.body = b""
+    return request, flagged
 
 
 def _read(body: bytes) -> _Asked:

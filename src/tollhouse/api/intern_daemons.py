@@ -20,20 +20,18 @@ from typing import TYPE_CHECKING, Final
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from tollhouse.api.server import MOST_UNSENT
-from tollhouse.inference.upstream.errors import UpstreamError
-from tollhouse.inference.upstream.parser import ResponseParser
-from tollhouse.interns.doors import is_for_daemon
+from tollhouse.api.websocket import MOST_UNSENT
 from tollhouse.kernel.errors import Unavailable
+from tollhouse.outbound.http.parser import ResponseParser
+from tollhouse.outbound.http.port import UpstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from websockets.http11 import Response
 
     from tollhouse.api.asgi import Receive, Scope, Send
-    from tollhouse.interns.doors import Door
+    from tollhouse.interns.sandboxes import ForwardedPort
 
 _AWAY: Final = "The intern's daemon does not answer; try again."
 _PIECE: Final = 65_536
@@ -69,12 +67,7 @@ _CLOSING_SECONDS: Final = 1.0
 """How long a client may take to be told that its intern is taken down."""
 
 
-def takes_websocket(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Tell whether a request with these headers may become a WebSocket: one for a daemon may."""
-    return is_for_daemon(dict(headers).get(b"authorization"))
-
-
-async def relay(door: Door, scope: Scope, receive: Receive, send: Send) -> None:
+async def relay(door: ForwardedPort, scope: Scope, receive: Receive, send: Send) -> None:
     """Pass a request or a WebSocket on to an intern's daemon, and back what it answers.
 
     It ends with either end, and when the intern is taken down. An answer that breaks off is left
@@ -122,15 +115,7 @@ class _Answer:
     def __init__(self, method: str) -> None:
         self.begun = False
         self._parser = ResponseParser()
-        self._parser.expect(self, method)
-        self._head: tuple[int, Mapping[str, str]] | None = None
-        self._body = bytearray()
-
-    def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        self._head = (status, headers)
-
-    def feed(self, piece: bytes) -> None:
-        self._body += piece
+        self._parser.expect(method)
 
     def drop(self) -> None:
         """Let go of the parser, which refers to us."""
@@ -154,27 +139,27 @@ class _Answer:
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, send: Send) -> None:
-        if self._head is not None:
-            (status, named), self._head = self._head, None
+        parser = self._parser
+        if parser.began and not self.begun:
+            status = parser.status
             if status not in _FINAL:
                 raise ConnectionResetError
             headers = [
                 (name.encode("latin-1"), value.encode("latin-1"))
-                for name, value in named.items()
+                for name, value in parser.headers.items()
                 if name in _RETURNED and not (name == "content-length" and status in _WITHOUT_BODY)
             ]
             self.begun = True
             fields = [*headers, *_ADDED]
             await send({"type": "http.response.start", "status": status, "headers": fields})
-        if self._body:
-            body, self._body = bytes(self._body), bytearray()
+        if body := parser.take_body():
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _hear(scope: Scope, receive: Receive, connection: socket.socket) -> None:
     """Send a request's body to the daemon; return once the client has gone."""
     loop = asyncio.get_running_loop()
-    is_chunked, is_taken = b"transfer-encoding" in _names(scope), True
+    is_chunked, is_taken = b"transfer-encoding" in dict(scope["headers"]), True
     while (message := await receive())["type"] == "http.request":
         body: bytes = message.get("body", b"")
         if is_chunked:
@@ -269,10 +254,6 @@ async def _first_of(*tasks: asyncio.Future[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _names(scope: Scope) -> set[bytes]:
-    return {name for name, _ in scope["headers"]}
-
-
 def _fields(scope: Scope) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
@@ -289,7 +270,7 @@ def _target(scope: Scope) -> str:
 
 def _head(scope: Scope) -> bytes:
     fields = [("Host", "daemon"), *_fields(scope), ("Connection", "close")]
-    if b"transfer-encoding" in _names(scope):
+    if b"transfer-encoding" in dict(scope["headers"]):
         fields.append(("Transfer-Encoding", "chunked"))
     lines = [f"{scope['method']} {_target(scope)} HTTP/1.1", *(f"{n}: {v}" for n, v in fields)]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -1,25 +1,27 @@
 """The OpenAPI document: what FastAPI knows of the control plane, made whole.
 
     from the routes      parameters, bodies, replies, descriptions
-    added here           server, bearer keys, the error envelope of every refusal, the hot routes,
+    hot_routes.yaml      the same of the routes that are served without the framework
+    samples.yaml         examples of some operations
+    added here           server, bearer keys, the error envelope of every refusal
 
-Examples:
 The paths carry no version segment; the server's address ends in it. Building the document takes
-some 300 ms, so it is done once, when somebody asks.
+some 400 ms, so it is done once, when somebody asks.
 
 Source: OpenAPI Specification 3.1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import yaml
 from fastapi.openapi.utils import get_openapi
 
-from tollhouse.api.policy import is_open
-from tollhouse.api.samples import SAMPLES, Sample
+from tollhouse.api.request_rules import is_open
+from tollhouse.kernel.wire import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +34,8 @@ SERVER: Final = "/v1"
 """Relative to where the document was read from, so it fits every host name."""
 
 BEARER: Final = "bearer"
-ERROR_SCHEMA: Final = "x-error-schema"
-"""Names the schema of a hot operation's errors, where it is not the common envelope."""
+HOT_ROUTES: Final = Path(__file__).with_name("hot_routes.yaml")
+SAMPLES: Final = Path(__file__).with_name("samples.yaml")
 _ANTHROPICS: Final = "anthropic-version"
 """The header with which clients of Anthropic's ask for its shapes, those of errors too."""
 _FIRST_ERROR_STATUS = 400
@@ -88,26 +90,8 @@ _ERROR: Final[Schema] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HotOperation:
-    """An operation that is served without the framework and documented like all others."""
-
-    method: str
-    """In lower case."""
-    path: str
-    operation: Mapping[str, Any]
-    """Its OpenAPI operation object; refusals get their envelope here."""
-    schemas: Mapping[str, Schema]
-    """The schemas that it refers to, by name."""
-
-
-def openapi_document(app: FastAPI, hot: Sequence[HotOperation]) -> dict[str, Any]:
-    """Return the description of the whole API.
-
-    Args:
-        app: The control plane.
-        hot: The operations beside it.
-    """
+def openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the description of the whole API, of which `app` is the control plane."""
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -117,15 +101,19 @@ def openapi_document(app: FastAPI, hot: Sequence[HotOperation]) -> dict[str, Any
         tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
     )
     schemas = document["components"]["schemas"]
-    for each in hot:
-        document["paths"].setdefault(each.path, {})[each.method] = {**each.operation}
-        schemas.update(each.schemas)
+    hot = yaml.safe_load(HOT_ROUTES.read_text(encoding="utf-8"))
+    for path, methods in hot["paths"].items():
+        document["paths"].setdefault(path, {}).update(methods)
+    for name, schema in hot["components"]["schemas"].items():
+        schemas[name] = {"title": name, **schema}
     for name in _FRAMEWORKS_SCHEMAS:
         schemas.pop(name, None)
     schemas["Error"] = _ERROR
+    samples = yaml.safe_load(SAMPLES.read_text(encoding="utf-8"))
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             _complete(method, path, operation)
+            _add_samples(operation, **samples.get(operation["operationId"], {}))
     document["components"]["securitySchemes"] = {
         BEARER: {"type": "http", "scheme": "bearer", "description": "A key, `sk-th-v1-...`."}
     }
@@ -133,36 +121,36 @@ def openapi_document(app: FastAPI, hot: Sequence[HotOperation]) -> dict[str, Any
     return document
 
 
-def render_openapi(app: FastAPI, hot: Sequence[HotOperation]) -> bytes:
+def render_openapi(app: FastAPI) -> bytes:
     """Return the description of the whole API as JSON."""
-    return msgspec.json.encode(openapi_document(app, hot))
+    return msgspec.json.encode(openapi_document(app))
 
 
 def _complete(method: str, path: str, operation: Schema) -> None:
-    errors = [operation.pop(ERROR_SCHEMA, "Error")]
+    errors = [operation.pop("x-error-schema", "Error")]
     if any(each["name"] == _ANTHROPICS for each in operation.get("parameters", ())):
         errors.append("MessagesError")
-    responses: Schema = {
+    refused = refusals(*operation.pop("x-refusals", ()))
+    responses = {**operation["responses"], **{str(status): refused[status] for status in refused}}
+    operation["responses"] = {
         status: _with_envelope(status, response, errors)
-        for status, response in operation["responses"].items()
+        for status, response in responses.items()
         if not _is_frameworks(status, response)
     }
-    operation["responses"] = responses
     if is_open(method.upper(), path):
         operation["security"] = []
-    if (sample := SAMPLES.get(operation["operationId"])) is not None:
-        _add_sample(operation, sample)
 
 
-def _add_sample(operation: Schema, sample: Sample) -> None:
-    if sample.body is not None:
-        body = operation["requestBody"]
-        media = {**body["content"]["application/json"], "example": sample.body}
-        operation["requestBody"] = {**body, "content": {"application/json": media}}
-    if sample.code:
+def _add_samples(
+    operation: Schema, body: object = None, code: Mapping[str, str] | None = None
+) -> None:
+    if body is not None:
+        request = operation["requestBody"]
+        media = {**request["content"]["application/json"], "example": body}
+        operation["requestBody"] = {**request, "content": {"application/json": media}}
+    if code is not None:
         operation["x-codeSamples"] = [
-            {"lang": "Python", "label": label, "source": source}
-            for label, source in sample.code.items()
+            {"lang": "Python", "label": label, "source": source} for label, source in code.items()
         ]
 
 

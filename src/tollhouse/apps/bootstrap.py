@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.service import AccountingService
     from tollhouse.identity.service import IdentityService
     from tollhouse.settings.sections import Settings
-    from tollhouse.storage.transaction import Read, Write
+    from tollhouse.storage.database import Read, Write
 
 ACCOUNT_NAME = "Default"
 _FIRST_START = 0x746F6C6D
@@ -41,11 +41,7 @@ async def is_empty(read: Read, identity: IdentityService) -> bool:
 async def bootstrap_if_empty(
     write: Write, identity: IdentityService, accounting: AccountingService, settings: Settings
 ) -> Bootstrapped | None:
-    """Make the first account where there is none yet; two first starts at once make one.
-
-    Returns:
-        What was made; None where there is an account already.
-    """
+    """Make the first account; None where there is one. Two first starts at once make one."""
     await write.alone(_FIRST_START)
     if not await is_empty(write, identity):
         return None
@@ -55,15 +51,7 @@ async def bootstrap_if_empty(
 async def bootstrap(
     write: Write, identity: IdentityService, accounting: AccountingService, settings: Settings
 ) -> Bootstrapped:
-    """Make the account, its workspace, its credits and its keys.
-
-    Args:
-        write: The transaction: all of it happens or none.
-        identity: Makes the account and the keys.
-        accounting: Grants the credits.
-        settings: The credits that the account is given, which are no purchase, and whether there
-            is any provider but the simulated one.
-    """
+    """Make the account, its workspace, its credits, which are no purchase, and its keys."""
     account, workspace = await identity.create_account(write, ACCOUNT_NAME)
     await identity.change_account(write, OPERATOR, account.id, intern_programme=True)
     if _simulates(settings):

@@ -1,4 +1,4 @@
-"""What every way of running on a data folder builds: the database and the services above it."""
+"""The database and the services on it, which a server and a command without one both build."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.rules import rules_of
+from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.identity.auth import Authenticator
+from tollhouse.audit.service import AuditService
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
-from tollhouse.kernel.clock import SystemClock
-from tollhouse.kernel.ids import RandomIds
+from tollhouse.kernel.clock import Clock, SystemClock
+from tollhouse.kernel.ids import IdSource, RandomIds
 from tollhouse.storage.data_folder import DataFolder
-from tollhouse.storage.database import Database, open_database
-from tollhouse.storage.migrate_child import upgrade_in_child
-from tollhouse.storage.revision import HEAD, current, require_head
+from tollhouse.storage.database import Database, Write, open_database
+from tollhouse.storage.revision import (
+    HEAD,
+    create_schema,
+    current,
+    require_head,
+    upgrade_in_child,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import sqlalchemy as sa
 
-    from tollhouse.accounting.rules import AccountingRules
     from tollhouse.identity.types import Manager, Workspace
-    from tollhouse.kernel.clock import Clock
-    from tollhouse.kernel.ids import IdSource
     from tollhouse.settings.sections import Settings
-    from tollhouse.storage.transaction import Write
 
 _REVOKED_ELSEWHERE_SECONDS = 1.0
 
@@ -44,6 +46,7 @@ class Core:
     identity: IdentityService
     accounting: AccountingService
     ledger: LedgerService
+    audit: AuditService
     rules: AccountingRules
     changes: Changes
     departures: Departures
@@ -54,16 +57,17 @@ class Core:
 async def bring_up_to_date(database: Database) -> None:
     """Give a database the schema that this program needs.
 
-    SQLite is migrated where it must be, in a child process; on PostgreSQL that is the operator's
-    decision.
+    An empty SQLite file gets it at once; another one is migrated where it must be, in a child
+    process. On PostgreSQL that is the operator's decision.
 
     Raises:
         StartError: It is not up to date, or cannot be brought there.
     """
     if database.dialect == "sqlite":
         found = await current(database)
-        # The migrator costs most of a second; what a later release made is refused below.
-        if found is None or found < HEAD:
+        is_made = found is None and await create_schema(database)
+        # What a later release made is refused below.
+        if not is_made and (found is None or found < HEAD):
             await upgrade_in_child(database.url)
     await require_head(database)
 
@@ -72,7 +76,6 @@ class Changes:
     """Passes on that something about an account changed, to whoever remembers it."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self.heard_by: Callable[[str], None] | None = None
         self.hinted_to: Callable[[str], None] | None = None
 
@@ -91,7 +94,6 @@ class Departures:
     """Passes on that a workspace is being removed, to who keeps things for it."""
 
     def __init__(self) -> None:
-        """Start with nobody."""
         self.heard_by: Callable[[Write, Workspace, Manager], Awaitable[None]] | None = None
 
     async def tell(self, write: Write, workspace: Workspace, who: Manager) -> None:
@@ -101,12 +103,7 @@ class Departures:
 
 
 def build_core(url: sa.URL, settings: Settings) -> Core:
-    """Return the services on a database whose schema is there.
-
-    Args:
-        url: The database.
-        settings: The limits that hold, and the guardrails that a policy may name.
-    """
+    """Return the services on a database whose schema is there."""
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
@@ -131,6 +128,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
             clock, ids, rules=rules, invalidate=changes.tell, refresh=changes.hint
         ),
         ledger=LedgerService(clock, missing=journal.noted_missing),
+        audit=AuditService(clock),
         rules=rules,
         changes=changes,
         departures=departures,

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from tollhouse.settings.sections import EndpointSettings, ModelSettings, ProviderSettings
+from tollhouse.settings.sections import EndpointSettings, ModelSettings, ProviderSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.settings.sections import Settings
 
 SECONDS: Final = 0.2
 _LARGEST_LIST: Final = 4 * 1024 * 1024
@@ -69,17 +68,15 @@ def with_local_models(settings: Settings, servers: Sequence[LocalServer] = SERVE
     found = [(server, models) for server, models in zip(asked, answers, strict=True) if models]
     providers = [_provider(server) for server, _ in found]
     named = ((server, model) for server, listed in found for model in listed)
-    models = [_settings(server, model) for server, model in named if _is_named(model)]
+    models = [
+        _settings(server, model) for server, model in named if 0 < len(model.id) <= _LONGEST_NAME
+    ]
     return settings.model_copy(
         update={
             "providers": (*settings.providers, *providers),
             "models": (*settings.models, *models),
         }
     )
-
-
-def _is_named(model: _Model) -> bool:
-    return 0 < len(model.id) <= _LONGEST_NAME
 
 
 def _models(server: LocalServer) -> list[_Model]:

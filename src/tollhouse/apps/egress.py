@@ -30,31 +30,30 @@ import structlog
 import uvloop
 
 from tollhouse.apps.process import allow_open_files, keep_memory_private
+from tollhouse.kernel.channel import ChannelClosed, MessageReader
 from tollhouse.kernel.clock import SystemClock
-from tollhouse.kernel.start import StartError
-from tollhouse.observability.logging import configure_logging
-from tollhouse.outbound.checked import CheckedDialer
-from tollhouse.outbound.dialing import SystemResolver, connect_to
+from tollhouse.kernel.errors import StartError
+from tollhouse.observability.logging import LogFormat, LogLevel, configure_logging
+from tollhouse.outbound.dialing import CheckedDialer, SystemResolver, connect_to
 from tollhouse.vault.egress.certificates import HTTP_1_1
-from tollhouse.vault.egress.connection import Surroundings
 from tollhouse.vault.egress.messages import (
+    FROM_PROXY,
     LARGEST_OPEN,
-    Begin,
-    Close,
-    Opened,
-    frame,
-    read_open,
-    read_to_proxy,
+    OPEN,
+    TO_PROXY,
+    CloseSession,
+    SessionOpened,
+    StartProxy,
 )
-from tollhouse.vault.egress.proxy import Proxy
-from tollhouse.vault.egress.remote_keeper import RemoteKeeper
-from tollhouse.vault.egress.targets import connect_target
-from tollhouse.vault.egress.ways import Gateway, Network
+from tollhouse.vault.egress.proxy import EgressProxy, ProxyContext
+from tollhouse.vault.egress.request_head import connect_target
+from tollhouse.vault.egress.routes import GatewayUpstream, HostConnector
+from tollhouse.vault.egress.secret_broker import SecretBrokerClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tollhouse.observability.logging import LogFormat, LogLevel
+    from tollhouse.vault.egress.messages import ToProxy
 
 _log = structlog.get_logger(__name__)
 
@@ -120,17 +119,17 @@ def run_egress(options: EgressOptions) -> None:
 
 async def _serve(link: socket.socket, doors: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=link)
-    begin = await read_to_proxy(reader)
-    if not isinstance(begin, Begin):
-        message = "the gateway did not say how to begin"
-        raise StartError(message)
-    keeper = RemoteKeeper(writer.write)
-    proxy = Proxy(_surroundings(begin, keeper), begin.limits, SystemClock())
+    messages = TO_PROXY.reader(reader)
+    begin = await messages.receive()
+    if not isinstance(begin, StartProxy):
+        raise StartError("the gateway did not say how to begin")
+    broker = SecretBrokerClient(writer.write)
+    proxy = EgressProxy(_proxy_context(begin, broker), begin.limits, SystemClock())
     # None of these ends while the others go on: the gateway starts a new process.
     tasks = {
-        asyncio.create_task(proxy.patrol()),
+        asyncio.create_task(proxy.enforce_timeouts()),
         asyncio.create_task(_admit(doors, proxy, writer.write)),
-        asyncio.create_task(_listen(reader, proxy, keeper)),
+        asyncio.create_task(_listen(messages, proxy, broker)),
     }
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -143,19 +142,21 @@ async def _serve(link: socket.socket, doors: socket.socket) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _listen(reader: asyncio.StreamReader, proxy: Proxy, keeper: RemoteKeeper) -> None:
-    with suppress(EOFError, OSError):  # the gateway is gone
+async def _listen(
+    messages: MessageReader[ToProxy], proxy: EgressProxy, broker: SecretBrokerClient
+) -> None:
+    with suppress(ChannelClosed, OSError):  # the gateway is gone
         while True:
-            match await read_to_proxy(reader):
-                case Close(session):
+            match await messages.receive():
+                case CloseSession(session):
                     await proxy.close(session)
-                case Begin():
+                case StartProxy():
                     continue
                 case answer:
-                    keeper.hear(answer)
+                    broker.receive(answer)
 
 
-async def _admit(doors: socket.socket, proxy: Proxy, say: Callable[[bytes], None]) -> None:
+async def _admit(doors: socket.socket, proxy: EgressProxy, say: Callable[[bytes], None]) -> None:
     """Take sessions, each with its socket."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -173,14 +174,14 @@ async def _admit(doors: socket.socket, proxy: Proxy, say: Callable[[bytes], None
                 if not descriptors:
                     _log.error("egress_session_without_socket")  # no descriptor was left for it
                     continue
-                opened = read_open(data)
+                opened = OPEN.decode(data)
                 certificate = await proxy.open(opened, socket.socket(fileno=descriptors[0]))
-                say(frame(Opened(opened.session, certificate)))
+                say(FROM_PROXY.encode(SessionOpened(opened.session, certificate)))
     finally:
         loop.remove_reader(doors.fileno())
 
 
-def _surroundings(begin: Begin, keeper: RemoteKeeper) -> Surroundings:
+def _proxy_context(begin: StartProxy, broker: SecretBrokerClient) -> ProxyContext:
     resolver = SystemResolver()
     allowed = [ip_network(each) for each in begin.allow_networks]
     dialer = CheckedDialer(resolver, allowed, begin.addresses)
@@ -188,10 +189,10 @@ def _surroundings(begin: Begin, keeper: RemoteKeeper) -> Surroundings:
     async def dial_ours(host: str, port: int) -> socket.socket:
         return await connect_to(await resolver(host, port))
 
-    gateway = Gateway(begin.gateway, [each.encode() for each in begin.routes], dial_ours)
-    network = Network(dialer, _trust(begin.authorities))
+    gateway = GatewayUpstream(begin.gateway, {each.encode() for each in begin.routes}, dial_ours)
+    network = HostConnector(dialer, _trust(begin.authorities))
     ports = frozenset(connect_target(each.encode()) for each in begin.allow_ports)
-    return Surroundings(keeper, network, gateway, frozenset(begin.tunnel_hosts), ports)
+    return ProxyContext(broker, network, gateway, frozenset(begin.tunnel_hosts), ports)
 
 
 def _trust(more: str | None) -> ssl.SSLContext:
@@ -224,8 +225,7 @@ def _become(user: str) -> None:
         os.setgid(found.pw_gid)
         os.setuid(found.pw_uid)
     except (KeyError, OSError) as error:
-        message = f"egress.user: cannot become {user} ({error})"
-        raise StartError(message) from None
+        raise StartError(f"egress.user: cannot become {user} ({error})") from None
 
 
 if __name__ == "__main__":

@@ -1,111 +1,87 @@
-"""The gateway, put together: the data plane, the control plane, and the front before both."""
+"""The gateway: what answers inference, and the ASGI applications that every request passes first.
+
+The vault is a part of it: a start ends the sessions of a killed server before it answers anybody.
+
+It answers without the control plane, which `apps.control` builds and puts into its place.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Protocol
 
 from tollhouse import __version__
-from tollhouse.accounting import endpoints as accounting_endpoints
-from tollhouse.accounting.account_loader import DatabaseAccountLoader
-from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.ledger.sample import LedgerSampler
-from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
-from tollhouse.accounting.settlement.settler import Settler
-from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
-from tollhouse.api.audit import audit_router
-from tollhouse.api.control import control_app
 from tollhouse.api.docs import docs_files
 from tollhouse.api.estimate import Estimate
-from tollhouse.api.front import Front, Routes
-from tollhouse.api.hot_routes import CountTokens, Inference, LargeBodies
-from tollhouse.api.openapi import render_openapi
-from tollhouse.api.operations import HOT_OPERATIONS
-from tollhouse.api.readiness import Readiness, Recovery
-from tollhouse.api.system import SystemRoutes
-from tollhouse.apps.batching import build_batching, open_blobs
-from tollhouse.apps.egressing import build_egressing
-from tollhouse.apps.interning import build_interning
-from tollhouse.apps.vaulting import build_vaulting
-from tollhouse.batches import endpoints as batch_endpoints
-from tollhouse.identity import endpoints as identity_endpoints
-from tollhouse.inference import endpoints as inference_endpoints
-from tollhouse.inference.dry_run import DryRun
+from tollhouse.api.hot_routes import COUNT_TOKENS, CountTokens, HotRoute, Inference, LargeBodies
+from tollhouse.api.request_gate import RequestGate, Routes
+from tollhouse.api.system import LateControlPlane, Readiness, Recovery, SystemRoutes
+from tollhouse.apps.accounting import AccountingComponents, build_accounting
+from tollhouse.apps.inference import InferenceComponents, build_inference
+from tollhouse.apps.vault import VaultComponents, add_egress, build_vault
+from tollhouse.inference.estimate import DryRun
 from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.generation import Services
-from tollhouse.inference.guardrails.registry import build_guardrails
-from tollhouse.inference.health import Health
-from tollhouse.inference.pipeline import Pipeline
-from tollhouse.inference.providers.registry import build_providers
-from tollhouse.inference.steps import Steps
 from tollhouse.inference.token_count import TokenCounter
-from tollhouse.inference.upstream.client import HttpUpstream
-from tollhouse.inference.workers.pool import WorkerPool
-from tollhouse.interns import endpoints as intern_endpoints
-from tollhouse.observability.invariants import Invariants
+from tollhouse.interns.sandboxes import PortForwarder
 from tollhouse.observability.metrics import Metrics
-from tollhouse.vault import endpoints as vault_endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tollhouse.accounting.ports import ChargeWriter
-    from tollhouse.api.hot_routes import HotRoute
-    from tollhouse.apps.batching import Batching
     from tollhouse.apps.core import Core
-    from tollhouse.apps.egressing import Egressing
-    from tollhouse.apps.interning import Interning
-    from tollhouse.apps.vaulting import Vaulting
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.guardrails.gate import Guardrails
-    from tollhouse.inference.providers.base import Provider
-    from tollhouse.inference.upstream.port import Upstream
-    from tollhouse.settings.sections import ProviderSettings, Settings
+    from tollhouse.settings.sections import Settings
     from tollhouse.storage.data_folder import DataFolder
-    from tollhouse.vault.keys.base import KeyEncryption
+    from tollhouse.vault.key_encryption import KeyEncryption
 
-COUNT_TOKENS: Final = "/messages/count_tokens"
-MODELS: Final = "/models"
+
+class Components(Protocol):
+    """What a slice runs."""
+
+    async def start(self) -> None:
+        """Recover what a killed server left of the slice, then begin its work.
+
+        Raises:
+            StartError: Something that it needs cannot be used.
+        """
+        ...
+
+    async def stop(self, seconds: float) -> None:
+        """End its work, whether or not it began; what is under way has so many seconds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """Everything that runs, and how it ends."""
+    """What answers inference, and the components of every slice that is built."""
 
-    public: Front
-    """For the network: callers come with keys."""
-    local: Front
-    """For the control socket: the caller is the operator."""
-    pipeline: Pipeline
-    batching: Batching
-    vaulting: Vaulting
-    egressing: Egressing | None
-    """None where it serves a single command."""
-    interning: Interning
-    settler: Settler
-    providers: Mapping[str, Provider]
-    guardrails: Guardrails
-    steps: Steps
     core: Core
+    metrics: Metrics
+    catalog: Catalog
+    folder: DataFolder
+    accounting: AccountingComponents
+    inference: InferenceComponents
+    vault: VaultComponents
+    port_forwarder: PortForwarder
+    """To the daemons of interns that run here."""
     readiness: Readiness
     recovery: Recovery
-    """Whoever serves begins and finishes it."""
-    invariants: Invariants
-    """Whoever serves starts them."""
+    """Begun and finished by what starts the components."""
+    control: LateControlPlane
+    components: list[Components]
+    """From the lowest to the highest; each may use those before it."""
+    _stopped: list[Components] = field(default_factory=list["Components"], init=False)
+
+    async def stop(self, *components: Components, seconds: float = 0.0) -> None:
+        """Stop some components, each once, so that all have ended after so many seconds."""
+        end = self.core.clock.monotonic() + seconds
+        for each in components:
+            if not any(each is stopped for stopped in self._stopped):
+                self._stopped.append(each)
+                await each.stop(max(0.0, end - self.core.clock.monotonic()))
 
     async def close(self) -> None:
-        """Settle what is pending and give everything up."""
-        await self.invariants.stop()
-        await self.interning.stop()
-        if self.egressing is not None:
-            await self.egressing.stop()
-        await self.settler.close()
-        for provider in self.providers.values():
-            await provider.close()
-        await self.guardrails.close()
-        await self.steps.close()
+        """Stop all components that were not stopped yet, and close the database."""
+        await self.stop(*reversed(self.components))
         await self.core.database.close()
 
 
@@ -120,168 +96,73 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
 ) -> Gateway:
     """Return the gateway on a database whose schema is there; must run inside the event loop.
 
-    Args:
-        settings: What to run.
-        core: The database and the services above it.
-        catalog: The models.
-        folder: The data folder.
-        keys: The key-encryption keys.
-        address: Where it listens; None where it serves a single command, without an egress proxy.
+    It listens on an address; None where a single command is served, without an egress proxy.
+
+    Raises:
+        StartError: A file of certificates cannot be used.
     """
     metrics = Metrics()
-    settler = Settler(
-        Journal(folder.journal),
-        _charge_writer(core, folder),
-        sync=settings.accounting.journal_sync == "always",
-    )
-    steps = Steps(WorkerPool(settings.server.large_body_workers))
-    providers = build_providers(
-        settings.providers, settings.upstream, partial(open_upstream, settings), steps
-    )
-    health = Health(settings.upstream.cool_down_seconds)
-    admission = _admission(core, settler)
-    places = settings.upstream.connections_per_host
-    guardrails = build_guardrails(
-        settings.guardrails, partial(HttpUpstream, connections_per_host=places), metrics
-    )
-    services = Services(
-        providers, admission, settler, core.clock, metrics, guardrails, health, core.rules, steps
-    )
-    pipeline = Pipeline(catalog, services, core.ids)
-    blobs = open_blobs(settings.blobs, folder, core.ids)
-    batching = build_batching(
-        settings.batches,
-        core,
-        catalog,
-        services,
-        blobs,
-        largest_request=settings.server.body_limit_bytes,
-        is_busy=lambda: pipeline.running > 0,
-        settled=settler.settled,
-    )
-    vaulting = build_vaulting(settings.vault, core, keys)
-    egressing = None
+    accounting = build_accounting(settings.accounting, core, folder, metrics)
+    inference = build_inference(settings, core, accounting, catalog, metrics)
+    vault = build_vault(settings.vault, core, keys)
     if address is not None:
-        routes_out = [*FORMATS, COUNT_TOKENS, MODELS]
-        egressing = build_egressing(settings, vaulting, folder, address, routes_out)
-    interning = build_interning(settings.interns, core, vaulting, egressing, folder, blobs, metrics)
-    metrics.in_flight.set_function(lambda: pipeline.running + batching.asker.pipeline.running)
-    readiness = Readiness(core.database)
-    control = control_app(
-        identity_endpoints.router(core.identity, core.database),
-        accounting_endpoints.router(
-            core.accounting,
-            core.identity,
-            core.database,
-            core.clock,
-            ledger=core.ledger,
-            settled=settler.settled,
-        ),
-        inference_endpoints.router(
-            catalog, {slug: provider.name for slug, provider in providers.items()}
-        ),
-        batch_endpoints.router(
-            batching.service,
-            core.database,
-            batching.blobs,
-            largest_body=settings.batches.body_limit_bytes,
-            settled=settler.settled,
-        ),
-        vault_endpoints.router(
-            vaulting.service,
-            vaulting.upkeep,
-            core.identity,
-            core.database,
-            programs=None if egressing is None else egressing.programs,
-        ),
-        intern_endpoints.router(interning.service, interning.chats, core.database),
-        audit_router(vaulting.audit, core.identity, core.database),
+        add_egress(vault, settings, folder, address, [*FORMATS, COUNT_TOKENS, "/models"])
+    metrics.in_flight.set_function(lambda: inference.pipeline.running)
+    control = LateControlPlane()
+    return Gateway(
+        core,
+        metrics,
+        catalog,
+        folder,
+        accounting,
+        inference,
+        vault,
+        PortForwarder(),
+        Readiness(core.database, control),
+        Recovery(),
+        control,
+        [accounting, inference, vault],
     )
-    large = LargeBodies.of(settings.server, steps)
-    hot: dict[str, HotRoute] = {
-        path: Inference(spoken, pipeline, core.clock, settings.server, large)
-        for path, spoken in FORMATS.items()
-    }
-    counter = TokenCounter(catalog, providers)
-    hot[COUNT_TOKENS] = CountTokens(counter, guardrails, settings.server, large)
-    dry_run = DryRun(catalog, services, admission)
-    hot["/estimate"] = Estimate(
-        dry_run, core.clock, settings.server, settings.limits.limit_source_prefix, large
-    )
-    recovery = Recovery()
+
+
+def build_request_gates(settings: Settings, gateway: Gateway) -> tuple[RequestGate, RequestGate]:
+    """Return the ASGI applications for the network and for the control socket.
+
+    Callers from the network come with keys; whoever can open the control socket is the operator.
+    """
+    core = gateway.core
     routes = Routes(
-        hot=hot,
-        control=control,
+        hot=_hot_routes(settings, gateway),
+        control=gateway.control,
         system=SystemRoutes(
             version=__version__,
-            openapi=partial(render_openapi, control, HOT_OPERATIONS),
+            openapi=gateway.control.describe,
             docs=docs_files(),
-            readiness=readiness,
-            metrics=metrics,
+            readiness=gateway.readiness,
+            metrics=gateway.metrics,
             authenticator=core.authenticator,
         ),
-        doors=interning.doors,
-        recovery=recovery,
+        doors=gateway.port_forwarder,
+        recovery=gateway.recovery,
     )
-
-    def front(*, local: bool) -> Front:
-        return Front(routes, core.authenticator, settings.server, core.clock, metrics, local=local)
-
-    return Gateway(
-        public=front(local=False),
-        local=front(local=True),
-        pipeline=pipeline,
-        batching=batching,
-        vaulting=vaulting,
-        egressing=egressing,
-        interning=interning,
-        settler=settler,
-        providers=providers,
-        guardrails=guardrails,
-        steps=steps,
-        core=core,
-        readiness=readiness,
-        recovery=recovery,
-        invariants=Invariants(
-            {"ledger": partial(_ledger_differences, LedgerSampler(core.ledger, core.database))},
-            metrics,
-            settings.accounting.verify_seconds,
-        ),
+    front = partial(
+        RequestGate, routes, core.authenticator, settings.server, core.clock, gateway.metrics
     )
+    return front(local=False), front(local=True)
 
 
-def _admission(core: Core, settler: Settler) -> AdmissionController:
-    """Return what admits requests; it hears of every charge and of every change."""
-    loader = DatabaseAccountLoader(core.database, core.identity, core.clock, settler.between_groups)
-    admission = AdmissionController(
-        core.rules,
-        loader,
-        core.clock,
-        reserve_capacity=settler.reserve_capacity,
-        max_age_seconds=core.max_age_seconds,
-    )
-    settler.observer = admission
-    core.changes.heard_by = admission.invalidate
-    core.changes.hinted_to = admission.refresh
-    return admission
-
-
-async def _ledger_differences(sample: LedgerSampler) -> list[dict[str, object]]:
-    return [asdict(difference) for difference in await sample.differences()]
-
-
-def _charge_writer(core: Core, folder: DataFolder) -> ChargeWriter:
-    if core.database.dialect == "postgresql":
-        return PostgresqlChargeWriter(core.database.url)
-    path = core.database.url.database
-    return SqliteChargeWriter(
-        folder.database if path is None else type(folder.path)(path), core.database.write_lock
-    )
-
-
-def open_upstream(settings: Settings, provider: ProviderSettings) -> Upstream:
-    """Return the client that calls a provider, through its proxy where it has one."""
-    return HttpUpstream(
-        connections_per_host=settings.upstream.connections_per_host,
-        proxy=None if provider.proxy is None else provider.proxy.reveal(),
-    )
+def _hot_routes(settings: Settings, gateway: Gateway) -> dict[str, HotRoute]:
+    """Return the routes without a framework, by their paths below the version segment."""
+    core, services = gateway.core, gateway.inference.services
+    large = LargeBodies.of(settings.server, services.steps)
+    counter = TokenCounter(gateway.catalog, services.providers)
+    dry_run = DryRun(gateway.catalog, services)
+    source_prefix = settings.limits.limit_source_prefix
+    return {
+        **{
+            path: Inference(format_, gateway.inference.pipeline, core.clock, settings.server, large)
+            for path, format_ in FORMATS.items()
+        },
+        COUNT_TOKENS: CountTokens(counter, services.guardrails, settings.server, large),
+        "/estimate": Estimate(dry_run, core.clock, settings.server, source_prefix, large),
+    }

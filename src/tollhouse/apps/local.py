@@ -1,6 +1,6 @@
 """The control plane without a server: for a command on this machine, while nobody serves.
 
-    local_front        lock, schema, gateway; the command talks to it as to a server's socket
+    local_gate        lock, schema, gateway; the command talks to it as to a server's socket
     bootstrap_once     lock, schema, first account; what the first start of a server does
 
 On SQLite the lock on the data folder makes this process the file's one writer, who books what a
@@ -11,47 +11,44 @@ processes apart, and the journal in the folder may be a running server's.
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from tollhouse.apps.bootstrap import OPERATOR, bootstrap_if_empty, is_empty, new_keys
-from tollhouse.apps.core import bring_up_to_date, build_core
-from tollhouse.apps.gateway import build_gateway
-from tollhouse.apps.ground import database_url, read_catalog
+from tollhouse.apps.blobs import open_blobs
+from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty, is_empty
+from tollhouse.apps.bootstrap import new_keys as make_keys
+from tollhouse.apps.control import build_control, build_control_plane
+from tollhouse.apps.core import Core, bring_up_to_date, build_core
+from tollhouse.apps.gateway import build_gateway, build_request_gates
 from tollhouse.apps.process import keep_memory_private
-from tollhouse.apps.vaulting import open_keys
+from tollhouse.apps.startup import database_url, read_catalog
+from tollhouse.apps.vault import open_keys
 from tollhouse.kernel.clock import SystemClock
+from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.pages import Window
-from tollhouse.kernel.start import StartError
 from tollhouse.observability.logging import configure_logging
 from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.failures import shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from contextlib import AbstractContextManager
 
     import sqlalchemy as sa
 
-    from tollhouse.api.front import Front
-    from tollhouse.apps.bootstrap import Bootstrapped
-    from tollhouse.apps.core import Core
+    from tollhouse.api.request_gate import RequestGate
     from tollhouse.settings.sections import Settings
-    from tollhouse.storage.transaction import Write
 
 
 @asynccontextmanager
-async def local_front(settings: Settings) -> AsyncGenerator[Front]:
-    """Run the control plane on a data folder that was bootstrapped.
-
-    Yields:
-        The ASGI application that a server would put behind its control socket.
+async def local_gate(settings: Settings) -> AsyncGenerator[RequestGate]:
+    """Give the ASGI application of a control socket, on a data folder that was bootstrapped.
 
     Raises:
         StartError: Another process holds the folder, its database cannot be used, or there is
             no account in it. Nothing was made.
     """
-    _log_errors_alone(settings)
+    # Standard error is for the command's own one line.
+    configure_logging("error", settings.logging.format)
     if not settings.server.core_dumps:
         keep_memory_private()
     catalog = read_catalog(settings, SystemClock())
@@ -64,14 +61,18 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
             await bring_up_to_date(core.database)
             await _require_account(core)
             keys = await open_keys(settings.vault, core, folder)
+            blobs = open_blobs(settings.blobs, folder, core.ids)
             gateway = build_gateway(settings, core, catalog, folder, keys)
         except BaseException:
             await core.database.close()
             raise
         try:
+            components = build_control(settings, gateway, blobs)
+            gateway.control.open(build_control_plane(settings, gateway, components))
             if _is_ours(url):
-                await gateway.settler.recover()
-            yield gateway.local
+                await gateway.accounting.settler.recover()
+            _, local = build_request_gates(settings, gateway)
+            yield local
         finally:
             await gateway.close()
 
@@ -79,16 +80,14 @@ async def local_front(settings: Settings) -> AsyncGenerator[Front]:
 async def bootstrap_once(settings: Settings, *, new_keys: bool) -> Bootstrapped:
     """Make the first account of an installation, with its workspace, credits and keys.
 
-    Args:
-        settings: Where the database is, and how many credits are granted.
-        new_keys: Where there is an account already, make keys for the first one instead of
-            refusing.
+    Where there is one already, `new_keys` makes keys for the first one instead of refusing.
 
     Raises:
         StartError: There is an account already, another process holds the folder, or the
             database cannot be used.
     """
-    _log_errors_alone(settings)
+    # Standard error is for the command's own one line.
+    configure_logging("error", settings.logging.format)
     folder = DataFolder(settings.data_dir)
     url = database_url(settings, folder)
     with _held(folder, url):
@@ -100,22 +99,15 @@ async def bootstrap_once(settings: Settings, *, new_keys: bool) -> Bootstrapped:
                 if made is not None:
                     return made
                 if not new_keys:
-                    raise _bootstrapped_before(url)
-                return await _keys_of_first_account(write, core)
+                    raise StartError(
+                        f"{shown(url)} has an account already: make a key with "
+                        "`tollhouse keys create NAME`, or both keys anew with --new-keys"
+                    )
+                account = (await core.identity.accounts(write, OPERATOR, Window(limit=1))).items[0]
+                workspace = await core.identity.default_workspace(write, account.id)
+                return await make_keys(write, core.identity, account.id, workspace.id)
         finally:
             await core.database.close()
-
-
-async def _keys_of_first_account(write: Write, core: Core) -> Bootstrapped:
-    accounts = await core.identity.accounts(write, OPERATOR, Window(limit=1))
-    account = accounts.items[0]
-    workspace = await core.identity.default_workspace(write, account.id)
-    return await new_keys(write, core.identity, account.id, workspace.id)
-
-
-def _log_errors_alone(settings: Settings) -> None:
-    # A command's standard error is for its own one line.
-    configure_logging("error", settings.logging.format)
 
 
 def _held(folder: DataFolder, url: sa.URL) -> AbstractContextManager[object]:
@@ -134,7 +126,7 @@ async def _require_account(core: Core) -> None:
 
 
 def _require_file(url: sa.URL) -> None:
-    if url.get_backend_name() == "sqlite" and not os.path.lexists(str(url.database)):
+    if _is_ours(url) and not os.path.lexists(str(url.database)):
         raise _never_bootstrapped(url)
 
 
@@ -142,11 +134,4 @@ def _never_bootstrapped(url: sa.URL) -> StartError:
     return StartError(
         f"{shown(url)} has no account yet: run `tollhouse serve` or `tollhouse bootstrap` first, "
         "or name another data folder with --data-dir"
-    )
-
-
-def _bootstrapped_before(url: sa.URL) -> StartError:
-    return StartError(
-        f"{shown(url)} has an account already: make a key with `tollhouse keys create NAME`, "
-        "or both keys anew with --new-keys"
     )

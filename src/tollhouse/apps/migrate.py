@@ -9,7 +9,7 @@ import asyncio
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from tollhouse.apps.ground import database_url
+from tollhouse.apps.startup import database_url
 from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.database import open_database
 from tollhouse.storage.migrator import upgrade

@@ -4,8 +4,10 @@ The order keeps a failed start from leaving anything half-made:
 
     nothing is made      settings, prices, port, lock        -> one clear line, exit code 2
     the folder is ours   schema, first account, charges that a killed process left in the journal
-    recovering           the port answers; requests for batches and interns wait until what a
-                         killed process left of them is tidied
+    loading              the port answers inference and says how to call it; requests for the
+                         control plane wait until it is imported and built
+    recovering           requests for batches and interns wait until what a killed process left
+                         of them is tidied
     serving              until SIGTERM, SIGINT or SIGHUP
     stopping             no new requests; running ones finish; charges are settled; exit code 0
                          a second SIGTERM or SIGINT: exit code 1 at once
@@ -22,39 +24,47 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import structlog
 import uvloop
 
-from tollhouse.api.intern_daemons import takes_websocket
+from tollhouse.api.inference_handler import InferenceHandler
+from tollhouse.api.request_gate import takes_websocket
 from tollhouse.api.server import GatewayServer, make_server
-from tollhouse.apps.batching import ready_blobs
-from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty, is_empty
+from tollhouse.apps.blobs import open_blobs
+from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
-from tollhouse.apps.egressing import record_openings
-from tollhouse.apps.gateway import Gateway, build_gateway
+from tollhouse.apps.gateway import Gateway, build_gateway, build_request_gates
 from tollhouse.apps.process import allow_open_files, keep_memory_private
-from tollhouse.apps.settings_record import record_settings
-from tollhouse.apps.vaulting import open_keys
-from tollhouse.kernel.start import StartError
-from tollhouse.observability.log_file import LogFile
+from tollhouse.apps.vault import extra_authorities, open_keys
+from tollhouse.audit.service import after_changes, entry_of_change
+from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
+from tollhouse.kernel.errors import StartError
 from tollhouse.observability.logging import configure_logging
-from tollhouse.storage.data_folder import DataFolder
-from tollhouse.storage.postgresql import join_servers
+from tollhouse.observability.server_log import LogFile, request_log
+from tollhouse.settings.description import flat
+from tollhouse.settings.sections import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from asyncpg import Connection, Record
 
-    from tollhouse.apps.ground import Ground
-    from tollhouse.settings.sections import Settings
+    from tollhouse.apps.control import ControlComponents
+    from tollhouse.apps.startup import StartupResources
+    from tollhouse.storage.blobs import Blobs
+    from tollhouse.storage.data_folder import DataFolder
 
 FORCED = 1
-_ALLOCATIONS_BEFORE_COLLECTION = 50_000
+_ALLOCATIONS_BEFORE_COLLECTION = 5_000
+"""So many take 2 ms to walk. 50,000 took 15 to 80, in which nobody was served."""
 _ENDING_SECONDS = 1.0
 """How long before the end of a shutdown the streams that still run get their legal end."""
+_LOADING_SWITCH_SECONDS: Final = 0.0005
+"""How soon a request gets the interpreter while a thread imports; 5 ms is Python's own."""
 _log = structlog.get_logger(__name__)
 
 
@@ -69,54 +79,54 @@ class Started:
     example_model: str | None
 
 
-def serve(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
-    """Run the gateway until it is told to stop.
+def serve(
+    settings: Settings, resources: StartupResources, announce: Callable[[Started], None]
+) -> int:
+    """Run the gateway until it is told to stop, and return the exit code.
 
-    Args:
-        settings: What to run.
-        ground: What this process holds for it.
-        announce: Called once it serves.
-
-    Returns:
-        The exit code.
+    `announce` is called once it answers inference; what the control plane lacks then is loaded.
 
     Raises:
         StartError: It cannot start; nothing half-made is left behind.
     """
-    most, path = settings.logging.file_bytes, ground.folder.server_log
+    most, path = settings.logging.file_bytes, resources.folder.server_log
     file = LogFile(path, most) if most else None
     configure_logging(settings.logging.level, settings.logging.format, file=file)
     allow_open_files()
     if not settings.server.core_dumps:
         keep_memory_private()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings, ground, announce))
+        return runner.run(_run(settings, resources, announce))
 
 
-async def _run(settings: Settings, ground: Ground, announce: Callable[[Started], None]) -> int:
-    catalog, folder, listener = ground.catalog, ground.folder, ground.listener
-    core = build_core(ground.url, settings)
+async def _run(
+    settings: Settings, resources: StartupResources, announce: Callable[[Started], None]
+) -> int:
+    request_log.gather(asyncio.get_running_loop())
+    catalog, folder, listener = resources.catalog, resources.folder, resources.listener
+    core = build_core(resources.url, settings)
     gateway: Gateway | None = None
     presence: Connection[Record] | None = None
     try:
-        await ground.schema_made()
         await bring_up_to_date(core.database)
         keys = await open_keys(settings.vault, core, folder)
+        blobs = open_blobs(settings.blobs, folder, core.ids)
         first = await _first_start(core, settings)
         address = listener.getsockname()[:2]
         gateway = build_gateway(settings, core, catalog, folder, keys, address=address)
         await record_settings(settings, core)
-        await record_openings(settings, core, gateway.vaulting)
-        if gateway.egressing is not None:
-            await gateway.egressing.programs.sweep(OPERATOR)
-        await _recover_charges(gateway)
+        await record_opened_destinations(settings, core)
+        for each in gateway.components:
+            await each.start()
         gateway.recovery.begin()
         if core.database.dialect == "postgresql":
             presence = await join_other_servers(core)
         models = [model.id for model in catalog.models]
-        started = Started(ground.address, folder, first, models[0] if models else None)
-        await _serve_until_stopped(settings, gateway, listener, lambda: announce(started))
+        started = Started(resources.address, folder, first, models[0] if models else None)
+        server = _Server(settings, gateway, blobs, listener)
+        await server.run(lambda: announce(started))
     finally:
+        request_log.close()
         if presence is not None:
             await presence.close()
         await (core.database if gateway is None else gateway).close()
@@ -125,6 +135,9 @@ async def _run(settings: Settings, ground: Ground, announce: Callable[[Started],
 
 async def join_other_servers(core: Core) -> Connection[Record]:
     """Say to other servers of the database that this one is there, and warn if there are any."""
+    # Imported here: who has an SQLite file goes without the driver.
+    from tollhouse.storage.postgresql import join_servers  # noqa: PLC0415
+
     presence, others = await join_servers(core.database.url)
     if others:
         _log.warning(
@@ -137,41 +150,6 @@ async def join_other_servers(core: Core) -> Connection[Record]:
     return presence
 
 
-async def _recover_charges(gateway: Gateway) -> None:
-    """Book what a killed process left in its journal: before that, balances are too high."""
-    recovered = await gateway.settler.recover()
-    if recovered.charges or recovered.damaged:
-        _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
-
-
-async def _begin_work(gateway: Gateway, announce: Callable[[], None]) -> None:
-    """Tidy what a killed process left of batches and interns, then begin to work on them.
-
-    Raises:
-        StartError: The store of blobs cannot be used.
-    """
-    clock, crew = gateway.core.clock, gateway.interning.crew
-    began = clock.monotonic()
-    await ready_blobs(gateway.batching.blobs)
-    if gateway.core.database.dialect == "sqlite":
-        await gateway.batching.sweeper.begin_alone()
-    batches = clock.monotonic()
-    if crew is not None:
-        await crew.begin_alone()
-    interns = clock.monotonic()
-    _log.info(
-        "recovered",
-        batches_seconds=round(batches - began, 3),
-        interns_seconds=round(interns - batches, 3),
-    )
-    gateway.recovery.finish()
-    announce()
-    gateway.invariants.start()
-    gateway.batching.engine.start()
-    if crew is not None:
-        crew.reconciler.start()
-
-
 async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
     async with core.database.reading() as read:
         if not await is_empty(read, core.identity):
@@ -180,38 +158,125 @@ async def _first_start(core: Core, settings: Settings) -> Bootstrapped | None:
         return await bootstrap_if_empty(write, core.identity, core.accounting, settings)
 
 
-async def _serve_until_stopped(
-    settings: Settings, gateway: Gateway, listener: socket.socket, announce: Callable[[], None]
-) -> None:
-    seconds = settings.server.shutdown_seconds
-    folder = DataFolder(settings.data_dir)
-    stop = _stop_on_signals()
-    control = _control_listener(folder)
-    served = partial(
-        make_server,
-        limit_per_address=settings.server.max_connections_per_address,
-        shutdown_seconds=seconds,
-        min_body_rate=settings.server.min_body_bytes_per_second,
-    )
-    servers = [
-        served(gateway.public, takes_websocket=takes_websocket),
-        served(gateway.local),
-    ]
-    running = [
-        asyncio.create_task(server.serve(sockets=[each]))
-        for server, each in zip(servers, (listener, control), strict=True)
-    ]
-    try:
-        for server in servers:
-            await server.listening.wait()
-        _calm_the_collector()
-        await _begin_work(gateway, announce)
+@dataclass(slots=True, repr=False)
+class _Server:
+    """A gateway that listens, from its first request to its last."""
+
+    settings: Settings
+    gateway: Gateway
+    blobs: Blobs
+    listener: socket.socket
+    control: ControlComponents | None = None
+    """None until they are loaded."""
+
+    async def run(self, announce: Callable[[], None]) -> None:
+        """Serve until a signal stops it.
+
+        Raises:
+            StartError: The control plane cannot be loaded, or the store of blobs not be used;
+                requests that ran then have been answered.
+        """
+        settings, folder = self.settings.server, self.gateway.folder
+        stop = _stop_on_signals()
+        control = _control_listener(folder)
+        served = partial(
+            make_server,
+            limit_per_address=settings.max_connections_per_address,
+            shutdown_seconds=settings.shutdown_seconds,
+            min_body_rate=settings.min_body_bytes_per_second,
+        )
+        public, local = build_request_gates(self.settings, self.gateway)
+        by_callbacks = settings.inference_driver == "callbacks"
+        handler = InferenceHandler(public) if by_callbacks else None
+        servers = [
+            served(public, handler=handler, takes_websocket=takes_websocket),
+            served(local),
+        ]
+        running = [
+            asyncio.create_task(server.serve(sockets=[each]))
+            for server, each in zip(servers, (self.listener, control), strict=True)
+        ]
+        try:
+            for server in servers:
+                await server.listening.wait()
+            announce()
+            early = asyncio.create_task(self._refuse_early(stop))
+            try:
+                self.control = await self._load_control()
+                await self._recover(self.control)
+                _calm_the_collector()
+                await stop.wait()
+            finally:
+                early.cancel()
+                _log.info("stopping", seconds=settings.shutdown_seconds)
+                await self._stop(servers, running)
+        finally:
+            with suppress(FileNotFoundError):
+                folder.control_socket.unlink()
+
+    async def _refuse_early(self, stop: asyncio.Event) -> None:
+        """Take no new requests once a signal comes while the control plane is still loading.
+
+        Later, agents still call the port while their interns end.
+        """
         await stop.wait()
-        _log.info("stopping", seconds=seconds)
-        await _stop(gateway, servers, running, seconds)
-    finally:
-        with suppress(FileNotFoundError):
-            folder.control_socket.unlink()
+        if self.control is None:
+            self.gateway.readiness.stopping = True
+            self.gateway.inference.pipeline.refuse_new()
+
+    async def _load_control(self) -> ControlComponents:
+        """Import and build the control plane beside the requests that run, and let its own pass.
+
+        Raises:
+            StartError: It cannot be imported.
+        """
+        gateway, clock = self.gateway, self.gateway.core.clock
+        began, usual = clock.monotonic(), sys.getswitchinterval()
+        sys.setswitchinterval(_LOADING_SWITCH_SECONDS)
+        try:
+            await asyncio.to_thread(_import_control)
+            # Imported above, in a thread; see there.
+            from tollhouse.apps import control  # noqa: PLC0415
+
+            components = control.build_control(self.settings, gateway, self.blobs)
+            plane = await asyncio.to_thread(
+                control.build_control_plane, self.settings, gateway, components
+            )
+        finally:
+            sys.setswitchinterval(usual)
+        gateway.control.open(plane)
+        _log.info("control_plane_loaded", seconds=round(clock.monotonic() - began, 3))
+        return components
+
+    async def _recover(self, control: ControlComponents) -> None:
+        """Recover batches and interns, then let their requests pass.
+
+        Raises:
+            StartError: The store of blobs cannot be used.
+        """
+        clock, took = self.gateway.core.clock, dict[str, float]()
+        for each, name in ((control.batches, "batches"), (control.interns, "interns")):
+            began = clock.monotonic()
+            await each.start()
+            took[f"{name}_seconds"] = round(clock.monotonic() - began, 3)
+        _log.info("recovered", **took)
+        self.gateway.recovery.finish()
+
+    async def _stop(self, servers: list[GatewayServer], running: list[asyncio.Task[None]]) -> None:
+        gateway, seconds = self.gateway, self.settings.server.shutdown_seconds
+        gateway.readiness.stopping = True
+        control = self.control
+        # Agents and programs behind the egress proxy call the port: it answers until they have
+        # ended.
+        interns = [] if control is None else [control.interns]
+        await gateway.stop(*interns, gateway.vault, seconds=seconds)
+        for server in servers:
+            server.stop()
+        gateway.inference.pipeline.refuse_new()
+        for_requests = max(0.0, seconds - _ENDING_SECONDS)
+        batches = [] if control is None else [control.batches]
+        await gateway.stop(*batches, gateway.inference, seconds=for_requests)
+        await asyncio.gather(*running)
 
 
 def _calm_the_collector() -> None:
@@ -226,26 +291,19 @@ def _calm_the_collector() -> None:
     gc.enable()
 
 
-async def _stop(
-    gateway: Gateway,
-    servers: list[GatewayServer],
-    running: list[asyncio.Task[None]],
-    seconds: float,
-) -> None:
-    gateway.readiness.stopping = True
-    await gateway.interning.stop()
-    if gateway.egressing is not None:
-        await gateway.egressing.stop()
-    for server in servers:
-        server.should_exit = True
-    for_requests = max(0.0, seconds - _ENDING_SECONDS)
-    await asyncio.gather(
-        gateway.pipeline.drain(for_requests),
-        # Items that do not end in time are run again.
-        gateway.batching.engine.stop(for_requests / 2),
-    )
-    await gateway.batching.asker.pipeline.drain(0)
-    await asyncio.gather(*running)
+def _import_control() -> None:
+    """Import the control plane; takes as long as all of a start before it.
+
+    Raises:
+        StartError: A library is missing or damaged.
+    """
+    try:
+        import_module("tollhouse.apps.control")
+    except Exception as error:  # an edge: a damaged library raises anything
+        raise StartError(
+            f"the control plane cannot be loaded ({type(error).__name__}: {error}): "
+            "install Tollhouse and its libraries again"
+        ) from error
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -278,12 +336,53 @@ def _control_listener(folder: DataFolder) -> socket.socket:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        message = (
+        raise StartError(
             f"the control socket {path} cannot be made ({error.strerror or error}): "
             "choose a data folder with a shorter path, on a local disk"
-        )
-        raise StartError(message) from None
+        ) from None
     finally:
         os.umask(mask)
     listener.setblocking(False)  # noqa: FBT003 - its only form
     return listener
+
+
+_OPERATOR: Final = "operator"
+
+
+async def record_settings(settings: Settings, core: Core) -> None:
+    """Record how the settings differ from those of the last start; at the first, from the defaults.
+
+    Secrets are masked, so a change of a secret alone is not recorded.
+    """
+    async with core.database.reading() as read:
+        earlier = await core.audit.all_of(read, INSTALLATION, AuditAction.SETTINGS_CHANGED)
+    defaults = flat(Settings(data_dir=settings.data_dir))
+    before = after_changes(defaults, [entry.changes for entry in earlier])
+    entry = entry_of_change(
+        AuditAction.SETTINGS_CHANGED, _OPERATOR, "settings", before, flat(settings)
+    )
+    if not entry.changes:
+        return
+    async with core.database.writing() as write:
+        await core.audit.record(write, INSTALLATION, [entry])
+
+
+async def record_opened_destinations(settings: Settings, core: Core) -> None:
+    """Record which private networks and certificate authorities the settings open, if that changed.
+
+    Raises:
+        StartError: The file of certificates cannot be used.
+    """
+    authorities = extra_authorities(settings)
+    entry = AuditEntry(
+        AuditAction.OUTBOUND_OPENED,
+        _OPERATOR,
+        name=None if authorities is None else f"sha256:{sha256(authorities.encode()).hexdigest()}",
+        hosts=tuple(str(each) for each in settings.outbound.allow_networks),
+    )
+    async with core.database.reading() as read:
+        last = await core.audit.last(read, INSTALLATION, AuditAction.OUTBOUND_OPENED)
+    if last == entry or (last is None and not entry.hosts and entry.name is None):
+        return
+    async with core.database.writing() as write:
+        await core.audit.record(write, INSTALLATION, [entry])

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def digest(row_without_hash: Mapping[str, object], previous: str) -> str:
-    """Return the hash of a row behind another one.
-
-    Args:
-        row_without_hash: As `facts` returns it.
-        previous: The hash before it, 64 hex digits.
-    """
+    """Return the hash of a row, as `facts` returns it, behind another one with its hash."""
     told = json.dumps(row_without_hash, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return sha256(f"{previous}\n{told}".encode()).hexdigest()
 
@@ -64,16 +59,20 @@ class ChainVerifier:
     """Checks a chain row by row, in little memory however long it is."""
 
     def __init__(self, after: ChainHead = START) -> None:
-        """Begin behind a row that is trusted; at the chain's start unless one is given."""
         self.head = after
         """The last row that was as it should be."""
 
     def fault_in(self, rows: Iterable[Mapping[str, object]]) -> ChainFault | None:
         """Check further rows, as they are exported; return the first that is wrong."""
         for row in rows:
-            fault = self._next(row)
-            if fault is not None:
-                return fault
+            expected = self.head.seq + 1
+            if row.get("seq") != expected:
+                return ChainFault(expected, f"row {expected} is not there")
+            told = {name: value for name, value in row.items() if name != "hash"}
+            own = digest(told, self.head.hash)
+            if row.get("hash") != own:
+                return ChainFault(expected, "it was changed, or one before it")
+            self.head = ChainHead(expected, own)
         return None
 
     def fault_at_end(self, head: ChainHead) -> ChainFault | None:
@@ -87,17 +86,6 @@ class ChainVerifier:
                 head.seq + 1, f"the chain ended with row {head.seq} when it was written"
             )
         return ChainFault(head.seq, "the last row is not the one that was written")
-
-    def _next(self, row: Mapping[str, object]) -> ChainFault | None:
-        expected = self.head.seq + 1
-        if row.get("seq") != expected:
-            return ChainFault(expected, f"row {expected} is not there")
-        told = {name: value for name, value in row.items() if name != "hash"}
-        own = digest(told, self.head.hash)
-        if row.get("hash") != own:
-            return ChainFault(expected, "it was changed, or one before it")
-        self.head = ChainHead(expected, own)
-        return None
 
 
 def link(row: AuditRow, head: ChainHead) -> AuditRow:

@@ -1,4 +1,4 @@
-"""Entries of the record, and the chain that they stand in."""
+"""Entries of the audit log, and the chain that they stand in."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ class AuditEntry:
     """Of the account, workspace, user, key (its hash) or posting that it was done to."""
     changes: Mapping[str, Any] | None = None
     """Fields with their `old` and `new` values, as JSON has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedValue:
+    """A value of which the audit log tells that it changed, and no more."""
+
+    value: object
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,43 +1,33 @@
-"""Decisions about batches that need neither database nor network. Pure.
-
-catalog_name(model)           what the catalogue calls it: `:batch` means the same model
-candidates(...)               the endpoints that may run it, first to last
-estimate_nano(...)            what it may cost, for the reservation
-check_rate / check_open       how many batches an account may submit, and have open
-"""
+"""Decisions about batches that need neither database nor network. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tollhouse.accounting.pricing import estimate_many
-from tollhouse.batches.types import Endpoint, Sight
+from tollhouse.batches.types import Batch, BatchDemand, BatchEndpoint, VisibilityFilter
 from tollhouse.inference import policy_filter, routing
-from tollhouse.inference.preferences import read_preferences
-from tollhouse.inference.types import FREE_VARIANT, Dialect
+from tollhouse.inference.request import read_preferences
+from tollhouse.inference.types import FREE_VARIANT, Dialect, Endpoint, Model, Preferences
 from tollhouse.kernel.errors import Invalid, NotFound, RateLimited, RateWindow, Unprocessable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import datetime
 
-    from tollhouse.batches.types import Batch, BatchDemand
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.types import Endpoint as Offer
-    from tollhouse.inference.types import Model, Preferences
 
 MODEL_SUFFIX: Final = ":batch"
 _TALKS: Final = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
-_DIALECTS: Final[Mapping[Endpoint, frozenset[Dialect]]] = {
-    Endpoint.CHAT_COMPLETIONS: _TALKS,
-    Endpoint.RESPONSES: _TALKS,
-    Endpoint.MESSAGES: _TALKS,
-    Endpoint.EMBEDDINGS: frozenset({Dialect.EMBEDDINGS}),
+_DIALECTS: Final[Mapping[BatchEndpoint, frozenset[Dialect]]] = {
+    BatchEndpoint.CHAT_COMPLETIONS: _TALKS,
+    BatchEndpoint.RESPONSES: _TALKS,
+    BatchEndpoint.MESSAGES: _TALKS,
+    BatchEndpoint.EMBEDDINGS: frozenset({Dialect.EMBEDDINGS}),
 }
 """In what a provider can be asked what an endpoint takes."""
 _HOUR: Final = timedelta(hours=1)
@@ -50,11 +40,9 @@ class BatchRules:
     """The numbers that the operator may set."""
 
     window: timedelta = timedelta(hours=24)
-    """How long a batch may run."""
     retention: timedelta = timedelta(days=30)
     """How long its items and results are kept, from its creation."""
     per_hour: int = 500
-    """Batches that an account may submit in an hour."""
     most_open: int = 100
     """Batches of an account that have not ended."""
     assumed_output_tokens: int = 1_000
@@ -62,9 +50,9 @@ class BatchRules:
 
 
 def catalog_name(model: str) -> str:
-    """Return the catalogue's name of a batch's model.
+    """Return the catalogue's name of a batch's model: `:batch` is the same at the batch's price.
 
-    Source: the public gateway's documentation; `:batch` names the same model at the batch's price.
+    Source: the public gateway's documentation.
     """
     return model.removesuffix(MODEL_SUFFIX)
 
@@ -96,60 +84,49 @@ def _no_variant(variant: str) -> Unprocessable:
 
 def candidates(
     model: Model,
-    endpoint: Endpoint,
-    wish: Preferences,
+    endpoint: BatchEndpoint,
+    preferred: Preferences,
     policies: Sequence[AccessPolicy],
-    spoken: Callable[[Offer], Collection[Dialect]],
-) -> Sequence[Offer]:
-    """Return who may run a batch, in the catalogue's order.
-
-    Args:
-        model: The batch's.
-        endpoint: The batch's.
-        wish: What the batch says of routing.
-        policies: What the caller's requests may reach.
-        spoken: What an offer's provider speaks.
+    dialects_of: Callable[[Endpoint], Collection[Dialect]],
+) -> Sequence[Endpoint]:
+    """Return who may run a batch, first to last.
 
     Raises:
         Invalid: Nobody answers requests of this kind, or nobody of those that the batch names.
         Forbidden: Somebody does, but the policies allow none of them.
     """
-    wanted = _DIALECTS[endpoint]
-    found = [each for each in model.endpoints if wanted & set(each.dialects or spoken(each))]
+    spoken = _DIALECTS[endpoint]
+    found = [each for each in model.endpoints if spoken & set(each.dialects or dialects_of(each))]
     if not found:
         raise Invalid(f"model: {model.id} does not answer requests to {endpoint}.")
     if policies:
         found = policy_filter.allowed(policies, found, lambda each: (model.id, each))
-    wished = ranked(found, wish)
-    if not wished:
+    ordered = ranked(found, preferred)
+    if not ordered:
         who = ", ".join(dict.fromkeys(each.provider for each in found))
-        why = routing.objection(found[0], wish)
+        why = routing.objection(found[0], preferred)
         where = "provider" if why == "unvouched" else f"provider.{why}"
         raise Invalid(f"{where}: none of them runs {model.id}; there are: {who}.")
-    return wished
+    return ordered
 
 
-def preferences(wish: Mapping[str, object]) -> Preferences:
-    """Return what a batch's `provider` says of routing.
-
-    Raises:
-        Invalid: A field is of the wrong type.
-    """
-    return read_preferences({"provider": msgspec.Raw(msgspec.json.encode(wish))})
+def preferences(provider: Mapping[str, object]) -> Preferences:
+    """Return what a batch's `provider` says of routing; `Invalid` where a field's type is wrong."""
+    return read_preferences({"provider": msgspec.Raw(msgspec.json.encode(provider))})
 
 
-def ranked(offers: Sequence[Offer], wish: Preferences) -> Sequence[Offer]:
-    """Return those of some offers that a batch may be run by, in the order in which it wants them.
+def ranked(endpoints: Sequence[Endpoint], preferred: Preferences) -> Sequence[Endpoint]:
+    """Return the endpoints that a batch may be run by, in the order in which it prefers them.
 
     What an item's parameters need is not known yet.
     """
-    meeting = [each for each in offers if routing.objection(each, wish) is None]
-    tried = sorted(meeting, key=lambda each: routing.rank(each, wish))
-    return tried if wish.allow_fallbacks else tried[:1]
+    meeting = [each for each in endpoints if routing.objection(each, preferred) is None]
+    tried = sorted(meeting, key=lambda each: routing.rank(each, preferred))
+    return tried if preferred.allow_fallbacks else tried[:1]
 
 
 def estimate_nano(
-    demand: BatchDemand, endpoint: Endpoint, offers: Sequence[Offer], rules: BatchRules
+    demand: BatchDemand, endpoint: BatchEndpoint, endpoints: Sequence[Endpoint], rules: BatchRules
 ) -> int:
     """Return what a batch may cost, at the dearest of those who may run it.
 
@@ -157,7 +134,7 @@ def estimate_nano(
     model allows, and what they write beyond it is charged all the same.
     """
     output = demand.output_tokens + demand.unlimited * rules.assumed_output_tokens
-    if endpoint is Endpoint.EMBEDDINGS:
+    if endpoint is BatchEndpoint.EMBEDDINGS:
         output = 0
     return max(
         estimate_many(
@@ -166,25 +143,15 @@ def estimate_nano(
             largest_input=demand.largest_input,
             output_tokens=output,
             images=demand.images,
-            price=offer.price,
-            factor=offer.batch_price_factor,
+            price=each.price,
+            factor=each.batch_price_factor,
         )
-        for offer in offers
+        for each in endpoints
     )
 
 
 def check_rate(rules: BatchRules, count: int, first: datetime | None, now: datetime) -> None:
-    """Return where an account may submit another batch.
-
-    Args:
-        rules: The operator's numbers.
-        count: How many it submitted in the last hour.
-        first: When the first of them was.
-        now: The time.
-
-    Raises:
-        RateLimited: It submitted as many as it may.
-    """
+    """Raise `RateLimited` where an account submitted as many batches in the last hour as it may."""
     if count < rules.per_hour:
         return
     resets_at = (first or now) + _HOUR
@@ -194,11 +161,7 @@ def check_rate(rules: BatchRules, count: int, first: datetime | None, now: datet
 
 
 def check_open(rules: BatchRules, count: int, now: datetime) -> None:
-    """Return where an account may have another batch open.
-
-    Raises:
-        RateLimited: It has as many open as it may.
-    """
+    """Raise `RateLimited` where an account has as many batches open as it may."""
     if count >= rules.most_open:
         message = (
             f"Rate limit exceeded: open-batches ({rules.most_open}). "
@@ -218,13 +181,13 @@ def _limited(message: str, limit: int, resets_at: datetime) -> RateLimited:
     return RateLimited(message, window=window, metadata=metadata)
 
 
-def sight(subject: Subject) -> Sight:
+def visibility_of(subject: Subject) -> VisibilityFilter:
     """Return which batches a key may know of: those of its workspace.
 
     An intern sees what was submitted with its own key, and nothing else. Where a manager deleted
     that key, the one that it got in its place sees the same.
     """
-    return Sight(subject.workspace_id, subject.intern_id)
+    return VisibilityFilter(subject.workspace_id, subject.intern_id)
 
 
 def is_kept(batch: Batch, rules: BatchRules, now: datetime) -> bool:

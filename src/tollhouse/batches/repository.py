@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from tollhouse.accounting.types import Attribution, Usage
-from tollhouse.batches.lifecycle import OPEN, RUNNING, before, shown_as
-from tollhouse.batches.retries import Failures
+from tollhouse.batches.retries import ItemFailures
 from tollhouse.batches.types import (
+    OPEN,
+    RUNNING,
     Batch,
-    Endpoint,
-    Lease,
-    Part,
-    Progress,
-    Status,
+    BatchEndpoint,
+    BatchProgress,
+    BatchStatus,
+    ChunkLease,
+    ResultPart,
     StoredChunk,
+    listed_status,
+    statuses_before,
 )
 from tollhouse.storage.tables.batches import batch_chunks, batch_parts, batch_uploads, batches
 from tollhouse.storage.tables.identity import api_keys
@@ -29,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from tollhouse.batches.types import BatchFilter, Sight
-    from tollhouse.storage.transaction import Read, Write
+    from tollhouse.batches.types import BatchFilter, VisibilityFilter
+    from tollhouse.storage.database import Read, Write
 
 _USAGE = tuple(each.name for each in fields(Usage))
 
@@ -109,16 +112,12 @@ async def count_open(read: Read, account_id: str) -> int:
 # Reading
 
 
-async def get(read: Read, batch_id: str, sight: Sight | None = None) -> Batch | None:
-    """Return a batch, deleted or not.
-
-    Args:
-        read: The transaction.
-        batch_id: Its id.
-        sight: Whose batches count; None for everybody's.
-    """
+async def get(
+    read: Read, batch_id: str, visibility: VisibilityFilter | None = None
+) -> Batch | None:
+    """Return a batch, deleted or not; without a visibility anybody's."""
     query = sa.select(batches).where(batches.c.id == batch_id)
-    return await _one(read, query if sight is None else query.where(*_seen(sight)))
+    return await _one(read, query if visibility is None else query.where(*_seen(visibility)))
 
 
 async def with_idempotency_key(read: Read, workspace_id: str, key: str) -> Batch | None:
@@ -130,19 +129,11 @@ async def with_idempotency_key(read: Read, workspace_id: str, key: str) -> Batch
 
 
 async def page(
-    read: Read, sight: Sight, wanted: BatchFilter, after: Batch | None, limit: int
+    read: Read, visibility: VisibilityFilter, wanted: BatchFilter, after: Batch | None, limit: int
 ) -> Sequence[Batch]:
-    """Return batches, newest first.
-
-    Args:
-        read: The transaction.
-        sight: Whose batches count.
-        wanted: Which.
-        after: The last one of the page before.
-        limit: How many at most.
-    """
+    """Return batches, newest first; `after` is the last one of the page before."""
     at, key = batches.c.created_at, batches.c.id
-    query = sa.select(batches).where(*_seen(sight), batches.c.deleted_at.is_(None))
+    query = sa.select(batches).where(*_seen(visibility), batches.c.deleted_at.is_(None))
     if wanted.statuses:
         query = query.where(batches.c.status.in_(_stored_as(wanted.statuses)))
     if wanted.created_after is not None:
@@ -158,28 +149,24 @@ async def page(
     return [_batch(row) for row in rows.mappings()]
 
 
-async def parts(read: Read, batch_id: str) -> Sequence[Part]:
+async def parts(read: Read, batch_id: str) -> Sequence[ResultPart]:
     """Return where the results of a batch are, in the order of its chunks."""
     query = (
         sa.select(batch_parts.c.chunk, batch_parts.c.blob)
         .where(batch_parts.c.batch_id == batch_id)
         .order_by(batch_parts.c.chunk, batch_parts.c.blob)
     )
-    return [Part(row.chunk, row.blob) for row in await read.execute(query)]
+    return [ResultPart(row.chunk, row.blob) for row in await read.execute(query)]
 
 
 # Statuses
 
 
-async def move(write: Write, batch_id: str, target: Status, **facts: object) -> Batch | None:
-    """Take a batch to another status, with further facts.
-
-    Returns:
-        The batch; None where it is in no status from which it may come there.
-    """
+async def move(write: Write, batch_id: str, target: BatchStatus, **facts: object) -> Batch | None:
+    """Take a batch to another status, with further facts; None where it cannot come there now."""
     moved = (
         sa.update(batches)
-        .where(batches.c.id == batch_id, batches.c.status.in_(before(target)))
+        .where(batches.c.id == batch_id, batches.c.status.in_(statuses_before(target)))
         .values(status=target.value, **facts)
         .returning(batches)
     )
@@ -189,9 +176,7 @@ async def move(write: Write, batch_id: str, target: Status, **facts: object) -> 
 async def overdue(read: Read, now: datetime) -> Sequence[str]:
     """Return the batches whose time is over while items may still be begun."""
     query = sa.select(batches.c.id).where(
-        batches.c.finalized_at.is_(None),
-        batches.c.expires_at <= now,
-        batches.c.status.in_(RUNNING),
+        batches.c.finalized_at.is_(None), batches.c.expires_at <= now, batches.c.status.in_(RUNNING)
     )
     return list((await read.execute(query)).scalars())
 
@@ -223,18 +208,11 @@ async def release(write: Write, batch_id: str) -> None:
 
 async def lease(
     write: Write, now: datetime, until: datetime, token: str, *, only_idle: bool = False
-) -> Lease | None:
+) -> ChunkLease | None:
     """Take the next chunk: of the account with the fewest at work, of its batches the same.
 
-    Args:
-        write: The transaction.
-        now: The time.
-        until: How long it is ours.
-        token: What says that it is.
-        only_idle: Only of an account and model of which no chunk is at work.
-
-    Returns:
-        None where nothing is ready, or somebody else was faster.
+    With `only_idle` only of an account and model of which no chunk is at work. None where nothing
+    is ready, or somebody else was faster.
     """
     found = (await write.execute(_next_batch(now, only_idle=only_idle))).one_or_none()
     if found is None:
@@ -252,17 +230,14 @@ async def lease(
         sa.update(batch_chunks)
         .where(batch_chunks.c.batch_id == found.batch_id, batch_chunks.c.number == number, is_ready)
         .values(
-            state="running",
-            token=token,
-            lease_until=until,
-            attempts=batch_chunks.c.attempts + 1,
+            state="running", token=token, lease_until=until, attempts=batch_chunks.c.attempts + 1
         )
         .returning(batch_chunks)
     )
     row = (await write.execute(taken)).one_or_none()
     if row is None:
         return None
-    leased = Lease(
+    leased = ChunkLease(
         batch_id=found.batch_id,
         chunk=StoredChunk(row.number, row.first_item, row.lines),
         token=token,
@@ -307,14 +282,14 @@ def _count_of(condition: sa.ColumnElement[bool]) -> sa.Function[int]:
     return sa.func.sum(sa.case((condition, 1), else_=0))
 
 
-async def extend(write: Write, leased: Lease, until: datetime, **facts: object) -> bool:
+async def extend(write: Write, leased: ChunkLease, until: datetime, **facts: object) -> bool:
     """Keep a chunk for longer, with further facts; false where the lease was lost."""
     held = _held(leased).values(lease_until=until, **facts)
     return (await write.execute(held)).rowcount > 0
 
 
-async def hand_back(
-    write: Write, leased: Lease, ready_at: datetime, failures: Mapping[int, Failures]
+async def give_back(
+    write: Write, leased: ChunkLease, ready_at: datetime, failures: Mapping[int, ItemFailures]
 ) -> bool:
     """Give a chunk back that is not done; nothing is held against it but its items' failures."""
     given = _held(leased).values(
@@ -329,7 +304,7 @@ async def hand_back(
     return (await write.execute(given)).rowcount > 0
 
 
-async def finish_chunk(write: Write, leased: Lease) -> bool:
+async def finish_chunk(write: Write, leased: ChunkLease) -> bool:
     """Say that every item of a chunk has its result; false where the lease was lost."""
     done = _held(leased).values(state="done", token=None, lease_until=None, suspect=None)
     return (await write.execute(done)).rowcount > 0
@@ -345,14 +320,10 @@ async def drop_leases(write: Write) -> int:
     return (await write.execute(freed)).rowcount
 
 
-async def add_part(write: Write, leased: Lease, blob: str, numbers: Sequence[int]) -> None:
+async def add_part(write: Write, leased: ChunkLease, blob: str, numbers: Sequence[int]) -> None:
     """Note that the results of some items of a chunk are in a blob."""
-    row = {
-        "batch_id": leased.batch_id,
-        "chunk": leased.chunk.number,
-        "blob": blob,
-        "numbers": list(numbers),
-    }
+    chunk = leased.chunk.number
+    row = {"batch_id": leased.batch_id, "chunk": chunk, "blob": blob, "numbers": list(numbers)}
     await write.execute(sa.insert(batch_parts).values(row))
 
 
@@ -362,7 +333,7 @@ async def has_part(read: Read, batch_id: str, blob: str) -> bool:
     return bool((await read.execute(sa.select(noted))).scalar_one())
 
 
-async def advance(write: Write, batch_id: str, progress: Progress) -> Batch:
+async def advance(write: Write, batch_id: str, progress: BatchProgress) -> Batch:
     """Add what became of some items to their batch."""
     columns = {
         "completed": progress.completed,
@@ -403,7 +374,9 @@ async def mark_deleted(write: Write, batch_id: str, now: datetime) -> Batch | No
     return await _one(write, gone)
 
 
-async def to_purge(read: Read, created_before: datetime, limit: int) -> Sequence[str]:
+async def to_purge(
+    read: Read, created_before: datetime, limit: int, now: datetime
+) -> Sequence[str]:
     """Return batches whose blobs nobody will read again: deleted, or past their retention."""
     query = (
         sa.select(batches.c.id)
@@ -411,6 +384,7 @@ async def to_purge(read: Read, created_before: datetime, limit: int) -> Sequence
             batches.c.purged_at.is_(None),
             batches.c.finalized_at.is_not(None),
             sa.or_(batches.c.deleted_at.is_not(None), batches.c.created_at < created_before),
+            _is_not_compressed(now),
         )
         .limit(limit)
     )
@@ -418,22 +392,63 @@ async def to_purge(read: Read, created_before: datetime, limit: int) -> Sequence
 
 
 async def mark_purged(write: Write, batch_id: str, now: datetime) -> None:
-    """Note that a batch's blobs are gone, and forget where they were."""
-    await write.execute(sa.update(batches).where(batches.c.id == batch_id).values(purged_at=now))
-    for table in (batch_parts, batch_chunks):
-        await write.execute(sa.delete(table).where(table.c.batch_id == batch_id))
+    """Note that a batch's blobs are gone, and forget where they were.
+
+    Nothing happens while the batch is being compressed: its blobs are to be removed again later.
+    """
+    purged = sa.update(batches).where(batches.c.id == batch_id, _is_not_compressed(now))
+    if (await write.execute(purged.values(purged_at=now))).rowcount:
+        for table in (batch_parts, batch_chunks):
+            await write.execute(sa.delete(table).where(table.c.batch_id == batch_id))
+
+
+# Compression
+
+
+async def lease_compression(write: Write, now: datetime, until: datetime) -> str | None:
+    """Take a batch that has ended and has chunks to compress, until an instant; None if none."""
+    oldest = (
+        sa.select(batches.c.id)
+        .where(
+            batches.c.purged_at.is_(None),
+            batches.c.deleted_at.is_(None),
+            batches.c.compress_at <= now,
+        )
+        .order_by(batches.c.created_at)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+        .scalar_subquery()
+    )
+    leased = sa.update(batches).where(batches.c.id == oldest).values(compress_at=until)
+    return (await write.execute(leased.returning(batches.c.id))).scalar_one_or_none()
+
+
+async def end_compression(
+    write: Write, batch_id: str, leased_until: datetime, due: datetime | None
+) -> None:
+    """End a lease of `lease_compression`; `due` says when the batch may be taken again."""
+    await write.execute(
+        sa.update(batches)
+        .where(batches.c.id == batch_id, batches.c.compress_at == leased_until)
+        .values(compress_at=due)
+    )
+
+
+def _is_not_compressed(now: datetime) -> sa.ColumnElement[bool]:
+    """Return which batches nobody compresses now."""
+    return sa.or_(batches.c.compress_at.is_(None), batches.c.compress_at <= now)
 
 
 # Rows
 
 
-def _seen(sight: Sight) -> tuple[sa.ColumnElement[bool], ...]:
-    own = batches.c.workspace_id == sight.workspace_id
-    if sight.intern_id is None:
+def _seen(visibility: VisibilityFilter) -> tuple[sa.ColumnElement[bool], ...]:
+    own = batches.c.workspace_id == visibility.workspace_id
+    if visibility.intern_id is None:
         return (own,)
     # A key that a manager deleted is replaced at the next boot; its row is still there.
     by_intern = sa.exists().where(
-        api_keys.c.hash == batches.c.key_hash, api_keys.c.intern_id == sight.intern_id
+        api_keys.c.hash == batches.c.key_hash, api_keys.c.intern_id == visibility.intern_id
     )
     return own, by_intern
 
@@ -446,7 +461,7 @@ def _ready(now: datetime, is_closing: sa.ColumnElement[bool]) -> sa.ColumnElemen
     return sa.or_(waiting, left)
 
 
-def _held(leased: Lease) -> sa.Update:
+def _held(leased: ChunkLease) -> sa.Update:
     return sa.update(batch_chunks).where(
         batch_chunks.c.batch_id == leased.batch_id,
         batch_chunks.c.number == leased.chunk.number,
@@ -462,23 +477,23 @@ async def _done(read: Read, batch_id: str, chunk: int) -> frozenset[int]:
     return frozenset(number for numbers in found for number in numbers)
 
 
-def stored_failures(failures: Mapping[int, Failures]) -> dict[str, dict[str, float]] | None:
+def stored_failures(failures: Mapping[int, ItemFailures]) -> dict[str, dict[str, float]] | None:
     """Return items' failures as they are stored with their chunk."""
     return {str(number): asdict(each) for number, each in failures.items()} or None
 
 
-def _failures(row: sa.Row[Any]) -> Mapping[int, Failures]:
+def _failures(row: sa.Row[Any]) -> Mapping[int, ItemFailures]:
     """Return how items failed; whoever ran the suspect ended while it ran alone."""
     stored: dict[str, dict[str, Any]] = row.failures or {}
-    found = {int(number): Failures(**each) for number, each in stored.items()}
+    found = {int(number): ItemFailures(**each) for number, each in stored.items()}
     if row.suspect is not None:
-        before = found.get(row.suspect, Failures())
+        before = found.get(row.suspect, ItemFailures())
         found[row.suspect] = replace(before, crashes=before.crashes + 1)
     return found
 
 
-def _stored_as(statuses: Sequence[Status]) -> list[str]:
-    return [each.value for each in Status if shown_as(each) in statuses]
+def _stored_as(statuses: Sequence[BatchStatus]) -> list[str]:
+    return [each.value for each in BatchStatus if listed_status(each) in statuses]
 
 
 async def _one(read: Read, statement: sa.Executable) -> Batch | None:
@@ -488,10 +503,11 @@ async def _one(read: Read, statement: sa.Executable) -> Batch | None:
 
 def _row(batch: Batch) -> dict[str, object]:
     row = {each.name: getattr(batch, each.name) for each in fields(Batch)}
-    usage = row.pop("usage")
+    usage, preferences = row.pop("usage"), row.pop("preferences")
     return {
         **row,
         **asdict(usage),
+        "wish": preferences,
         "status": batch.status.value,
         "endpoint": batch.endpoint.value,
         "ending": None if batch.ending is None else batch.ending.value,
@@ -501,10 +517,11 @@ def _row(batch: Batch) -> dict[str, object]:
 
 def _batch(row: sa.RowMapping) -> Batch:
     facts: dict[str, Any] = dict(row)
-    del facts["purged_at"]
+    del facts["purged_at"], facts["compress_at"]
     usage = Usage(**{name: facts.pop(name) for name in _USAGE})
-    facts["endpoint"] = Endpoint(facts["endpoint"])
-    facts["status"] = Status(facts["status"])
-    facts["ending"] = None if facts["ending"] is None else Status(facts["ending"])
+    facts["endpoint"] = BatchEndpoint(facts["endpoint"])
+    facts["status"] = BatchStatus(facts["status"])
+    facts["ending"] = None if facts["ending"] is None else BatchStatus(facts["ending"])
     facts["attribution"] = Attribution(**facts["attribution"])
-    return Batch(**facts, usage=usage)
+    preferences = facts.pop("wish")
+    return Batch(**facts, preferences=preferences, usage=usage)

@@ -10,11 +10,9 @@ Every try counts. How long an item waits for the next one depends on whether oth
     5               failed                 failed
 
 So an item that always fails is known within seconds beside others, and an outage of a quarter of an
-hour takes no item's last try. An item that failed twice while others were answered is the one to
-blame, and waits for no further answer to anybody.
-
-A 429 says nothing of the item: it has `LIMITED_TRIES`, after 1, 2, 4 seconds and so on up to ten
-minutes, which is about two hours.
+hour takes no item's last try. An item that failed twice while others were answered is to blame and
+waits for no further answer. A 429 says nothing of the item: it has `LIMITED_TRIES`, after 1, 2, 4
+seconds and so on up to ten minutes, which is about two hours.
 """
 
 from __future__ import annotations
@@ -41,13 +39,12 @@ LONGEST_WAIT: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class ItemFailures:
     """How an item failed so far."""
 
     failed: int = 0
     """Tries that failed, without those that got a 429."""
     limited: int = 0
-    """Tries that got a 429."""
     beside_answers: int = 0
     """Tries that failed and were followed by an answer to another item."""
     crashes: int = 0
@@ -55,7 +52,6 @@ class Failures:
     soonest: float = 0.0
     """When it is tried again if others are answered; Unix seconds where it is stored."""
     latest: float = 0.0
-    """When it is tried again if nobody is."""
 
     @property
     def are_final(self) -> bool:
@@ -67,16 +63,15 @@ class Failures:
         """Whether the item is the one to blame."""
         return self.beside_answers >= _BLAMED_FROM
 
-    def shifted(self, seconds: float) -> Failures:
+    def shifted(self, seconds: float) -> ItemFailures:
         """Return the same with instants of another clock."""
         return replace(self, soonest=self.soonest + seconds, latest=self.latest + seconds)
 
 
-class Requests:
+class RequestCounter:
     """Counts requests of some kind, and knows whether any that began lately was answered."""
 
     def __init__(self) -> None:
-        """Start before the first."""
         self.begun = 0
         """The number of the one that began last."""
         self._answered = 0
@@ -99,8 +94,8 @@ class Requests:
 class _Waiting:
     """An item that failed; its instants by the monotonic clock."""
 
-    failures: Failures
-    others: Requests
+    failures: ItemFailures
+    others: RequestCounter
     """Those whose answers speak against the item."""
     begun: int
     """The last of them that had begun when it failed."""
@@ -110,7 +105,7 @@ class _Waiting:
         return self.others.any_answered_after(self.begun)
 
     @property
-    def counted(self) -> Failures:
+    def counted(self) -> ItemFailures:
         """The failures, the last one's circumstances included."""
         beside = self.failures.beside_answers + self.is_beside_answers
         return replace(self.failures, beside_answers=beside)
@@ -121,17 +116,13 @@ class _Waiting:
         return self.failures.soonest if sooner else self.failures.latest
 
 
-class Retries:
+class RetrySchedule:
     """The items of a chunk that failed in passing and have no result yet."""
 
-    def __init__(self, stored: Mapping[int, Failures], others: Requests, clock: Clock) -> None:
-        """Take up what was stored.
-
-        Args:
-            stored: Failures by the item's number.
-            others: The requests whose answers speak against an item that failed before.
-            clock: The time.
-        """
+    def __init__(
+        self, stored: Mapping[int, ItemFailures], others: RequestCounter, clock: Clock
+    ) -> None:
+        """Take up what was stored, by items' numbers; answers to `others` speak against those."""
         self._clock = clock
         self._waiting = {
             number: _Waiting(self._read(failures), others, others.begun)
@@ -142,12 +133,12 @@ class Retries:
         """Tell whether an item failed before."""
         return number in self._waiting
 
-    def of(self, number: int) -> Failures:
+    def of(self, number: int) -> ItemFailures:
         """Return how an item failed so far."""
         waiting = self._waiting.get(number)
-        return Failures() if waiting is None else waiting.counted
+        return ItemFailures() if waiting is None else waiting.counted
 
-    def failed(self, number: int, error: TollhouseError, others: Requests) -> bool:
+    def failed(self, number: int, error: TollhouseError, others: RequestCounter) -> bool:
         """Note that a try failed; tell whether it was the last."""
         failures = after_failure(self.of(number), error, self._clock.monotonic())
         self._waiting[number] = _Waiting(failures, others, others.begun)
@@ -158,21 +149,17 @@ class Retries:
         self._waiting.pop(number, None)
 
     def next(self, held: Collection[int]) -> tuple[int, float] | None:
-        """Return the item that is due first, and in how many seconds; None where none waits.
-
-        Args:
-            held: Items that are not tried now, due or not.
-        """
+        """Return the item that is due first but not held, and in how many seconds; None if none."""
         waiting = ((each.due_at, at) for at, each in self._waiting.items() if at not in held)
         due_at, number = min(waiting, default=(0.0, -1))
         return None if number < 0 else (number, max(0.0, due_at - self._clock.monotonic()))
 
-    def stored(self) -> Mapping[int, Failures]:
+    def stored(self) -> Mapping[int, ItemFailures]:
         """Return what has to be known when the chunk is taken up again."""
         offset = self._unix_offset()
         return {at: each.counted.shifted(offset) for at, each in self._waiting.items()}
 
-    def _read(self, failures: Failures) -> Failures:
+    def _read(self, failures: ItemFailures) -> ItemFailures:
         # The wall clock may have been set back since.
         last = self._clock.monotonic() + LONGEST_WAIT
         found = failures.shifted(-self._unix_offset())
@@ -182,14 +169,8 @@ class Retries:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
 
-def after_failure(before: Failures, error: TollhouseError, now: float) -> Failures:
-    """Return an item's failures with one more.
-
-    Args:
-        before: Those so far.
-        error: The last one.
-        now: When it failed, in seconds.
-    """
+def after_failure(before: ItemFailures, error: TollhouseError, now: float) -> ItemFailures:
+    """Return an item's failures with one more, at an instant in seconds."""
     hint = float(error.retry_after or 0)
     if error.kind == "rate_limited":
         wait = max(hint, min(2.0**before.limited, _LONGEST_LIMITED))
@@ -202,3 +183,87 @@ def after_failure(before: Failures, error: TollhouseError, now: float) -> Failur
         soonest=now + min(max(hint, _BESIDE_ANSWERS[step]), LONGEST_WAIT),
         latest=now + min(max(hint, _WITHOUT_ANSWERS[step]), LONGEST_WAIT),
     )
+
+
+_OPENS_AT: Final = 3
+_SHORTEST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+
+
+class CircuitBreaker(RequestCounter):
+    """Says whether an item of a batch may be begun: where nobody is answered, one probe at a time.
+
+        closed    items are begun; three of them fail and none is answered meanwhile  ──> open
+        open      nothing is begun for a while, then one probe
+                      it is answered  ──> closed
+                      it fails        ──> a pause twice as long, up to a minute
+
+    An item that fails again and again counts once: it says nothing of the others. And what keeps
+    one batch waiting (its guardrail, say) keeps no other one.
+
+    Source: M. Nygard, "Release It!" (2007), for the name and the three states.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._failing: set[int] = set()
+        """Items that failed since the last answer."""
+        self._opened_after: int | None = None
+        """The last request that had begun when it opened."""
+        self._pause = _SHORTEST_PAUSE
+        self._pause_ends = 0.0
+        self._probe: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing but probes may be begun."""
+        return self._opened_after is not None
+
+    @property
+    def has_probe(self) -> bool:
+        """Whether a probe is under way."""
+        return self._probe is not None
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long not even a probe may be begun; 0 where one may be, or it is closed."""
+        return max(0.0, self._pause_ends - self._clock.monotonic()) if self.is_open else 0.0
+
+    @property
+    def lets_pass(self) -> bool:
+        """Whether an item may be begun now."""
+        return not self.is_open or (not self.has_probe and not self.pause_seconds)
+
+    def begin(self) -> int:
+        """Note that an item is begun; return its request's number."""
+        request = super().begin()
+        if self.is_open:
+            self._probe = request
+        return request
+
+    def ended(self, request: int) -> None:
+        """Note that a request has ended, whatever came of it."""
+        if self._probe == request:
+            self._probe = None
+
+    def answered(self, request: int) -> None:
+        """Note that a request was answered: it closes, unless that began before it opened."""
+        super().answered(request)
+        if self._opened_after is None or request > self._opened_after:
+            self._failing.clear()
+            self._opened_after, self._pause = None, _SHORTEST_PAUSE
+
+    def failed(self, request: int, item: int, error: TollhouseError) -> None:
+        """Note that an item's request failed in a way that may be nobody's fault but a server's."""
+        hint = min(float(error.retry_after or 0), LONGEST_WAIT)
+        self._failing.add(item)
+        if self._opened_after is None:
+            if len(self._failing) < _OPENS_AT:
+                return
+            self._opened_after = self.begun
+        elif request > self._opened_after:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        else:
+            return
+        self._pause_ends = self._clock.monotonic() + max(self._pause, hint)

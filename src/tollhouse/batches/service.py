@@ -3,8 +3,7 @@
     submit:  upload noted ──> items stored ──> one transaction: checks, batch, chunks, reservation
                               (blobs)          (or nothing: what was stored is removed)
 
-A submit and a deletion have more than one transaction, since blobs have none: they open their own.
-All else takes the caller's.
+A submit and a deletion have more than one transaction, since blobs have none.
 """
 
 from __future__ import annotations
@@ -15,30 +14,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.batches import policy, repository
-from tollhouse.batches.books import folder_of, remove_blobs
-from tollhouse.batches.types import Batch, BatchFilter, Status
-from tollhouse.kernel.errors import (
-    Conflict,
-    Gone,
-    Invalid,
-    NotFound,
-    TollhouseError,
-    Unavailable,
-)
-from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.batches.chunk_store import BatchContext, folder_of, remove_blobs
+from tollhouse.batches.types import Batch, BatchFilter, BatchStatus, ResultPart
+from tollhouse.kernel.errors import Conflict, Gone, Invalid, NotFound, TollhouseError, Unavailable
+from tollhouse.storage.blobs import BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from tollhouse.accounting.types import Attribution
-    from tollhouse.batches.context import Context
-    from tollhouse.batches.ingest.receiver import Received, Receiver
-    from tollhouse.batches.types import Part
+    from tollhouse.batches.ingest.receiver import BatchReceiver, ReceivedBatch
     from tollhouse.identity.types import Subject
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.types import Dialect
-    from tollhouse.inference.types import Endpoint as Offer
-    from tollhouse.storage.transaction import Read, Write
+    from tollhouse.inference.types import Dialect, Endpoint
+    from tollhouse.storage.database import Read, Write
 
 _NO_SUCH = "No such batch."
 _log = structlog.get_logger(__name__)
@@ -52,7 +41,7 @@ class BatchesUnavailable(TollhouseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class Submitter:
     """Who submits a batch."""
 
     subject: Subject
@@ -62,55 +51,25 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
-    """What may be asked: the models, and what their providers speak."""
-
-    catalog: Catalog
-    spoken: Callable[[Offer], Collection[Dialect]]
-
-
 class BatchService:
     """Batches of workspaces."""
 
-    def __init__(
-        self,
-        context: Context,
-        receiver: Receiver,
-        market: Market,
-        *,
-        settled: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Take what the use cases need.
-
-        Args:
-            context: What everything of batches uses.
-            receiver: Stores items as they come.
-            market: What may be asked.
-            settled: Brings the books up to date, before they are asked whether a batch is covered.
-        """
-        self._database = context.database
-        self._blobs = context.blobs
-        self._accounting = context.accounting
-        self._doorbell = context.doorbell
-        self._rules = context.rules
-        self._clock = context.clock
-        self._ids = context.ids
-        self._receiver = receiver
-        self._market = market
-        self._settled = settled
+    context: BatchContext
+    receiver: BatchReceiver
+    catalog: Catalog
+    dialects_of: Callable[[Endpoint], Collection[Dialect]]
+    """What the provider of an endpoint speaks."""
+    settled: Callable[[], Awaitable[None]]
+    """Brings the books up to date, before they are asked whether a batch is covered."""
+    reload: Callable[[str, Sequence[str]], Awaitable[None]]
+    """Has admission read an account and keys whose credits were reserved."""
 
     # Submitting
 
-    async def submit(self, sender: Sender, pieces: AsyncIterator[bytes]) -> Batch:
-        """Take a batch; when this returns, it is durable and will be run.
+    async def submit(self, sender: Submitter, pieces: AsyncIterator[bytes]) -> Batch:
+        """Take a batch; when this returns it as it was submitted, it is durable and will be run.
 
-        Args:
-            sender: Who submits it.
-            pieces: Its body, as it comes.
-
-        Returns:
-            The batch as it was submitted: an earlier one where its idempotency key was used before
-            for the same body.
+        It is an earlier one where its idempotency key was used before for the same body.
 
         Raises:
             Invalid: It is no batch, or names a model or providers that cannot run it.
@@ -125,13 +84,13 @@ class BatchService:
         subject = sender.subject
         if sender.idempotency_key is None:
             # With one the answer may be an earlier batch, which no limit stands against.
-            async with self._database.reading() as read:
+            async with self.context.database.reading() as read:
                 await self._check_limits(read, subject.account_id)
-        batch_id = f"batch_{self._ids.uuid().replace('-', '')}"
-        async with self._database.writing() as write:
-            await repository.begin_upload(write, batch_id, self._clock.now())
+        batch_id = f"batch_{self.context.ids.uuid().replace('-', '')}"
+        async with self.context.database.writing() as write:
+            await repository.begin_upload(write, batch_id, self.context.clock.now())
         try:
-            received = await self._receiver.receive(pieces, folder_of(batch_id))
+            received = await self.receiver.receive(pieces, folder_of(batch_id))
             batch = await self._create(sender, batch_id, received)
         except BlobsUnavailable as error:
             await self._abandon(batch_id)
@@ -143,21 +102,27 @@ class BatchService:
             raise
         if batch.id != batch_id:
             await self._abandon(batch_id)
-        self._doorbell.ring(batch.id)
+        # Before items run: reading takes ten times as long beside them, and live requests wait.
+        await self.reload(subject.account_id, subject.key_hashes)
+        self.context.doorbell.ring(batch.id)
         return batch
 
-    async def _create(self, sender: Sender, batch_id: str, received: Received) -> Batch:
+    async def _create(self, sender: Submitter, batch_id: str, received: ReceivedBatch) -> Batch:
         """Check what was received, and make it a batch; or return the one that it was before."""
-        subject, asked, now = sender.subject, received.submission, self._clock.now()
+        subject, asked, now = sender.subject, received.submission, self.context.clock.now()
         if asked.callback_url is not None:
             message = "callback_url: webhooks are not offered; leave it out and poll the batch."
             raise Invalid(message)
-        model = policy.find_model(self._market.catalog, asked.model)
-        wish = policy.preferences(asked.provider)
-        offers = policy.candidates(
-            model, asked.endpoint, wish, subject.policies, self._market.spoken
+        endpoints = policy.candidates(
+            policy.find_model(self.catalog, asked.model),
+            asked.endpoint,
+            policy.preferences(asked.provider),
+            subject.policies,
+            self.dialects_of,
         )
-        estimate = policy.estimate_nano(received.demand, asked.endpoint, offers, self._rules)
+        estimate = policy.estimate_nano(
+            received.demand, asked.endpoint, endpoints, self.context.rules
+        )
         batch = Batch(
             id=batch_id,
             account_id=subject.account_id,
@@ -165,28 +130,27 @@ class BatchService:
             key_hash=subject.key_hash,
             endpoint=asked.endpoint,
             model=asked.model,
-            wish=asked.provider,
-            status=Status.VALIDATING,
+            preferences=asked.provider,
+            status=BatchStatus.VALIDATING,
             created_at=now,
-            expires_at=now + self._rules.window,
+            expires_at=now + self.context.rules.window,
             total=sum(chunk.lines for chunk in received.chunks),
             attribution=sender.attribution,
             digest=received.digest,
             idempotency_key=sender.idempotency_key,
             payer_hash=subject.payer_hash,
         )
-        await self._settled()
-        async with self._database.writing() as write:
+        await self.settled()
+        async with self.context.database.writing() as write:
             # It keeps other batches of the account out, too, until this one is there.
-            await self._accounting.alone_with(write, subject.account_id)
+            await self.context.accounting.lock_credits(write, subject.account_id)
             earlier = await self._earlier(write, subject, batch)
             if earlier is not None:
                 return earlier
             await self._check_limits(write, subject.account_id)
             if not await repository.end_upload(write, batch_id):
-                message = "The batch took too long to arrive."
-                raise Unavailable(message)
-            await self._accounting.reserve(
+                raise Unavailable("The batch took too long to arrive.")
+            await self.context.accounting.reserve(
                 write,
                 batch_id,
                 subject.account_id,
@@ -198,7 +162,6 @@ class BatchService:
         return batch
 
     async def _earlier(self, read: Read, subject: Subject, batch: Batch) -> Batch | None:
-        """Return the batch that has this one's idempotency key, as it was submitted."""
         if batch.idempotency_key is None:
             return None
         earlier = await repository.with_idempotency_key(
@@ -208,33 +171,28 @@ class BatchService:
             return None
         # Who is no intern sees all of its workspace, where this one was found.
         seen = subject.intern_id is None or await repository.get(
-            read, earlier.id, policy.sight(subject)
+            read, earlier.id, policy.visibility_of(subject)
         )
         if not seen or earlier.digest != batch.digest:
-            message = "The idempotency key was used before for another batch."
-            raise Conflict(message)
+            raise Conflict("The idempotency key was used before for another batch.")
         return replace(
             batch, id=earlier.id, created_at=earlier.created_at, expires_at=earlier.expires_at
         )
 
     async def _check_limits(self, read: Read, account_id: str) -> None:
-        now = self._clock.now()
+        now = self.context.clock.now()
         since = policy.rate_window(now)
         count, first = await repository.submitted_since(read, account_id, since)
-        policy.check_rate(self._rules, count, first, now)
-        policy.check_open(self._rules, await repository.count_open(read, account_id), now)
+        policy.check_rate(self.context.rules, count, first, now)
+        policy.check_open(self.context.rules, await repository.count_open(read, account_id), now)
 
     async def _abandon(self, batch_id: str) -> None:
-        """Forget an upload; blobs of it that cannot be removed now are left to the sweeper.
-
-        One that is a batch already stays: its commit succeeded, though whoever waited for it was
-        cancelled, or the answer was lost.
-        """
-        async with self._database.writing() as write:
+        """Forget an upload, unless it is a batch by now though its answer was lost."""
+        async with self.context.database.writing() as write:
             if not await repository.give_up_upload(write, batch_id):
                 return
-        if await remove_blobs(self._blobs, batch_id):
-            async with self._database.writing() as write:
+        if await remove_blobs(self.context.blobs, batch_id):
+            async with self.context.database.writing() as write:
                 await repository.forget_upload(write, batch_id)
 
     # Looking
@@ -246,60 +204,48 @@ class BatchService:
             NotFound: There is none.
             Gone: It is deleted, or past its retention.
         """
-        found = await repository.get(read, batch_id, policy.sight(subject))
+        found = await repository.get(read, batch_id, policy.visibility_of(subject))
         if found is None:
             raise NotFound(_NO_SUCH)
-        if not policy.is_kept(found, self._rules, self._clock.now()):
-            message = "The batch was deleted, or is past its retention."
-            raise Gone(message)
+        if not policy.is_kept(found, self.context.rules, self.context.clock.now()):
+            raise Gone("The batch was deleted, or is past its retention.")
         return found
 
-    async def is_withheld(self, read: Read, batch: Batch) -> bool:
-        """Tell whether a batch keeps its results until its charge is covered."""
-        if batch.released or batch.status is Status.FAILED:
-            return False
-        return not await self._accounting.covers(read, batch.account_id)
+    async def results(self, read: Read, batch: Batch) -> Sequence[ResultPart] | None:
+        """Return where the results so far of a batch are; None until its charge is covered."""
+        is_free_to_read = batch.released or batch.status is BatchStatus.FAILED
+        if is_free_to_read or await self.context.accounting.is_covered(read, batch.account_id):
+            return await repository.parts(read, batch.id)
+        return None
 
-    async def release(self, write: Write, batch: Batch) -> None:
-        """Let the results of a batch be read for ever: its charge is covered."""
-        await repository.release(write, batch.id)
-
-    async def parts(self, read: Read, batch: Batch) -> Sequence[Part]:
-        """Return where the results of a batch are: those that there are so far, where it runs."""
-        return await repository.parts(read, batch.id)
+    async def release(self, batch: Batch) -> None:
+        """Let the results of a batch, which are covered now, be read for ever."""
+        if not batch.released:
+            async with self.context.database.writing() as write:
+                await repository.release(write, batch.id)
 
     async def page(
         self, read: Read, subject: Subject, wanted: BatchFilter, after: str | None, limit: int
     ) -> tuple[Sequence[Batch], bool]:
         """Return batches that a key may know of, newest first, and whether there are more.
 
-        Args:
-            read: The transaction.
-            subject: Whose key asks.
-            wanted: Which of them.
-            after: The id of the last one of the page before.
-            limit: How many at most.
-
-        Raises:
-            Invalid: `after` is none of them.
+        `after` is the id of the last one of the page before; `Invalid` where it is none of them.
         """
-        sight, last = policy.sight(subject), None
+        visibility, last = policy.visibility_of(subject), None
         if after is not None:
-            last = await repository.get(read, after, sight)
+            last = await repository.get(read, after, visibility)
             if last is None:
-                message = "after: no such batch."
-                raise Invalid(message)
-        kept = replace(wanted, kept_since=self._clock.now() - self._rules.retention)
-        found = await repository.page(read, sight, kept, last, limit + 1)
+                raise Invalid("after: no such batch.")
+        kept = replace(wanted, kept_since=self.context.clock.now() - self.context.rules.retention)
+        found = await repository.page(read, visibility, kept, last, limit + 1)
         return found[:limit], len(found) > limit
 
     # Ending
 
     async def cancel(self, write: Write, subject: Subject, batch_id: str) -> Batch:
-        """Begin no more items of a batch; what is finished is kept and charged.
+        """Begin no more items of a batch, which may still be `cancelling` when this returns it.
 
-        Returns:
-            The batch, which may still be `cancelling`.
+        What is finished is kept and charged.
 
         Raises:
             NotFound: There is none.
@@ -307,13 +253,13 @@ class BatchService:
             Conflict: It has ended, or is about to.
         """
         found = await self.get(write, subject, batch_id)
-        if found.status is Status.CANCELLING:
+        if found.status is BatchStatus.CANCELLING:
             return found
-        moved = await repository.move(write, batch_id, Status.CANCELLING)
+        moved = await repository.move(write, batch_id, BatchStatus.CANCELLING)
         if moved is None:
             now_is = (await self.get(write, subject, batch_id)).status
             raise Conflict(f"The batch is {now_is}; it cannot be cancelled any more.")
-        write.after_commit(lambda: self._doorbell.ring(batch_id))
+        write.after_commit(lambda: self.context.doorbell.ring(batch_id))
         return moved
 
     async def delete(self, subject: Subject, batch_id: str) -> Batch:
@@ -325,19 +271,19 @@ class BatchService:
             BatchesUnavailable: It is deleted, but its blobs could not be removed; that is tried
                 again until it succeeds.
         """
-        async with self._database.writing() as write:
+        async with self.context.database.writing() as write:
             try:
                 found = await self.get(write, subject, batch_id)
             except Gone as gone_before:
                 # The public gateway's clients know no 410 of a deletion.
                 raise NotFound(gone_before.message) from None
-            gone = await repository.mark_deleted(write, batch_id, self._clock.now())
+            gone = await repository.mark_deleted(write, batch_id, self.context.clock.now())
             if gone is None:
                 message = f"The batch is {found.status}; cancel it first, or wait for its end."
                 raise Conflict(message)
-        if not await remove_blobs(self._blobs, batch_id):
+        if not await remove_blobs(self.context.blobs, batch_id):
             message = "The batch is deleted; its files are removed as soon as that is possible."
             raise BatchesUnavailable(message)
-        async with self._database.writing() as write:
-            await repository.mark_purged(write, batch_id, self._clock.now())
+        async with self.context.database.writing() as write:
+            await repository.mark_purged(write, batch_id, self.context.clock.now())
         return gone

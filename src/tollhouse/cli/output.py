@@ -1,33 +1,39 @@
 """How results look: tables for people, tab-separated lines for pipes, JSON where it is asked for.
 
-    Style(json=True)        JSON, as the API gave it
-    Style(terminal=True)    aligned columns under a heading
-    Style()                 one line each, fields separated by tabs, no heading
+    OutputStyle(json=True)        JSON, as the API gave it
+    OutputStyle(terminal=True)    aligned columns under a heading
+    OutputStyle()                 one line each, fields separated by tabs, no heading
 
-A command returns a `Listing` or a `Record`; it does not print, except what is too large for that.
+A command returns a `Table` or a `Record`. Only what is too large for that, such as the results of a
+batch, it writes itself with `open_output`.
 """
 
-from __future__ import annotations
-
+import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
-from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.values import one_line
+from tollhouse.kernel.errors import StartError
 
 Item = Mapping[str, Any]
+LineWriter = Callable[[str], bool]
+"""Takes lines; tells whether anybody wants more."""
 NOTHING = "-"
 GAP = "  "
+STANDARD_OUTPUT: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class OutputStyle:
     """How to print."""
 
     json: bool = False
@@ -47,11 +53,12 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Table:
     """Things of one kind."""
 
     items: Sequence[Item]
-    columns: Sequence[Column]
+    columns: Sequence[Column | str]
+    """A name stands for the field of that name, shown as it is."""
     note: str | None = None
     """A sentence for people only."""
 
@@ -73,7 +80,7 @@ class Report:
 
     item: Item
     """All of it, for JSON."""
-    text: Listing | Record | Sequence[tuple[str, Listing | Record]]
+    text: Table | Record | Sequence[tuple[str, Table | Record]]
     """What stands for it elsewhere; several parts have headings, which in a pipe are the first
     field of each of their lines."""
     exit_code: int = 0
@@ -81,7 +88,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class AlreadyWritten:
     """What is too large to be returned: the command has written it itself."""
 
     note: str
@@ -90,80 +97,64 @@ class Written:
     """How the command ends."""
 
 
-Shown = Listing | Record | Report | Written
+CommandResult = Table | Record | Report | AlreadyWritten
 
 
-def field(name: str, title: str | None = None) -> Column:
+def column(name: str, title: str | None = None) -> Column:
     """Return a column that shows a field as it is."""
     return Column(title or name, lambda item: item.get(name))
 
 
-def style(*, as_json: bool) -> Style:
-    """Return the style for this process's standard output."""
+def print_result(shown: CommandResult, *, as_json: bool) -> None:
+    """Print a result; an empty list prints nothing to a pipe."""
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    return Style(json=as_json, terminal=terminal, width=width)
-
-
-def show(shown: Shown, how: Style) -> None:
-    """Print a result; an empty list prints nothing to a pipe."""
-    if isinstance(shown, Written):
+    if isinstance(shown, AlreadyWritten):
         if shown.note and sys.stderr.isatty():
             print(shown.note, file=sys.stderr)
-    elif text := rendered(shown, how):
+    elif text := render(shown, OutputStyle(as_json, terminal, width)):
         write(text)
 
 
 def write(text: str, end: str = "\n") -> bool:
-    """Print a text on standard output, at once.
+    """Print a text on standard output, at once; tell whether anybody reads on.
 
-    Returns:
-        Whether anybody reads on: a reader that has enough is no failure.
-
-    Raises:
-        CommandFailed: The disk is full, say.
+    A reader that has enough is no failure; CommandFailed where the disk is full, say.
     """
     try:
         print(text, end=end, flush=True)
     except OSError as error:
-        give_up(error)
+        handle_output_error(error)
         return False
     return True
 
 
-def give_up(error: OSError) -> None:
-    """Write nothing more on standard output, which has failed; that nobody reads on is no failure.
+def handle_output_error(error: OSError) -> None:
+    """Write nothing more on standard output, which has failed, and raise CommandFailed.
 
-    Raises:
-        CommandFailed: The disk is full, say.
+    That nobody reads on is no failure.
     """
     # What is left in the buffer would fail once more at the interpreter's end, and loudly.
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        message = f"the output cannot be written ({error.strerror})"
-        raise CommandFailed(message) from None
+        raise CommandFailed(f"the output cannot be written ({error.strerror})") from None
 
 
-def visible(text: str) -> str:
-    r"""Return a name so that two names never look alike: what cannot be printed, as `\x1b`."""
-    return "".join(
-        char if char.isprintable() and char != "\\" else ascii(char)[1:-1] for char in text
-    )
-
-
-def rendered(shown: Listing | Record | Report, how: Style) -> str:
+def render(shown: Table | Record | Report, how: OutputStyle) -> str:
     """Return a result as text, without the last line's end."""
-    if isinstance(shown, Report):
-        return _report(shown, how)
-    if isinstance(shown, Record):
-        return _record(shown, how)
     if how.json:
-        return json.dumps(list(shown.items))
-    return _listing(shown, how)
+        return json.dumps(list(shown.items) if isinstance(shown, Table) else dict(shown.item))
+    match shown:
+        case Report():
+            return _render_report(shown, how)
+        case Record():
+            return _render_record(shown, how)
+        case Table():
+            return _render_table(shown, how)
 
 
-def text_of(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as one printable piece of a line.
 
     Names come from other people: a control character in one would let them write on the terminal.
@@ -182,45 +173,37 @@ def text_of(value: object) -> str:
     return one_line(text)
 
 
-def one_line(text: str) -> str:
-    """Return a text whose unprintable characters are spaces."""
-    return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _report(report: Report, how: Style) -> str:
-    if how.json:
-        return json.dumps(dict(report.item))
-    if isinstance(report.text, Listing | Record):
-        return rendered(report.text, how)
-    parts = [(heading, rendered(part, how)) for heading, part in report.text]
+def _render_report(report: Report, how: OutputStyle) -> str:
+    if isinstance(report.text, Table | Record):
+        return render(report.text, how)
+    parts = [(heading, render(part, how)) for heading, part in report.text]
     if how.terminal:
         return "\n\n".join(f"{heading}:\n{text}" for heading, text in parts)
     return "\n".join(f"{heading}\t{line}" for heading, text in parts for line in text.splitlines())
 
 
-def _record(record: Record, how: Style) -> str:
-    if how.json:
-        return json.dumps(dict(record.item))
+def _render_record(record: Record, how: OutputStyle) -> str:
     names = list(record.item) if record.fields is None else record.fields
-    fields = [[name, text_of(record.item.get(name))] for name in names]
+    fields = [[name, format_value(record.item.get(name))] for name in names]
     lines = _aligned(fields) if how.terminal else _tabbed(fields)
     if record.note and how.terminal:
         lines += ["", record.note]
     return "\n".join(lines)
 
 
-def _listing(listing: Listing, how: Style) -> str:
-    rows = [[_cell(column, item, how) for column in listing.columns] for item in listing.items]
+def _render_table(listing: Table, how: OutputStyle) -> str:
+    columns = [column(each) if isinstance(each, str) else each for each in listing.columns]
+    rows = [[_cell(each, item, how) for each in columns] for item in listing.items]
     if not how.terminal:
         return "\n".join(_tabbed(rows))
     if not rows:
         return "none"
-    table = [[column.title.upper() for column in listing.columns], *rows]
+    table = [[each.title.upper() for each in columns], *rows]
     shown = _columns_in(table, how.width)
     lines = _aligned([row[:shown] for row in table])
     notes = [listing.note] if listing.note else []
-    if shown < len(listing.columns):
-        rest = ", ".join(column.title for column in listing.columns[shown:])
+    if shown < len(columns):
+        rest = ", ".join(each.title for each in columns[shown:])
         notes.append(f"No room here for: {rest}. A wider terminal, a pipe and --json have them.")
     return "\n".join([*lines, *(line for note in notes for line in ("", note))])
 
@@ -232,8 +215,8 @@ def _columns_in(table: Sequence[Sequence[str]], width: int | None) -> int:
     return max(1, fitting)
 
 
-def _cell(column: Column, item: Item, how: Style) -> str:
-    text = text_of(column.value(item))
+def _cell(column: Column, item: Item, how: OutputStyle) -> str:
+    text = format_value(column.value(item))
     return column.short(text) if column.short and how.terminal else text
 
 
@@ -247,3 +230,66 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+@contextmanager
+def open_output(file: str | None, *, force: bool) -> Generator[LineWriter]:
+    """Open what lines are written to: standard output for None or `-`, or a file once it is whole.
+
+    StartError where the file is there already, without `force`; CommandFailed where the disk is
+    full, say.
+    """
+    if file in {None, STANDARD_OUTPUT}:
+        # JSON is UTF-8, whatever the terminal's encoding is.
+        stream: object = sys.stdout
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
+        yield lambda lines: write(lines, end="")
+        return
+    path = Path(str(file))
+    refuse_existing(path, force=force)
+    try:
+        with (
+            write_atomically(path) as part,
+            io.TextIOWrapper(part, encoding="utf-8", newline="\n") as text,
+        ):
+            yield lambda lines: bool(text.write(lines))
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written ({error.strerror})") from None
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise StartError if a path is a folder, or a file that may not be replaced."""
+    if path.is_dir():
+        raise StartError(f"{path} is a folder: name a file in it")
+    if path.is_file() and not force:
+        raise StartError(
+            f"{path} is there already: choose another name, or replace it with --force"
+        )
+
+
+@contextmanager
+def write_atomically(path: Path, mode: int = 0o666) -> Generator[BinaryIO]:
+    """Open a file that has a name of its own until the block ends well; then it takes its place.
+
+    What is no file, a pipe or a device, is written as it is, and stays what it is. A link leads to
+    its file. A new file gets the mode, less the umask.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    if path.exists() and not path.is_file():
+        with path.open("wb") as special:
+            yield special
+        return
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with open(part, "xb", opener=opener) as file:
+        try:
+            yield file
+            file.close()
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise

@@ -9,19 +9,14 @@ A flag is somebody's wish of this moment, so it stands before the environment. W
 (inference, batches) goes to the address of a data folder's server, and shows it the key.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tollhouse.cli.values import header_text
+from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.secret import Secret
-from tollhouse.kernel.start import StartError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 # As in `settings.environment`, whose import costs a remote command more than all the rest.
 BASE_URL = "TOLLHOUSE_BASE_URL"
@@ -31,7 +26,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - not bound,
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ServerFlags:
     """What the command line says about the server; None where it says nothing."""
 
     base_url: str | None = None
@@ -41,7 +36,7 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteServer:
     """A server at an address."""
 
     base_url: str
@@ -50,7 +45,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class DataFolderServer:
     """The server of a data folder; the settings know which folder that is."""
 
     data_dir: Path | None
@@ -59,58 +54,44 @@ class Folder:
     """What to show at its address; None to come as its operator."""
 
 
-def choose(flags: Flags, env: Mapping[str, str], *, by_key: bool = False) -> Remote | Folder:
-    """Return the server that a command means.
+def choose_server(
+    flags: ServerFlags, env: Mapping[str, str], *, by_key: bool = False
+) -> RemoteServer | DataFolderServer:
+    """Return the server that a command means; StartError where its flags contradict each other.
 
-    Args:
-        flags: The command line.
-        env: The environment; an empty variable counts as not set.
-        by_key: Whether the command acts for a key, also on a data folder.
-
-    Raises:
-        StartError: The flags contradict each other, or the address cannot be used.
+    `by_key` is a command that acts for a key, also on a data folder. An empty variable of the
+    environment counts as not set.
     """
     if flags.base_url is not None and flags.data_dir is not None:
-        message = "--base-url and --data-dir name two servers: leave one of them out"
-        raise StartError(message)
+        raise StartError("--base-url and --data-dir name two servers: leave one of them out")
     if flags.base_url is not None:
-        return Remote(api_url(flags.base_url, "--base-url"), _key(flags, env))
+        return RemoteServer(api_url(flags.base_url, "--base-url"), _key(flags, env))
     from_env = env.get(BASE_URL, "").strip()
     if flags.data_dir is None and from_env:
-        return Remote(api_url(from_env, BASE_URL), _key(flags, env))
+        return RemoteServer(api_url(from_env, BASE_URL), _key(flags, env))
     if by_key:
-        return Folder(flags.data_dir, flags.config, _key(flags, env))
+        return DataFolderServer(flags.data_dir, flags.config, _key(flags, env))
     if flags.api_key is not None:
-        message = (
+        raise StartError(
             "--api-key is for a server at an address: add --base-url "
             "(the server of a data folder asks this machine for no key)"
         )
-        raise StartError(message)
-    return Folder(flags.data_dir, flags.config)
+    return DataFolderServer(flags.data_dir, flags.config)
 
 
 def api_url(text: str, source: str) -> str:
-    """Return an address with the API's version segment, however much of it was given.
+    """Return an address as `http://host:8080/v1`, with or without `/v1` or `/api/v1` at its end.
 
-    Args:
-        text: `http://host:8080`, with or without `/v1` or `/api/v1` at its end.
-        source: Who gave it, for the message.
-
-    Raises:
-        StartError: It is no such address.
+    StartError says that the source gave no such address.
     """
     url = text.strip().rstrip("/")
     if not _is_usable(url):
-        message = (
+        raise StartError(
             f"{source} must be an address like https://gateway.example or http://127.0.0.1:8080, "
             "without user, password or query"
         )
-        raise StartError(message)
-    for prefix in API_PREFIXES:
-        if url.endswith(prefix):
-            url = url.removesuffix(prefix)
-            break
-    return f"{url}/v1"
+    prefix = next(filter(url.endswith, API_PREFIXES), "")
+    return f"{url.removesuffix(prefix)}/v1"
 
 
 def origin(address: str) -> str:
@@ -130,13 +111,8 @@ def _is_usable(url: str) -> bool:
     return named and not (parts.query or parts.fragment or "@" in parts.netloc or " " in url)
 
 
-def _key(flags: Flags, env: Mapping[str, str]) -> Secret | None:
+def _key(flags: ServerFlags, env: Mapping[str, str]) -> Secret | None:
     if flags.api_key is not None:
-        return _usable_key(flags.api_key, "--api-key")
+        return Secret(header_text(flags.api_key.reveal(), "--api-key"))
     from_env = env.get(API_KEY, "").strip()
-    return _usable_key(Secret(from_env), API_KEY) if from_env else None
-
-
-def _usable_key(key: Secret, source: str) -> Secret:
-    header_text(key.reveal(), source)
-    return key
+    return Secret(header_text(from_env, API_KEY)) if from_env else None

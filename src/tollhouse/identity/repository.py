@@ -1,46 +1,47 @@
 """The SQL of accounts, workspaces, users and keys."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from tollhouse.identity.policy import policy_owners
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
     AccountType,
     ApiKey,
+    KeyFilter,
     KeyKind,
     PayerPolicy,
+    PolicyScope,
     Switches,
     User,
     Workspace,
 )
-from tollhouse.kernel.pages import Page
+from tollhouse.kernel.pages import Page, Window
+from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.identity import access_policies, accounts, api_keys, users, workspaces
-from tollhouse.storage.transaction import Write
-from tollhouse.storage.upsert import insert
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from tollhouse.identity.types import KeyFilter, PolicyScope
-    from tollhouse.kernel.pages import Window
-    from tollhouse.storage.transaction import Read
 
 T = TypeVar("T")
 W = TypeVar("W", "sa.Select[Any]", sa.Update)
 """A statement that may be narrowed."""
+_NOT_DELETED = api_keys.c.deleted_at.is_(None)
+_TABLES = {Account: accounts, User: users, ApiKey: api_keys}
 
 
-async def add_account(write: Write, account: Account) -> None:
-    """Store a new account."""
-    await write.execute(sa.insert(accounts).values(**asdict(account)))
+async def add(write: Write, record: Account | User | ApiKey) -> None:
+    """Store a new record."""
+    await write.execute(sa.insert(_TABLES[type(record)]).values(**asdict(record)))
+
+
+async def save(write: Write, record: Account | User | ApiKey) -> None:
+    """Store what changed about a record."""
+    table, facts = _TABLES[type(record)], asdict(record)
+    key = table.c.hash if isinstance(record, ApiKey) else table.c.id
+    await write.execute(sa.update(table).where(key == facts[key.name]).values(**facts))
 
 
 async def get_account(read: Read, account_id: str) -> Account | None:
@@ -54,12 +55,6 @@ async def list_accounts(read: Read, only: str | None, window: Window) -> Page[Ac
     if only is not None:
         query = query.where(accounts.c.id == only)
     return await _page(read, query, window, _account)
-
-
-async def save_account(write: Write, account: Account) -> None:
-    """Store what changed about an account."""
-    changed = sa.update(accounts).where(accounts.c.id == account.id)
-    await write.execute(changed.values(**asdict(account)))
 
 
 async def add_workspace(write: Write, workspace: Workspace) -> bool:
@@ -80,7 +75,7 @@ async def find_workspace(read: Read, account_id: str, reference: str) -> Workspa
         sa.or_(workspaces.c.id == reference, workspaces.c.slug == reference),
     )
     # A slug may look like another workspace's id: the id wins.
-    return await _one(read, query.order_by(workspaces.c.id != reference).limit(1), _workspace)
+    return await _one(read, query.order_by(workspaces.c.id != reference).limit(1), Workspace)
 
 
 async def default_workspace(read: Read, account_id: str) -> Workspace | None:
@@ -88,7 +83,7 @@ async def default_workspace(read: Read, account_id: str) -> Workspace | None:
     query = sa.select(workspaces).where(
         workspaces.c.account_id == account_id, workspaces.c.is_default
     )
-    return await _one(read, query, _workspace)
+    return await _one(read, query, Workspace)
 
 
 async def switches(read: Read, workspace_id: str) -> Switches | None:
@@ -107,15 +102,11 @@ async def list_workspaces(read: Read, account_id: str, window: Window) -> Page[W
         .where(workspaces.c.account_id == account_id)
         .order_by(workspaces.c.created_at, workspaces.c.id)
     )
-    return await _page(read, query, window, _workspace)
+    return await _page(read, query, window, Workspace)
 
 
 async def save_workspace(write: Write, workspace: Workspace) -> bool:
-    """Store what changed about a workspace.
-
-    Returns:
-        False where its new slug is taken: the transaction can only be rolled back then.
-    """
+    """Store what changed of a workspace; False, to be rolled back, where its new slug is taken."""
     changed = sa.update(workspaces).where(workspaces.c.id == workspace.id)
     try:
         await write.execute(changed.values(**asdict(workspace)))
@@ -135,51 +126,31 @@ async def delete_workspace(write: Write, workspace_id: str) -> None:
 
 async def has_keys(read: Read, workspace_id: str) -> bool:
     """Tell whether a workspace still has keys that are not deleted."""
-    query = sa.select(api_keys.c.hash).where(
-        api_keys.c.workspace_id == workspace_id, api_keys.c.deleted_at.is_(None)
-    )
+    query = sa.select(api_keys.c.hash).where(api_keys.c.workspace_id == workspace_id, _NOT_DELETED)
     return (await read.execute(query.limit(1))).first() is not None
-
-
-async def add_user(write: Write, user: User) -> None:
-    """Store a new user."""
-    await write.execute(sa.insert(users).values(**asdict(user)))
 
 
 async def get_user(read: Read, account_id: str, user_id: str) -> User | None:
     """Return a user of an account, or None."""
     query = sa.select(users).where(users.c.account_id == account_id, users.c.id == user_id)
-    return await _one(read, query, _user)
+    return await _one(read, query, User)
 
 
 async def list_users(read: Read, account_id: str, window: Window) -> Page[User]:
     """Return the users of an account, oldest first."""
     query = sa.select(users).where(users.c.account_id == account_id)
-    return await _page(read, query.order_by(users.c.created_at, users.c.id), window, _user)
-
-
-async def save_user(write: Write, user: User) -> None:
-    """Store what changed about a user."""
-    changed = sa.update(users).where(users.c.id == user.id)
-    await write.execute(changed.values(**asdict(user)))
-
-
-async def add_key(write: Write, key: ApiKey) -> None:
-    """Store a new key."""
-    await write.execute(sa.insert(api_keys).values(**asdict(key)))
+    return await _page(read, query.order_by(users.c.created_at, users.c.id), window, User)
 
 
 async def get_key(read: Read, key_hash: str) -> ApiKey | None:
     """Return a key that is not deleted, or None."""
-    query = sa.select(api_keys).where(api_keys.c.hash == key_hash, api_keys.c.deleted_at.is_(None))
+    query = sa.select(api_keys).where(api_keys.c.hash == key_hash, _NOT_DELETED)
     return await _one(read, query, _key)
 
 
 async def key_with_text(read: Read, secret_hash: str) -> ApiKey | None:
     """Return the key whose present text has a hash, unless it is deleted."""
-    query = sa.select(api_keys).where(
-        api_keys.c.secret_hash == secret_hash, api_keys.c.deleted_at.is_(None)
-    )
+    query = sa.select(api_keys).where(api_keys.c.secret_hash == secret_hash, _NOT_DELETED)
     return await _one(read, query, _key)
 
 
@@ -204,7 +175,7 @@ async def delete_keys_of_intern(write: Write, intern_id: str, now: datetime) -> 
 
 
 def _of_intern(statement: W, intern_id: str) -> W:
-    return statement.where(api_keys.c.intern_id == intern_id, api_keys.c.deleted_at.is_(None))
+    return statement.where(api_keys.c.intern_id == intern_id, _NOT_DELETED)
 
 
 async def get_key_ever(read: Read, key_hash: str) -> ApiKey | None:
@@ -216,7 +187,7 @@ async def list_keys(read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKe
     """Return keys, newest first."""
     query = (
         sa.select(api_keys)
-        .where(api_keys.c.account_id == wanted.account_id, api_keys.c.deleted_at.is_(None))
+        .where(api_keys.c.account_id == wanted.account_id, _NOT_DELETED)
         .order_by(api_keys.c.created_at.desc(), api_keys.c.hash)
     )
     if wanted.workspace_id is not None:
@@ -227,12 +198,6 @@ async def list_keys(read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKe
         expiry = api_keys.c.expires_at
         query = query.where(sa.or_(expiry.is_(None), expiry > wanted.unexpired_at))
     return await _page(read, query, window, _key)
-
-
-async def save_key(write: Write, key: ApiKey) -> None:
-    """Store what changed about a key."""
-    changed = sa.update(api_keys).where(api_keys.c.hash == key.hash)
-    await write.execute(changed.values(**asdict(key)))
 
 
 async def delete_key(write: Write, key_hash: str, now: datetime) -> None:
@@ -249,13 +214,15 @@ async def get_policies(read: Read, owners: Mapping[PolicyScope, str]) -> tuple[A
         for scope, owner in owners.items()
     ]
     rows = (await read.execute(sa.select(table).where(sa.or_(*named)))).mappings()
-    found = {row["scope"]: _policy(row) for row in rows}
+    found = {row["scope"]: AccessPolicy.from_json(row["scope"], row["policy"]) for row in rows}
     return tuple(found[scope] for scope in owners if scope in found)
 
 
 async def policies_for(read: Read, key: ApiKey) -> tuple[AccessPolicy, ...]:
     """Return the policies that hold for a key's requests, its payer's last."""
-    own = await get_policies(read, policy_owners(key))
+    own = await get_policies(
+        read, {"account": key.account_id, "workspace": key.workspace_id, "key": key.hash}
+    )
     if key.payer_hash is None:
         return own
     payers = await get_policies(read, {"key": key.payer_hash})
@@ -280,48 +247,30 @@ async def delete_policy(write: Write, scope: PolicyScope, owner_id: str) -> None
     await write.execute(gone)
 
 
-async def _one(read: Read, query: sa.Select[Any], make: Callable[[sa.RowMapping], T]) -> T | None:
+async def _one(read: Read, query: sa.Select[Any], make: Callable[..., T]) -> T | None:
     if isinstance(read, Write):
         # What is read in order to be changed, or to be referred to, stays as it is until then.
         # SQLite has one writer and leaves this out.
         query = query.with_for_update(key_share=True)
     row = (await read.execute(query)).mappings().one_or_none()
-    return None if row is None else make(row)
+    return None if row is None else make(**row)
 
 
 async def _page(
-    read: Read, query: sa.Select[Any], window: Window, make: Callable[[sa.RowMapping], T]
+    read: Read, query: sa.Select[Any], window: Window, make: Callable[..., T]
 ) -> Page[T]:
     counted = sa.select(sa.func.count()).select_from(query.order_by(None).subquery())
     total = (await read.execute(counted)).scalar_one()
     rows = (await read.execute(query.limit(window.limit).offset(window.offset))).mappings()
-    return Page(tuple(make(row) for row in rows), int(total))
+    return Page(tuple(make(**row) for row in rows), int(total))
 
 
-def _account(row: sa.RowMapping) -> Account:
-    facts: dict[str, Any] = dict(row)
+def _account(**facts: Any) -> Account:  # noqa: ANN401 - columns of a row
     facts["type"] = AccountType(facts["type"])
     return Account(**facts)
 
 
-def _workspace(row: sa.RowMapping) -> Workspace:
-    return Workspace(**row)
-
-
-def _user(row: sa.RowMapping) -> User:
-    return User(**row)
-
-
-def _policy(row: sa.RowMapping) -> AccessPolicy:
-    facts: dict[str, Any] = row["policy"]
-    tuples: dict[str, Any] = {
-        name: tuple(facts[name]) for name in facts if isinstance(facts[name], list)
-    }
-    return AccessPolicy(scope=row["scope"], **{**facts, **tuples})
-
-
-def _key(row: sa.RowMapping) -> ApiKey:
-    facts: dict[str, Any] = dict(row)
+def _key(**facts: Any) -> ApiKey:  # noqa: ANN401 - the same
     del facts["deleted_at"]
     facts["kind"] = KeyKind(facts["kind"])
     return ApiKey(**facts)

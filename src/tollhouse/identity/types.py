@@ -1,14 +1,13 @@
 """Accounts, workspaces, users, keys, and the subjects that authentication yields."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Any, Final, Literal, Self, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+from tollhouse.kernel.errors import Invalid, NotFound
 
 
 class KeyKind(StrEnum):
@@ -131,6 +130,15 @@ class AccessPolicy:
     guardrails: tuple[str, ...] = ()
     """Slugs of the guardrails that must let every request pass."""
 
+    @classmethod
+    def from_json(cls, scope: PolicyScope, rules: Mapping[str, Any]) -> Self:
+        """Return a policy with the rules of a JSON object, whose names are those of the fields."""
+        fields: dict[str, Any] = {
+            name: tuple(cast("list[str]", rule)) if isinstance(rule, list) else rule
+            for name, rule in rules.items()
+        }
+        return cls(scope, **fields)
+
     @property
     def whose(self) -> str:
         """What it is called in a refusal."""
@@ -195,6 +203,12 @@ class Subject:
     """Of its account, its workspace, itself and its payer: each must allow what is asked."""
     payer_hash: str | None = None
     """The key that answers for it: its limit holds, too."""
+    key_hashes: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The keys whose limits hold, its own first."""
+
+    def __post_init__(self) -> None:
+        own, payer = self.key_hash, self.payer_hash
+        object.__setattr__(self, "key_hashes", (own,) if payer is None else (own, payer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +241,23 @@ class Manager:
         """What the record calls it."""
         return self.key_hash or "operator"
 
+    def sees_account(self, account_id: str) -> bool:
+        """Tell whether it may know that an account exists."""
+        return self.operator or self.account_id == account_id
+
+    def account_for(self, wanted: str | None) -> str:
+        """Return the account that an operation is about; its own where none is `wanted`.
+
+        Raises `NotFound` for another than its own, unless it is an operator, and `Invalid` where
+        none is named and it has none of its own.
+        """
+        chosen = wanted or self.account_id
+        if chosen is None:
+            raise Invalid("Name the account: account_id.")
+        if not self.sees_account(chosen):
+            raise NotFound("No such account.")
+        return chosen
+
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
@@ -252,3 +283,37 @@ class KeyFilter:
     include_disabled: bool
     unexpired_at: datetime | None
     """Hide keys that have expired by then; None shows them."""
+
+
+def answered_for(key: ApiKey, payer: ApiKey | None) -> ApiKey:
+    """Return a key as it is usable: no more than its payer, which is None where that is deleted."""
+    if payer is None:
+        return replace(key, disabled=True)
+    ends = [each.expires_at for each in (key, payer) if each.expires_at is not None]
+    return replace(key, disabled=key.disabled or payer.disabled, expires_at=min(ends, default=None))
+
+
+def check_guardrails(policy: AccessPolicy, known: Collection[str]) -> None:
+    """Refuse a policy with an unknown guardrail (`Invalid`); the message names the nearest."""
+    for name in policy.guardrails:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            there_are = ", ".join(sorted(known)) or "none"
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {there_are}."
+            raise Invalid(f"guardrails: no guardrail is called {name!r}; {hint}")
+
+
+def subject_of(key: ApiKey, policies: tuple[AccessPolicy, ...] = ()) -> Subject:
+    """Return the subject that a key authenticates."""
+    return Subject(
+        key_hash=key.hash,
+        kind=key.kind,
+        operator=key.operator,
+        account_id=key.account_id,
+        workspace_id=key.workspace_id,
+        creator_user_id=key.creator_user_id,
+        intern_id=key.intern_id,
+        label=key.label,
+        policies=policies,
+        payer_hash=key.payer_hash,
+    )

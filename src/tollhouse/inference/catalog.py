@@ -6,29 +6,37 @@ Built once from the settings: pure but for the price list, which a library carri
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
-from tollhouse.inference.prices import configured_price
-from tollhouse.inference.providers.profiles import NAMES, server_of
+from tollhouse.accounting.types import FREE, Price, Rates
+from tollhouse.inference.providers.registry import dialects_named, server_of
 from tollhouse.inference.providers.simulated import models as simulated
 from tollhouse.inference.types import Dialect, Endpoint, Model
-from tollhouse.kernel.errors import NotFound
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import NotFound, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
+    from decimal import Decimal
 
-    from tollhouse.accounting.types import Price
-    from tollhouse.inference.list_prices import ListedModel
-    from tollhouse.settings.sections import EndpointSettings, ModelSettings, ProviderSettings
+    from tollhouse.settings.sections import (
+        EndpointSettings,
+        ModelSettings,
+        PricingSettings,
+        ProviderSettings,
+    )
+
+
+_LONGEST_ID = 200
+_MOST_NAMED = 10
+_EMBEDS = frozenset({Dialect.EMBEDDINGS})
 
 
 class Catalog:
     """Models by id, in the order of the settings."""
 
     def __init__(self, models: Iterable[Model]) -> None:
-        """Take the models; a later one with the same id wins."""
         self._models: Mapping[str, Model] = {model.id: model for model in models}
         self._aliases: dict[str, Model] = {}
         self._by_slug: dict[str, list[Model]] = {}
@@ -54,44 +62,26 @@ class Catalog:
         namesakes = self._by_slug.get(model_id, [])
         if len(namesakes) == 1:
             return namesakes[0]
-        raise self._ambiguous(model_id, namesakes) if namesakes else self._unknown(model_id)
-
-    def wanted(self, first: str, further: Iterable[str]) -> Sequence[Model]:
-        """Return the models that a request names, each once, in its order.
-
-        Raises:
-            NotFound: One of them is not there.
-        """
-        models = map(self.find, (first, *further))
-        return list({model.id: model for model in models}.values())
-
-    def _ambiguous(self, name: str, models: Sequence[Model]) -> NotFound:
-        ids = [model.id for model in models[:_MOST_NAMED]]
-        more = f" and {len(models) - len(ids)} more" if len(models) > len(ids) else ""
-        return NotFound(
-            f"{name!r} is the name of several models: {', '.join(ids)}{more}. Add the author."
-        )
-
-    def _unknown(self, model_id: str) -> NotFound:
+        if namesakes:
+            ids = [model.id for model in namesakes[:_MOST_NAMED]]
+            more = f" and {len(namesakes) - len(ids)} more" if len(namesakes) > len(ids) else ""
+            message = f"{model_id!r} is the name of several models: {', '.join(ids)}{more}."
+            raise NotFound(f"{message} Add the author.")
         shown = model_id if len(model_id) <= _LONGEST_ID else model_id[:_LONGEST_ID] + "..."
         near = difflib.get_close_matches(shown, self._models, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists them."
-        return NotFound(f"No model {shown!r} in the catalogue.{hint}")
+        raise NotFound(f"No model {shown!r} in the catalogue.{hint}")
 
-
-_LONGEST_ID = 200
-_MOST_NAMED = 10
+    def wanted(self, first: str, further: Iterable[str]) -> Sequence[Model]:
+        """Return the models that a request names, each once, in its order; all have to exist."""
+        models = map(self.find, (first, *further))
+        return list({model.id: model for model in models}.values())
 
 
 def build_catalog(
     models: Sequence[ModelSettings], providers: Mapping[str, ProviderSettings], now: datetime
 ) -> Catalog:
-    """Return the catalogue of an installation.
-
-    Args:
-        models: The models of the settings.
-        providers: The providers of the settings by slug.
-        now: The instant whose list prices hold.
+    """Return the catalogue of an installation, with the list prices of this instant.
 
     Raises:
         StartError: A model's price is neither given nor on the price list.
@@ -123,30 +113,16 @@ def _listed(provider: ProviderSettings, now: datetime) -> list[Model]:
             description="",
             context_length=each.context_length,
             max_completion_tokens=None,
-            endpoints=(_listed_endpoint(each, provider),),
+            endpoints=(_endpoint(provider, each.id, each.price, _EMBEDS if each.embeds else None),),
         )
         for each in listed_models(provider, now)
     ]
     if not models:
-        message = (
+        raise StartError(
             f"no price list is known for provider {provider.slug!r} at {provider.base_url}: "
             "leave list_models out and name its models"
         )
-        raise StartError(message)
     return models
-
-
-def _listed_endpoint(listed: ListedModel, provider: ProviderSettings) -> Endpoint:
-    return Endpoint(
-        provider=provider.slug,
-        model=listed.id,
-        price=listed.price,
-        idempotent=provider.idempotent,
-        dialects=frozenset({Dialect.EMBEDDINGS}) if listed.embeds else None,
-        profile=server_of(provider).profile,
-        provider_name=provider.name,
-        keeps_data=provider.keeps_data,
-    )
 
 
 def _model(
@@ -159,7 +135,18 @@ def _model(
         context_length=settings.context_length,
         max_completion_tokens=settings.max_completion_tokens,
         endpoints=tuple(
-            _endpoint(settings, each, providers[each.provider], now) for each in settings.endpoints
+            replace(
+                _endpoint(
+                    providers[each.provider],
+                    each.model,
+                    _price(settings.id, each, providers[each.provider], now),
+                    dialects_named(each.dialects) or None,
+                ),
+                max_completion_tokens=settings.max_completion_tokens,
+                free_limits=each.free_limits,
+                batch_price_factor=each.batch_price_factor,
+            )
+            for each in settings.endpoints
         ),
         requests_per_minute=settings.requests_per_minute,
         aliases=settings.aliases,
@@ -167,21 +154,17 @@ def _model(
 
 
 def _endpoint(
-    model: ModelSettings, endpoint: EndpointSettings, provider: ProviderSettings, now: datetime
+    provider: ProviderSettings, model: str, price: Price, dialects: frozenset[Dialect] | None
 ) -> Endpoint:
-    dialects = frozenset(NAMES[name] for name in endpoint.dialects)
     return Endpoint(
-        provider=endpoint.provider,
-        model=endpoint.model,
-        price=_price(model.id, endpoint, provider, now),
+        provider=provider.slug,
+        model=model,
+        price=price,
         idempotent=provider.idempotent,
-        dialects=dialects or None,
+        dialects=dialects,
         profile=server_of(provider).profile,
-        max_completion_tokens=model.max_completion_tokens,
         provider_name=provider.name,
         keeps_data=provider.keeps_data,
-        free_limits=endpoint.free_limits,
-        batch_price_factor=endpoint.batch_price_factor,
     )
 
 
@@ -195,9 +178,31 @@ def _price(
 
     price = list_price(endpoint.model, provider, now)
     if price is None:
-        message = (
+        raise StartError(
             f"no price is known for model {model_id!r} at provider {endpoint.provider!r} "
             f"({endpoint.model!r}): add pricing to its endpoint, or pricing: free"
         )
-        raise StartError(message)
     return price
+
+
+def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
+    """Return the price that the settings give; a cache price that is left out is the prompt's."""
+    if pricing == "free":
+        return FREE
+    write = _first(pricing.input_cache_write, pricing.prompt)
+    return Price(
+        Rates(
+            prompt=pricing.prompt,
+            completion=pricing.completion,
+            cache_read=_first(pricing.input_cache_read, pricing.prompt),
+            cache_write=write,
+            cache_write_1h=_first(pricing.input_cache_write_1h, write),
+            request=pricing.request,
+            reasoning=pricing.reasoning,
+            image=pricing.image,
+        )
+    )
+
+
+def _first(given: Decimal | None, otherwise: Decimal) -> Decimal:
+    return otherwise if given is None else given

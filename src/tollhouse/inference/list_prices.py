@@ -19,7 +19,7 @@ from tollhouse.accounting.types import Price, Rates, Tier
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from genai_prices.types import ModelInfo, ModelPrice
+    from genai_prices.types import ModelPrice
 
     from tollhouse.settings.sections import ProviderSettings
 
@@ -27,16 +27,10 @@ _MILLION = Decimal(1_000_000)
 
 
 def list_price(model: str, provider: ProviderSettings, now: datetime) -> Price | None:
-    """Return a model's list price at a provider, found by the provider's address.
+    """Return the list price of this instant of a model at a provider, found by its address.
 
-    Args:
-        model: The provider's own name of the model.
-        provider: The provider's settings; one without an address has no list prices.
-        now: Prices change; the ones of this instant.
-
-    Returns:
-        The price with its tiers; None where the list does not have the model, or has no price of
-        its input tokens (a model billed by the minute or the character, say).
+    The model goes by the provider's own name. None where the list does not have it, or has no price
+    of its input tokens (a model billed by the minute or the character, say).
     """
     if provider.base_url is None:
         return None
@@ -70,24 +64,21 @@ def listed_models(provider: ProviderSettings, now: datetime) -> list[ListedModel
         listed = get_snapshot().find_provider(None, None, provider.base_url)
     except LookupError:
         return []
-    found = (_listed_model(model, now) for model in listed.models)
-    return [model for model in found if model is not None]
-
-
-def _listed_model(model: ModelInfo, now: datetime) -> ListedModel | None:
-    price = _from_list(model.get_prices(now))
-    if model.context_window is None or price is None or _OTHER_MEDIA.search(model.id):
-        return None
-    if not model.is_match(model.id):
-        # An entry for a family of names, of which this is none.
-        return None
-    return ListedModel(
-        id=model.id,
-        name=model.name or model.id,
-        context_length=model.context_window,
-        price=price,
-        embeds="embedding" in model.id,
-    )
+    return [
+        ListedModel(
+            id=model.id,
+            name=model.name or model.id,
+            context_length=model.context_window,
+            price=price,
+            embeds="embedding" in model.id,
+        )
+        for model in listed.models
+        if model.context_window is not None
+        and (price := _from_list(model.get_prices(now))) is not None
+        and not _OTHER_MEDIA.search(model.id)
+        # An entry for a family of names may have one that is none of them.
+        and model.is_match(model.id)
+    ]
 
 
 _OTHER_MEDIA = re.compile("audio|realtime|transcribe|tts|image|live|moderation|whisper")

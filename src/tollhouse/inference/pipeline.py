@@ -1,98 +1,579 @@
-"""The pipeline: from an authenticated, parsed request to a reply that is booked.
+"""The pipeline: it takes parsed requests, and drives each to a reply that is booked.
 
-    parse -> route -> admit -> call -> relay -> settle
-             (here)            (`generation`)
+    choose -> admit -> guardrails -> ask -> read -> charge -> record -> render
+    (the steps themselves are plain functions: `routing`, `admission`, `steps`)
 
-It knows every generation in flight, so that a stop can wait for them, and end those that last.
+A generation goes on by itself; the client only gets its `Reply`. It is driven by the callbacks of
+the provider's connection for as long as it waits for nothing else, and as a task after that (see
+`kernel.eager_task`); the steps know nothing of this. Three things can end it early, and each still
+books what the provider may bill and gives the client a legal end:
+
+    the provider fails      502 or 504 before the first byte, an error chunk after it
+    the client goes away    the call is cancelled (or drained, where the provider bills anyway)
+    the gateway stops       an error chunk and [DONE]
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.inference.generation import Generation, Services
-from tollhouse.inference.reply_buffer import ReplyBuffer
+from tollhouse.accounting.limits import AccountingRules
+from tollhouse.accounting.types import Attempt
+from tollhouse.inference import routing
+from tollhouse.inference.admission import (
+    admission_request_of,
+    allowed_candidates,
+    demand_of,
+    output_limit,
+)
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.wire import estimate_tokens
+from tollhouse.inference.ports import ProviderCall
+from tollhouse.inference.providers.failures import (
+    failure,
+    status_of_error_code,
+    too_long,
+    unreadable,
+)
+from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
+from tollhouse.inference.routing import Health
+from tollhouse.inference.steps import (
+    LARGE,
+    Steps,
+    charge,
+    excerpt,
+    feed,
+    guardrail_question,
+    record,
+    render_request,
+)
+from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.clock import unix_seconds
-from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.eager_task import EagerTask, in_task
+from tollhouse.kernel.errors import (
+    CONTEXT_LENGTH_EXCEEDED,
+    STATUS,
+    Bug,
+    Invalid,
+    ProviderFailure,
+    ProviderModerated,
+    ProviderRefused,
+    TollhouseError,
+    Unavailable,
+    status_of,
+    without_frames,
+)
 
 if TYPE_CHECKING:
-    from tollhouse.inference.call import Call
-    from tollhouse.inference.catalog import Catalog
-    from tollhouse.kernel.ids import IdSource
+    from collections.abc import Callable, Mapping, Sequence
 
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
+    from tollhouse.inference.guardrails import Guardrails
+    from tollhouse.inference.ports import Admission, OpenedReply, Provider, Settlement
+    from tollhouse.inference.reply_buffer import Reply
+    from tollhouse.inference.request import InferenceRequest
+    from tollhouse.inference.routing import Candidate
+    from tollhouse.inference.types import ExcludedEndpoint, Model
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.observability.metrics import Metrics
+
+_OK = 200
+_LET_END_SECONDS = 0.25
+"""How long a stream may take for what follows its last event, so its connection is used again."""
+_CLIENT_GONE = 499
 _log = structlog.get_logger(__name__)
 
 
-class Pipeline:
-    """Starts generations and keeps count of them."""
+@dataclass(frozen=True, slots=True)
+class PipelineDependencies:
+    """What every generation uses."""
 
-    def __init__(self, catalog: Catalog, services: Services, ids: IdSource) -> None:
-        """Take the catalogue and what generations use."""
+    providers: Mapping[str, Provider]
+    admission: Admission
+    settlement: Settlement
+    clock: Clock
+    metrics: Metrics
+    guardrails: Guardrails
+    health: Health = field(default_factory=Health)
+    rules: AccountingRules = field(default_factory=AccountingRules)
+    steps: Steps = field(default_factory=Steps)
+
+    def candidates(
+        self,
+        request: InferenceRequest,
+        models: Sequence[Model],
+        on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
+    ) -> Sequence[Candidate]:
+        """Return the endpoints that can serve a request now: `routing.find_candidates`."""
+        now = self.clock.monotonic()
+        return routing.find_candidates(
+            models,
+            request.adapters,
+            request.preferences,
+            dialects_of=lambda endpoint: self.providers[endpoint.provider].dialects,
+            cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
+            policies=request.subject.policies,
+            on_excluded=on_excluded,
+        )
+
+
+class Generation:
+    """Drives one request to the end of its reply, and fills in what became of it."""
+
+    def __init__(
+        self, request: InferenceRequest, reply: Reply, services: PipelineDependencies
+    ) -> None:
+        self.id = request.generation_id
+        self._request = request
+        self._client = reply
+        self._services = services
+        self._owner = request.subject.account_id
+        self._stream: AdaptedStream | None = None
+        self._whole: AdaptedResponse | None = None
+        kept = request.parsed.fields.values() if request.content_dropped else ()
+        self._repeated = sum(map(len, kept))
+        """Bytes of a large request that the reply may repeat."""
+        self._large_events = 0
+        """Bytes of large events and of all after them: the end of a stream may repeat those."""
+        self._waiting_events: Sequence[bytes] = ()
+        """Events that arrived, of which the first is large."""
+        self._client_has_room = True
+        self._reply: OpenedReply | None = None
+        self._task: EagerTask | None = None
+        self._interruption: TollhouseError | None = None
+        """Why it was ended from outside."""
+        self._client_gone: TollhouseError | None = None
+        self._ending = False
+        reply.on_abandon = self._abandoned
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_end: Callable[[Generation, BaseException | None], None],
+        *,
+        as_task: bool,
+    ) -> None:
+        """Run to the end of the reply, by callbacks or as a task."""
+        self._task = EagerTask(self._run(), loop, partial(on_end, self))
+        if as_task:
+            self._task.start_task()
+        else:
+            self._task.start()
+
+    def interrupt(self, error: TollhouseError) -> None:
+        """End it with an error, unless it is ending already."""
+        if not self._ending and self._task is not None:
+            self._interruption = self._interruption or error
+            self._task.cancel()
+
+    def ended(self) -> None:
+        """End the reply and report the outcome, if the task ended before it could."""
+        # A task that was cancelled before its first step never got to say so.
+        if not self._client.ended:
+            self._client.fail(Unavailable("The request was cancelled before it was sent."))
+        if self._client.on_outcome is not None:
+            self._report(self._interruption)
+
+    def _abandoned(self) -> None:
+        candidate = self._request.candidate
+        if candidate is not None:
+            provider = self._services.providers[candidate.endpoint.provider]
+            if provider.on_disconnect == "drain":
+                return
+        self._client_gone = self._client_gone or Unavailable("The client closed the connection.")
+        self.interrupt(self._client_gone)
+
+    async def _run(self) -> None:
+        error: TollhouseError | None = None
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            error = self._interruption or Unavailable("The gateway is stopping.")
+        except TollhouseError as failed:
+            error = without_frames(failed)
+            if isinstance(failed, ProviderFailure) and self._reply is not None:
+                self._warn(failed)
+        except Exception as bug:  # noqa: BLE001 - the edge of the task
+            _log.exception("generation_failed", generation=self.id)
+            error = Bug(type(bug).__name__)
+        self._ending = True
+        if error is None:
+            try:
+                await self._finish(None)
+            finally:
+                await self._close_reply(0.0 if self._stream is None else _LET_END_SECONDS)
+        else:
+            # The provider learns first: it stops billing, the books can wait for a moment.
+            try:
+                await self._close_reply()
+            finally:
+                await self._finish(error)
+
+    # Ask, and read the reply
+
+    async def _serve(self) -> None:
+        self._reply, adapter = await self._open()
+        request, steps = self._request, self._services.steps
+        request.identity = identity = self._identity()
+        try:
+            if request.parsed.stream:
+                stream = await steps.run_for_reply(
+                    self._owner, self._repeated, adapter.open_stream, identity
+                )
+                await self._relay_stream(self._reply, stream)
+            else:
+                body = await self._reply.whole()
+                self._note_first_byte()
+                self._whole = request.response = await steps.parse_response(
+                    self._owner, adapter, body, self._repeated
+                )
+        except MalformedResponse as error:
+            raise self._unreadable() from error
+        except ErrorEvent as error:
+            raise await self._reported(error) from error
+
+    async def _open(self) -> tuple[OpenedReply, FormatAdapter]:
+        services, request = self._services, self._request
+        failures: list[ProviderFailure] = []
+        unsayable: Invalid | None = None
+        rest = await self._admit(services.candidates(request, request.models))
+        await self._pass_guardrails()
+        while rest and not (failures and self._client.abandoned):
+            candidate, *rest = rest
+            try:
+                opened = await self._try(candidate)
+            except Invalid as error:
+                # This dialect cannot say what is asked; that of another endpoint may.
+                unsayable = unsayable or without_frames(error)
+            except ProviderFailure as error:
+                self._warn(error)
+                failures.append(without_frames(error))
+                if error.ambiguous:
+                    services.metrics.ambiguous_sends.inc()
+                services.health.failed(candidate.endpoint, error, services.clock.monotonic())
+                rest = routing.remaining(error, candidate, rest)
+            else:
+                services.health.answered(candidate.endpoint)
+                return opened
+        if unsayable is not None and not failures:
+            raise unsayable
+        raise await self._explained(routing.final_error(failures))
+
+    async def _admit(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Hold what the candidates may cost; return those that the account's limits leave."""
+        request, services = self._request, self._services
+        if request.in_batch:
+            return candidates  # what they may cost is reserved
+        wanted = admission_request_of(self.id, request, candidates, services.rules)
+        admitted = services.admission.try_admit(wanted)
+        if admitted is None:
+            await in_task()
+            admitted = await services.admission.admit(wanted)
+        allowed = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
+        if admitted.spendable_nano is not None:
+            limit = output_limit(demand_of(request), allowed, admitted.spendable_nano)
+            self._client.output_limit = limit
+            await services.steps.limit_output(request, limit)
+        return allowed
+
+    async def _pass_guardrails(self) -> None:
+        """Let the guardrails judge the request, once there is an endpoint for it."""
+        request = self._request
+        if request.subject.policies:
+            await in_task()
+            asks = partial(self._services.steps.on_content, request, guardrail_question, self.id)
+            await self._services.guardrails.check(request.subject, asks, self.id)
+
+    async def _try(self, candidate: Candidate) -> tuple[OpenedReply, FormatAdapter]:
+        request, services, endpoint = self._request, self._services, candidate.endpoint
+        provider = services.providers[endpoint.provider]
+        adapter, body = await services.steps.on_content(
+            request, render_request, candidate.adapter.dialect, endpoint
+        )
+        call = ProviderCall(
+            endpoint=endpoint,
+            dialect=adapter.dialect,
+            stream=request.parsed.stream,
+            body=body,
+            query=adapter.query,
+            headers=adapter.headers,
+            owner=self._owner,
+        )
+        request.candidate = candidate
+        started = services.clock.monotonic()
+        status: int | None = None
+        try:
+            reply = await provider.open(call)
+            status = _OK
+        except ProviderFailure as error:
+            status = error.provider_status
+            raise
+        finally:
+            request.attempts.append(Attempt(provider.name, status, self._millis_since(started)))
+        return reply, adapter
+
+    def _identity(self) -> ReplyIdentity:
+        request = self._request
+        created = unix_seconds(request.received.at)
+        return ReplyIdentity(self.id, request.model.id, request.provider_name or "", created)
+
+    async def _relay_stream(self, reply: OpenedReply, stream: AdaptedStream) -> None:
+        self._stream = self._request.response = stream
+        ended = False
+        while not (ended or self._stream.done):
+            if self._waiting_events:
+                await self._take_large(self._stream)
+            elif not self._client_has_room:
+                await self._client.room()
+                self._client_has_room = True
+            else:
+                ended = await reply.relay(self._take)
+        if not self._stream.complete or self._stream.finish_reason is None:
+            # Formats that must say how a reply ended would say that it failed.
+            raise self._unreadable()
+
+    def _take(self, events: Sequence[bytes]) -> bool:
+        """Give the client what it gets of some events; false where no more can be taken now."""
+        stream, out = self._stream, list[bytes]()
+        if stream is None:
+            raise Bug("an event came before the stream was opened")
+        try:
+            for number, data in enumerate(events):
+                if self._large_events + len(data) > LARGE:
+                    self._waiting_events = events[number:]
+                    return False
+                out.append(stream.feed(data))  # one by one: what came before an error counts
+        finally:
+            self._say(out[0] if len(out) == 1 else b"".join(out))
+        return self._client_has_room and not stream.done
+
+    async def _take_large(self, stream: AdaptedStream) -> None:
+        """Let a worker take the first of the events that wait."""
+        (data, *rest), self._waiting_events = self._waiting_events, ()
+        self._large_events += len(data)
+        await in_task()
+        run = self._services.steps.run_for_reply
+        stream, said = await run(self._owner, self._large_events, feed, stream, data)
+        self._stream = self._request.response = stream
+        self._say(said)
+        if rest and not stream.done:
+            self._take(rest)
+
+    def _say(self, said: bytes) -> None:
+        if said:
+            self._note_first_byte()
+            self._client_has_room = self._client.write(said)
+
+    async def _close_reply(self, patience: float = 0.0) -> None:
+        if self._reply is not None:
+            await self._reply.close(patience)
+
+    def _note_first_byte(self) -> None:
+        if self._request.first_byte_at is None:
+            self._request.first_byte_at = self._services.clock.monotonic()
+
+    # What goes wrong
+
+    def _warn(self, error: ProviderFailure) -> None:
+        """Log a provider's failure; a text that may repeat the request is left out."""
+        candidate = self._request.candidate
+        _log.warning(
+            "provider_failed",
+            provider=error.provider_name,
+            model=None if candidate is None else candidate.model.id,
+            status=error.provider_status,
+            error=error.code,
+            reason=None if isinstance(error, ProviderRefused) else error.message,
+            generation=self.id,
+        )
+
+    async def _explained(self, error: ProviderFailure) -> ProviderFailure:
+        """Return a provider's failure with what only the request and its model tell of it."""
+        request = self._request
+        if isinstance(error, ProviderModerated):
+            flagged = await self._services.steps.on_content(request, excerpt)
+            error.metadata["flagged_input"] = flagged
+        if error.code == CONTEXT_LENGTH_EXCEEDED and request.candidate is not None:
+            estimate = estimate_tokens(request.parsed.size)
+            error.message = too_long(error.message, estimate, request.model.context_length)
+        return error
+
+    def _unreadable(self) -> ProviderFailure:
+        return unreadable(self._request.attempts[-1].provider)
+
+    async def _reported(self, event: ErrorEvent) -> ProviderFailure:
+        name = self._request.attempts[-1].provider
+        status = status_of_error_code(event.code) or STATUS["upstream"]
+        error = failure(name, status, code=event.code, message=event.message)
+        error.ambiguous = True
+        return await self._explained(error)
+
+    # The end
+
+    async def _finish(self, error: TollhouseError | None) -> None:
+        finish_reason = self._finish_reason(error)
+        cost = charge(self._request, finish_reason, broken_off=error is not None)
+        if self._owes_a_record(error):
+            now, cancelled = self._services.clock.monotonic(), self._client.abandoned
+            try:
+                found = record(self._request, cost, finish_reason, cancelled=cancelled, now=now)
+                if (unsafe := self._services.settlement.accept(found)) is not None:
+                    await asyncio.ensure_future(unsafe)
+                self._client.booked = True
+            except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
+                _log.exception("generation_not_booked", generation=self.id)
+                error = Unavailable("The charge could not be stored; the reply is withheld.")
+        # Before the client hears of the end: what was held is free for its next request.
+        self._services.admission.release(self.id)
+        self._services.metrics.count_generation(self._status(error))
+        self._report(error, cost.cost_nano if self._client.booked else 0)
+        await self._answer(cost, error)
+
+    def _finish_reason(self, error: TollhouseError | None) -> str | None:
+        if error is not None and error is not self._client_gone:
+            return "error"
+        response = self._request.response
+        return None if response is None else response.finish_reason
+
+    def _owes_a_record(self, error: TollhouseError | None) -> bool:
+        """Tell whether a provider may have done work: then there is a generation to book."""
+        if isinstance(error, ProviderFailure):
+            # One that accepted the request has begun to work, however it failed then.
+            return error.ambiguous or self._request.identity is not None
+        return self._request.candidate is not None
+
+    def _report(self, error: TollhouseError | None, cost_nano: int = 0) -> None:
+        """Report the outcome, once."""
+        report, self._client.on_outcome = self._client.on_outcome, None
+        if report is None:
+            return
+        request = self._request
+        outcome = GenerationOutcome(
+            status=self._status(error),
+            error=None if error is None else error.code,
+            model=request.model.id,
+            provider=request.provider_name,
+            milliseconds=self._millis_since(request.received.monotonic),
+            first_byte_milliseconds=request.first_byte_ms,
+            cost_nano=cost_nano,
+        )
+        report(outcome)
+
+    def _status(self, error: TollhouseError | None) -> int:
+        if error is None:
+            return _OK
+        return _CLIENT_GONE if error is self._client_gone else status_of(error)
+
+    async def _answer(self, cost: Charge, error: TollhouseError | None) -> None:
+        client, steps, request = self._client, self._services.steps, self._request
+        identity, parsed = request.identity, request.parsed
+        run = partial(steps.run_for_reply, self._owner, self._repeated + self._large_events)
+        # Clients look for these in their stream, although it has not begun.
+        streamed_errors = parsed.streamed_errors if parsed.stream else ()
+        if error is not None and (client.begun or error.code in streamed_errors):
+            stream = self._stream or request.adapters.passthrough.open_stream(
+                identity or self._identity()
+            )
+            client.finish(await run(stream.fail, error))
+        elif error is not None:
+            client.fail(error)
+        elif self._stream is not None:
+            client.finish(await run(self._stream.end, cost))
+        elif self._whole is not None and identity is not None:
+            rendered = await steps.render_response(self._owner, self._whole, identity, cost)
+            client.finish(rendered)
+
+    def _millis_since(self, monotonic: float) -> int:
+        return int((self._services.clock.monotonic() - monotonic) * 1000)
+
+
+class Pipeline:
+    """Starts generations and keeps count of them, so that a stop can wait for them or end them."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        services: PipelineDependencies,
+        ids: IdSource,
+        *,
+        as_tasks: bool = False,
+    ) -> None:
+        """Start nothing; `as_tasks`: every generation is a task from its beginning."""
         self._catalog = catalog
         self._services = services
         self._ids = ids
-        self._running: dict[asyncio.Task[None], Generation] = {}
+        self._as_tasks = as_tasks
+        self._running: set[Generation] = set()
         self._stopping = False
+        self._all_ended = asyncio.Event()
 
     @property
     def running(self) -> int:
         """How many generations are in flight."""
         return len(self._running)
 
-    def begin(self, call: Call, generation_id: str | None = None) -> ReplyBuffer:
-        """Start a generation; its reply is read from the exchange.
+    def begin(self, request: InferenceRequest, generation_id: str | None = None) -> ReplyBuffer:
+        """Start a generation of a parsed request; its reply is read from the buffer.
 
-        Args:
-            call: What is asked.
-            generation_id: What the generation is called; a new name unless given.
+        Raises what `prepare` does.
+        """
+        self.prepare(request, generation_id)
+        reply = ReplyBuffer(request.generation_id)
+        self.run(request, reply)
+        return reply
+
+    def prepare(self, request: InferenceRequest, generation_id: str | None = None) -> None:
+        """Give a parsed request its models and its generation's id.
 
         Raises:
             NotFound: No such model.
             Unavailable: The gateway is stopping.
         """
         if self._stopping:
-            message = "The gateway is stopping; send the request again in a moment."
-            raise Unavailable(message)
-        models = self._catalog.wanted(call.request.model, call.preferences.models)
-        exchange = ReplyBuffer(
-            generation_id or self._ids.generation(unix_seconds(call.received_at))
+            raise Unavailable("The gateway is stopping; send the request again in a moment.")
+        request.models = self._catalog.wanted(request.parsed.model, request.preferences.models)
+        request.generation_id = generation_id or self._ids.generation(
+            unix_seconds(request.received.at)
         )
-        generation = Generation(call, models, exchange, self._services)
-        task = generation.start()
-        self._running[task] = generation
-        task.add_done_callback(lambda done: self._ended(done, exchange))
-        return exchange
+
+    def run(self, request: InferenceRequest, reply: Reply) -> None:
+        """Run the generation of a prepared request; the reply may have ended when this returns."""
+        generation = Generation(request, reply, self._services)
+        self._running.add(generation)
+        loop = asyncio.get_running_loop()
+        generation.start(loop, self._ended, as_task=self._as_tasks)
 
     def refuse_new(self) -> None:
         """Start no further generation."""
         self._stopping = True
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the generations in flight, then end those that last.
-
-        Args:
-            seconds: How long they may go on; then each gets its legal end, and is booked.
-        """
+        """Wait for the generations in flight; end those that last longer, and book them."""
         self.refuse_new()
         if self._running:
-            await asyncio.wait(self._running, timeout=seconds)
+            await wait_for_event(self._all_ended, seconds)
         self.interrupt_all()
         if self._running:
-            await asyncio.wait(self._running)
+            await self._all_ended.wait()
 
     def interrupt_all(self) -> None:
         """End every generation in flight with an error that says why."""
-        for generation in list(self._running.values()):
+        for generation in tuple(self._running):
             generation.interrupt(Unavailable("The gateway is stopping."))
 
-    def _ended(self, task: asyncio.Task[None], exchange: ReplyBuffer) -> None:
-        generation = self._running.pop(task)
-        if not task.cancelled() and (bug := task.exception()) is not None:
-            _log.error("generation_ended_badly", generation=exchange.generation_id, exc_info=bug)
-        if not exchange.ended:
-            # A task that was cancelled before its first step never got to say so.
-            exchange.fail(Unavailable("The request was cancelled before it was sent."))
-        generation.report(generation.interruption)
+    def _ended(self, generation: Generation, error: BaseException | None) -> None:
+        self._running.discard(generation)
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            _log.error("generation_ended_badly", generation=generation.id, exc_info=error)
+        generation.ended()
+        if self._stopping and not self._running:
+            self._all_ended.set()

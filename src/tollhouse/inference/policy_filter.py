@@ -3,8 +3,8 @@
     objections(policies, model, endpoint)  -> why an endpoint may not be asked; none: it may
     allowed(policies, candidates, named)   -> those that may be asked
     flagged(policies, body)                -> the patterns that a request's texts hold
-    texts(fields)                          -> what a request says, for whoever judges it besides
-    excerpt(fields)                        -> what a request says last, for a refusal that shows it
+    texts(fields)                          -> the texts of a request, for guardrails
+    excerpt(fields)                        -> the last message, cut, for a refusal that shows it
 
 A pattern is a text that must not occur, in any case; its `*` stands for anything between. It is no
 regular expression: nobody's pattern can make the gateway think for minutes. `@email` and the like
@@ -52,13 +52,10 @@ def allowed(
     named: Callable[[T], tuple[str, Endpoint]],
     blocked: Callable[[T, Sequence[str]], None] = lambda _candidate, _reasons: None,
 ) -> list[T]:
-    """Return the candidates that may be asked.
+    """Return those of at least one candidate that may be asked.
 
-    Args:
-        policies: Of the account, the workspace and the key.
-        candidates: At least one.
-        named: Returns a candidate's model, by its id, and its endpoint.
-        blocked: Called with each of the others, and why it may not be asked.
+    `named` returns a candidate's model, by its id, and its endpoint; `blocked` is called with each
+    of the others, and why it may not be asked.
 
     Raises:
         Forbidden: There is none; the message names the first one's model, the metadata has the
@@ -82,15 +79,11 @@ def allowed(
 
 
 def _objections(policy: AccessPolicy, model_id: str, endpoint: Endpoint) -> Iterator[str]:
+    full_name = f"{endpoint.provider}:{endpoint.model}"
     names = (
         ("model", model_id, policy.allowed_models, policy.blocked_models),
         ("provider", endpoint.provider, policy.allowed_providers, policy.blocked_providers),
-        (
-            "endpoint",
-            f"{endpoint.provider}:{endpoint.model}",
-            policy.allowed_endpoints,
-            policy.blocked_endpoints,
-        ),
+        ("endpoint", full_name, policy.allowed_endpoints, policy.blocked_endpoints),
     )
     for kind, name, allowed, blocked in names:
         if allowed is not None and not _listed(name, allowed):
@@ -111,12 +104,10 @@ def _listed(name: str, patterns: Iterable[str]) -> bool:
 def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
     """Return the patterns that some text of a request's body holds, in the policies' order.
 
-    Args:
-        policies: Of the account, the workspace and the key.
-        body: Valid JSON, whatever the format: every text in it counts.
+    The body is valid JSON, whatever the format: every text in it counts.
 
     Raises:
-        Invalid: It holds a number that nobody can read.
+        Invalid: It holds a number that cannot be read.
     """
     patterns = list(dict.fromkeys(each for policy in policies for each in policy.patterns))
     if not patterns:
@@ -127,11 +118,11 @@ def flagged(policies: Sequence[AccessPolicy], body: bytes) -> Sequence[str]:
 
 
 def require_unflagged(policies: Sequence[AccessPolicy], body: bytes) -> None:
-    """Return where no text of a request's body holds what a policy does not let pass.
+    """Raise where some text of a request's body holds what a policy does not let pass.
 
     Raises:
         Forbidden: Some does; the metadata names the patterns.
-        Invalid: It holds a number that nobody can read.
+        Invalid: It holds a number that cannot be read.
     """
     patterns = flagged(policies, body)
     if patterns:
@@ -139,13 +130,10 @@ def require_unflagged(policies: Sequence[AccessPolicy], body: bytes) -> None:
 
 
 def texts(fields: Mapping[str, Raw]) -> Sequence[str]:
-    """Return what a request says: each text and name in it once, in the order of the first.
-
-    Args:
-        fields: The top level of its body, whatever the format.
+    """Return each text and name in the fields of a request once, in the order of the first.
 
     Raises:
-        Invalid: It holds a number that nobody can read.
+        Invalid: They hold a number that cannot be read.
     """
     return list(dict.fromkeys(_texts({name: _decoded(value) for name, value in fields.items()})))
 
@@ -160,8 +148,7 @@ def _decoded(json: bytes | Raw) -> object:
     try:
         return msgspec.json.decode(json)
     except (msgspec.DecodeError, RecursionError):
-        message = "The body holds a number that cannot be read."
-        raise Invalid(message) from None
+        raise Invalid("The body holds a number that cannot be read.") from None
 
 
 def excerpt(fields: Mapping[str, Raw]) -> str:
@@ -259,12 +246,9 @@ def _has_card(text: str) -> bool:
 
 
 def _is_card(digits: str) -> bool:
-    doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits))]
-    return len(digits) in _CARD_LENGTHS and sum(map(_digit_sum, doubled)) % 10 == 0
-
-
-def _digit_sum(number: int) -> int:
-    return number // 10 + number % 10
+    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits)))
+    checksum = sum(number // 10 + number % 10 for number in doubled)
+    return len(digits) in _CARD_LENGTHS and checksum % 10 == 0
 
 
 def _has_iban(text: str) -> bool:
@@ -272,12 +256,12 @@ def _has_iban(text: str) -> bool:
 
     Source: ISO 13616-1, clause 6.
     """
-    return any(_begins_with_iban(each.split(" ")) for each in _IBAN.findall(text))
-
-
-def _begins_with_iban(groups: Sequence[str]) -> bool:
-    """Tell whether the first so many groups are one: a word may follow."""
-    starts = ("".join(groups[:count]) for count in range(1, len(groups) + 1))
+    # A word may follow: the first so many groups can be one.
+    starts = (
+        "".join(groups[:count])
+        for groups in map(str.split, _IBAN.findall(text))
+        for count in range(1, len(groups) + 1)
+    )
     return any(len(start) >= _SHORTEST_IBAN and _is_iban(start) for start in starts)
 
 

@@ -1,30 +1,37 @@
-"""What the pipeline needs from the outside."""
+"""What the pipeline needs from the outside: admission, settlement, and providers.
+
+    reply = await provider.open(call)          # the provider accepted; nothing read yet
+    try:
+        body = await reply.whole()             # a whole reply in the call's dialect ...
+        ended = await reply.relay(take)        # ... or the data of its events as they come
+    finally:
+        await reply.close()
+
+Whatever goes wrong at a provider is a `ProviderFailure`: each provider translates foreign errors
+in one place.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.inference.types import Dialect, Endpoint
 
 
 class Settlement(Protocol):
     """Books generations."""
 
-    async def settle(self, record: GenerationRecord) -> None:
-        """Take a generation into the books; return when its charge cannot be lost any more."""
-        ...
+    def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
+        """Take a generation into the books.
 
-
-class AdmissionForecast(Protocol):
-    """Tells how admission would receive a request."""
-
-    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
-        """Return how a request would be received now; nothing is held or counted.
-
-        Raises:
-            Unavailable: The account cannot be read.
+        Its charge cannot be lost any more once what is returned was awaited; at once, if that is
+        None.
         """
         ...
 
@@ -42,6 +49,76 @@ class Admission(Protocol):
         """
         ...
 
+    def try_admit(self, request: AdmissionRequest) -> Admitted | None:
+        """Do the same without waiting; None where `admit` would have to wait."""
+        ...
+
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
+        """Return how a request would be received now; nothing is held or counted."""
+        ...
+
     def release(self, generation_id: str) -> None:
         """End a hold without a charge; does nothing where it has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCall:
+    """One request to one provider."""
+
+    endpoint: Endpoint
+    dialect: Dialect
+    stream: bool
+    body: bytes = field(repr=False)
+    query: str = ""
+    """The part of the URL behind the `?`."""
+    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    """The client's headers that pass through."""
+    owner: str = ""
+    """The account whose request it is."""
+
+
+class OpenedReply(Protocol):
+    """A reply that a provider has begun."""
+
+    async def whole(self) -> bytes:
+        """Return the body of a whole reply."""
+        ...
+
+    async def relay(self, take: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Give a function the data of events as they arrive, one sequence for each piece read.
+
+        Returns true at the end of the reply, and false once the function has returned false: what
+        arrives after that is for the next call. What the function raises is raised here.
+        """
+        ...
+
+    async def close(self, patience: float = 0.0) -> None:
+        """End the reply; one that is still under way is cancelled at the provider.
+
+        One whose last event has come has so many seconds for the rest of its body, so that its
+        connection can be used again.
+        """
+        ...
+
+
+class Provider(Protocol):
+    """A configured provider."""
+
+    name: str
+    """The name that replies and errors show."""
+    dialects: Collection[Dialect]
+    on_disconnect: Literal["cancel", "drain"]
+    """What becomes of a call whose client went away."""
+
+    async def open(self, call: ProviderCall) -> OpenedReply:
+        """Send a request; return once the provider accepted it."""
+        ...
+
+    async def check(self) -> None:
+        """Find out, free of charge, whether it can be reached and takes the gateway's key."""
+        ...
+
+    async def close(self) -> None:
+        """Give up every connection."""
         ...

@@ -4,6 +4,7 @@ find_candidates(models, adapters, preferences, ...) -> Candidate, Candidate, ...
     on_excluded(endpoint, reason)                   called for each endpoint that is left out
 remaining(error, candidate, rest)                   -> those that may be tried after a failure
 final_error(errors)                                 -> the caller's error when all failed
+Health                                              which endpoints failed of late
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
-from tollhouse.inference.preferences import NO_PREFERENCES
-from tollhouse.inference.types import ExcludedEndpoint
+from tollhouse.inference.types import NO_PREFERENCES, ExcludedEndpoint
 from tollhouse.kernel.errors import (
     Invalid,
     NotFound,
     ProviderFailure,
+    ProviderModerated,
     ProviderOverloaded,
     ProviderRateLimited,
     ProviderRefused,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.formats.adapter import FormatAdapter
+    from tollhouse.inference.formats.registry import Adapters
     from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Reason
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
@@ -48,7 +50,7 @@ class Candidate:
 
 def find_candidates(  # noqa: PLR0913 - each decides something of its own
     models: Sequence[Model],
-    adapters: Sequence[FormatAdapter],
+    adapters: Adapters,
     preferences: Preferences,
     *,
     dialects_of: Callable[[Endpoint], Collection[Dialect]],
@@ -59,16 +61,10 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
     """Return the endpoints that can serve a request, and how, first to last.
 
     A model's endpoints come in the catalogue's order, those that cool down after the others; the
-    request's `order` comes before both.
-
-    Args:
-        models: The model that was asked for, and those that may stand in for it.
-        adapters: How the request can be asked, best first.
-        preferences: What the request says of routing.
-        dialects_of: What an endpoint's provider speaks.
-        cooling: Whether an endpoint failed of late.
-        policies: What the caller's requests may reach.
-        on_excluded: Called with each endpoint of the models that is not a candidate.
+    request's `order` comes before both. The models are the one that was asked for, and those that
+    may stand in for it; the adapters come best first. `dialects_of` returns what an endpoint's
+    provider speaks, `cooling` tells whether an endpoint failed of late, and `on_excluded` is called
+    with each endpoint of the models that is not a candidate.
 
     Raises:
         NotFound: None of the models answers requests of this kind at all.
@@ -95,71 +91,58 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
         return possible
     chosen: list[Candidate] = []
     for model in models:
-        own = [candidate for candidate in possible if candidate.model is model]
-        meeting = _meeting(own, preferences, on_excluded)
+        own = (candidate for candidate in possible if candidate.model is model)
         ranked = sorted(
-            meeting, key=lambda candidate: rank(candidate.endpoint, preferences, cooling)
+            (candidate for candidate in own if _meets(candidate, preferences, on_excluded)),
+            key=lambda candidate: rank(candidate.endpoint, preferences, cooling),
         )
         tried = len(ranked) if preferences.allow_fallbacks else 1
         chosen += ranked[:tried]
         for candidate in ranked[tried:]:
             on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, "allow_fallbacks"))
     if not chosen:
-        message = f"No provider of {models[0].id} meets the request's routing requirements."
-        raise Unroutable(message)
+        raise Unroutable(f"No provider of {models[0].id} meets the request's routing requirements.")
     return chosen
 
 
 def _possible(
     model: Model,
-    adapters: Sequence[FormatAdapter],
+    adapters: Adapters,
     dialects_of: Callable[[Endpoint], Collection[Dialect]],
     on_excluded: Callable[[ExcludedEndpoint], None],
 ) -> Iterable[Candidate]:
     for endpoint in model.endpoints:
         dialects = endpoint.dialects or dialects_of(endpoint)
-        adapter = next((each for each in adapters if each.dialect in dialects), None)
-        if adapter is not None:
-            yield Candidate(model, endpoint, adapter)
+        dialect = next((each for each in adapters if each in dialects), None)
+        if dialect is not None:
+            yield Candidate(model, endpoint, adapters[dialect])
         else:
             on_excluded(ExcludedEndpoint(model, endpoint, "not_spoken"))
 
 
-def _meeting(
-    candidates: Sequence[Candidate],
-    wanted: Preferences,
-    on_excluded: Callable[[ExcludedEndpoint], None],
-) -> Iterable[Candidate]:
-    for candidate in candidates:
-        reason = _objection(candidate, wanted)
-        if reason is None:
-            yield candidate
-        else:
-            on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, reason))
-
-
-def _objection(candidate: Candidate, wanted: Preferences) -> Reason | None:
-    """Return the preference that excludes a candidate; None where none does."""
-    found = objection(candidate.endpoint, wanted)
-    if found is None and wanted.require_parameters and _loses_parameters(candidate):
-        found = "require_parameters"
-    return found
+def _meets(
+    candidate: Candidate, wanted: Preferences, on_excluded: Callable[[ExcludedEndpoint], None]
+) -> bool:
+    reason = objection(candidate.endpoint, wanted)
+    if reason is None and wanted.require_parameters and _loses_parameters(candidate):
+        reason = "require_parameters"
+    if reason is not None:
+        on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, reason))
+    return reason is None
 
 
 def objection(endpoint: Endpoint, wanted: Preferences) -> Reason | None:
     """Return the preference that speaks against an endpoint, whatever it is asked; None if none."""
-    found: Reason | None = None
-    if wanted.only is not None and not is_named(endpoint, wanted.only):
-        found = "only"
-    elif is_named(endpoint, wanted.ignore):
-        found = "ignore"
-    elif wanted.unsupported_guarantees:
-        found = "unvouched"
-    elif wanted.deny_data_collection and endpoint.keeps_data:
-        found = "data_collection"
-    elif wanted.max_price is not None and not _within(endpoint, wanted.max_price):
-        found = "max_price"
-    return found
+    if wanted.only is not None and not _is_named(endpoint, wanted.only):
+        return "only"
+    if _is_named(endpoint, wanted.ignore):
+        return "ignore"
+    if wanted.unsupported_guarantees:
+        return "unvouched"
+    if wanted.deny_data_collection and endpoint.keeps_data:
+        return "data_collection"
+    exceeds = wanted.max_price is not None and not _within(endpoint, wanted.max_price)
+    return "max_price" if exceeds else None
 
 
 def _loses_parameters(candidate: Candidate) -> bool:
@@ -170,8 +153,7 @@ def _loses_parameters(candidate: Candidate) -> bool:
         return True
 
 
-def is_named(endpoint: Endpoint, names: Collection[str]) -> bool:
-    """Tell whether one of some names means an endpoint's provider."""
+def _is_named(endpoint: Endpoint, names: Collection[str]) -> bool:
     return any(_is(endpoint, name) for name in names)
 
 
@@ -180,8 +162,7 @@ def _is(endpoint: Endpoint, name: str) -> bool:
 
     Source: the public gateway's provider routing: `x` matches `x/region`, not the reverse.
     """
-    slug = endpoint.provider
-    wanted = name.lower()
+    slug, wanted = endpoint.provider, name.lower()
     return wanted in {slug, endpoint.provider_name.lower()} or slug.startswith(f"{wanted}/")
 
 
@@ -199,13 +180,7 @@ def _within(endpoint: Endpoint, max_price: MaxPrice) -> bool:
 def rank(
     endpoint: Endpoint, wanted: Preferences, cooling: Callable[[Endpoint], bool] = lambda _: False
 ) -> tuple[int, bool, Decimal]:
-    """Return what orders a model's endpoints: the lowest is tried first.
-
-    Args:
-        endpoint: One of them.
-        wanted: What the request says of routing.
-        cooling: Whether an endpoint failed of late.
-    """
+    """Return what orders a model's endpoints: the lowest is tried first."""
     places = (place for place, name in enumerate(wanted.order) if _is(endpoint, name))
     rates = endpoint.price.rates
     price = rates.prompt + rates.completion if wanted.by_price else Decimal(0)
@@ -218,13 +193,9 @@ def remaining(
 ) -> Sequence[Candidate]:
     """Return the candidates that may be tried after one failed.
 
-    None where the work may have been done already, unless that costs nothing. A provider that says
-    that the request itself is wrong speaks for its model: another model may take it.
-
-    Args:
-        error: How it failed, before the first byte of its reply.
-        candidate: The one that failed.
-        rest: Those that would be next.
+    It failed before the first byte of its reply. None may be tried where the work may have been
+    done already, unless that costs nothing. A provider that says that the request itself is wrong
+    speaks for its model: another model may take it.
     """
     if error.ambiguous and not candidate.endpoint.idempotent:
         return ()
@@ -246,3 +217,43 @@ def final_error(errors: Sequence[ProviderFailure]) -> ProviderFailure:
     hinted = isinstance(error, _HINTED) and len(hints) == len(errors)
     error.retry_after = min(hints) if hinted else None
     return error
+
+
+COOL_DOWN_SECONDS: Final = 30.0
+"""Source: the public gateway's reference of provider routing: outages of the last 30 seconds."""
+_LONGEST_SECONDS: Final = 300.0
+"""What a provider's own hint may ask for."""
+
+
+class Health:
+    """Endpoints that failed of late, and are tried after the others while they cool down.
+
+    One process's own memory; nothing is asked for its sake.
+    """
+
+    def __init__(self, cool_down_seconds: float = COOL_DOWN_SECONDS) -> None:
+        self._cool_down_seconds = cool_down_seconds
+        self._until: dict[tuple[str, str], float] = {}
+
+    def failed(self, endpoint: Endpoint, error: ProviderFailure, now: float) -> None:
+        """Note a failure, unless it is the request's own fault.
+
+        A rate limit's own hint counts if it is longer than the usual time. `now` is in monotonic
+        seconds.
+        """
+        if isinstance(error, (ProviderRefused, ProviderModerated)):
+            return
+        hint = min(float(error.retry_after or 0), _LONGEST_SECONDS)
+        seconds = max(self._cool_down_seconds, hint)
+        self._until[endpoint.provider, endpoint.model] = now + seconds
+
+    def answered(self, endpoint: Endpoint) -> None:
+        """Note that an endpoint accepted a request."""
+        if self._until:
+            self._until.pop((endpoint.provider, endpoint.model), None)
+
+    def is_cooling(self, endpoint: Endpoint, now: float) -> bool:
+        """Tell whether an endpoint failed of late."""
+        if not self._until:
+            return False
+        return self._until.get((endpoint.provider, endpoint.model), 0.0) > now

@@ -30,7 +30,6 @@ class EventParser:
     """Turns the bytes of one stream into the data of its events."""
 
     def __init__(self, largest_event: int = LARGEST_EVENT) -> None:
-        """Start at the beginning of a stream."""
         self._largest = largest_event
         self._rest = bytearray()
         self._data: list[bytes] = []
@@ -44,9 +43,25 @@ class EventParser:
         Raises:
             EventTooLarge: An event is larger than the parser may hold.
         """
-        if (whole := self._whole_events(piece)) is not None:
-            return whole
         events: list[bytes] = []
+        at = 0
+        if not self._between_events or len(piece) > self._largest:
+            # The first line break of two may belong to what came before.
+            at = piece.find(b"\n\n") + 2
+            at = at if at > 1 else len(piece)
+            self._read(piece[:at], events)
+        if self._between_events and piece.find(b"\r", at) < 0:
+            at = _read_whole(piece, at, events)
+        if at < len(piece):
+            self._read(piece[at:], events)
+        return events
+
+    @property
+    def _between_events(self) -> bool:
+        return not (self._rest or self._data or self._at_start or self._after_cr)
+
+    def _read(self, piece: bytes, events: list[bytes]) -> None:
+        """Read line by line, whatever the piece is; add the data of its events."""
         for line in self._lines(piece):
             self._check_size(len(line))
             if line:
@@ -56,28 +71,10 @@ class EventParser:
                 self._data.clear()
                 self._size = 0
         self._check_size(len(self._rest))
-        return events
-
-    def _whole_events(self, piece: bytes) -> list[bytes] | None:
-        """Return the events of a piece that is nothing but whole ones of one line; None otherwise.
-
-        Nearly every piece is one: providers write an event at a time.
-        """
-        if self._rest or self._data or self._at_start or len(piece) > self._largest:
-            return None
-        if not piece.endswith(b"\n\n") or b"\r" in piece or self._after_cr:
-            return None
-        events: list[bytes] = []
-        for block in piece[:-2].split(b"\n\n"):
-            if not block.startswith(b"data: ") or b"\n" in block:
-                return None
-            events.append(block[6:])
-        return events
 
     def _check_size(self, line: int) -> None:
         if self._size + line > self._largest:
-            message = f"an event is larger than {self._largest} bytes"
-            raise EventTooLarge(message)
+            raise EventTooLarge(f"an event is larger than {self._largest} bytes")
 
     def _lines(self, piece: bytes) -> list[bytes]:
         if self._after_cr and piece[:1] == b"\n":
@@ -106,14 +103,26 @@ class EventParser:
         return lines
 
     def _field(self, line: bytes) -> None:
-        if line.startswith(b"data:"):
-            value = line[6:] if line[5:6] == b" " else line[5:]
-        elif line == b"data":
-            value = b""
-        else:
-            return
-        self._data.append(value)
-        self._size += len(value) + 1
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._size += len(self._data[-1]) + 1
+
+
+def _read_whole(piece: bytes, at: int, events: list[bytes]) -> int:
+    """Add the data of whole events from a position on; return where the first other thing begins.
+
+    Each is one line of data, perhaps after a line with its name, as nearly all providers write it.
+    """
+    while at < len(piece):
+        named = piece.startswith(b"event: ", at)
+        start = piece.find(b"\n", at) + 1 or len(piece) if named else at
+        end = piece.find(b"\n", start)
+        if not piece.startswith(b"data: ", start) or not piece.startswith(b"\n\n", end):
+            break
+        events.append(piece[start + 6 : end])
+        at = end + 2
+    return at
 
 
 def event(data: bytes) -> bytes:

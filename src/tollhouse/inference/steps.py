@@ -1,9 +1,9 @@
-"""The steps of a request whose time grows with its body, on the event loop or in a worker process.
+"""The steps of a request: plain functions, called by `pipeline`, on the event loop or in a worker.
 
-A small body is handled on the loop. A large one would block the loop, so a worker handles it with
-the same functions. It gets the body as the client sent it, and returns what the gateway
-needs: first the call without its texts, then the body for a provider. It keeps nothing in between,
-so each step can go to any worker.
+A body that is small is handled on the loop. A large one would block the loop, so a worker handles
+it with the same functions. The worker gets the body as the client sent it, and keeps nothing in
+between, so each step can go to any worker: first it parses the request and returns it without its
+conversation, then it parses it again for each step that needs the conversation.
 
 A stream goes to a worker with a large event, and comes back as it stands after that event.
 """
@@ -12,33 +12,28 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from tollhouse.accounting.pricing import FULL_PRICE, charge_for
+from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_json
 from tollhouse.inference import policy_filter
-from tollhouse.inference.call import LargeRequest
-from tollhouse.inference.formats.adapter import without_content
-from tollhouse.inference.formats.fields import fields_decoder
-from tollhouse.inference.formats.messages.count_tokens import render_count
-from tollhouse.inference.formats.messages.request import parse_request as parse_messages
-from tollhouse.inference.formats.registry import FORMAT_HEADERS, RawRequest
-from tollhouse.inference.guardrails.verdicts import question
-from tollhouse.inference.request_parsing import limited, read_call
-from tollhouse.inference.token_estimate import count_images, demand
+from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
+from tollhouse.inference.formats.adapter import AdaptedResponse
+from tollhouse.inference.formats.registry import FORMAT_HEADERS
+from tollhouse.inference.formats.wire import estimate_tokens
+from tollhouse.inference.guardrails import question
+from tollhouse.inference.request import parse
 from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
-from tollhouse.kernel.errors import Bug, Invalid
+from tollhouse.kernel.clock import to_millis
+from tollhouse.kernel.eager_task import in_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from tollhouse.accounting.types import Attribution, Charge, Usage
-    from tollhouse.identity.types import AccessPolicy, Subject
-    from tollhouse.inference.call import Call
-    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
-    from tollhouse.inference.formats.messages.request import MessagesRequest
-    from tollhouse.inference.formats.registry import ApiFormat, ParsedRequest
-    from tollhouse.inference.routing import Candidate
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
+    from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-    from tollhouse.kernel.clock import Now
 
 R = TypeVar("R")
 LARGE: Final = 256 * 1024
@@ -46,146 +41,84 @@ LARGE: Final = 256 * 1024
 
 
 class Steps:
-    """Does each step on the event loop or in a worker, depending on the size of the body."""
+    """Runs steps on the event loop or in a worker, depending on the size of the body."""
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
-        """Take the workers; without them every step is done on the event loop."""
         self._pool = pool
 
-    async def read(
-        self,
-        api_format: ApiFormat,
-        raw_request: RawRequest,
-        subject: Subject,
-        said: Attribution,
-        now: Now,
-    ) -> Call:
-        """Parse a request, and check its texts against the caller's policies.
-
-        Args:
-            api_format: The request's format.
-            raw_request: The request.
-            subject: The key that asks, whose account pays.
-            said: The program that sent it, according to its headers.
-            now: When it came.
+    async def parse(self, request: InferenceRequest) -> None:
+        """Fill in what a request asks for, and check its texts against the caller's policies.
 
         Raises:
             Invalid: It does not follow its format, or its routing preferences make no sense.
             Forbidden: A policy forbids what it contains.
         """
-        if self._pool is None or len(raw_request.body) <= LARGE:
-            return _read(api_format, raw_request, subject, said, now)
-        names = (name for name in FORMAT_HEADERS if name in raw_request.headers)
-        raw_request = replace(
-            raw_request, headers={name: raw_request.headers[name] for name in names}
-        )
-        call = await self._pool.run(
-            subject.account_id, _read_large, api_format, raw_request, subject, said, now
-        )
-        return replace(call, subject=subject)
+        if self._pool is None or len(request.body) <= LARGE:
+            parse_checked(request)
+        else:
+            await self._fill(self._pool, request, _parse_large)
 
-    async def ask(self, call: Call, candidate: Candidate) -> tuple[FormatAdapter, bytes]:
-        """Return the body to send to an endpoint's provider, and the adapter for its reply.
+    async def limit_output(self, request: InferenceRequest, tokens: int) -> None:
+        """Limit a request's output, as if it had set `max_tokens`."""
+        if self._pool is None or not request.content_dropped:
+            request.limit_output(tokens)
+        else:
+            await self._fill(self._pool, request, _limit_large, tokens)
 
-        Raises:
-            Invalid: The request cannot be translated into the provider's dialect.
-        """
-        if call.large is None or self._pool is None:
-            return candidate.adapter, candidate.adapter.render_request(candidate.endpoint)
-        owner, large = call.subject.account_id, call.large
-        dialect = candidate.adapter.dialect
-        return await self._pool.run(
-            owner, _ask_large, large.api_format, large.raw_request, dialect, candidate.endpoint
-        )
+    async def on_content(
+        self, request: InferenceRequest, function: Callable[..., R], *arguments: object
+    ) -> R:
+        """Call a function that reads the conversation of a parsed request."""
+        if self._pool is None or not request.content_dropped:
+            return function(request, *arguments)
+        owner = request.subject.account_id
+        await in_task()
+        return await self._pool.run(owner, _on_parsed, _for_worker(request), function, *arguments)
 
-    async def limit(self, call: Call, output_tokens: int) -> Call:
-        """Return the call with an output limit, as if the request had set `max_tokens`."""
-        if call.large is None or self._pool is None:
-            return call.limited(output_tokens)
-        return await self._pool.run(call.subject.account_id, _limit_large, call, output_tokens)
-
-    async def whole(
+    async def parse_response(
         self, owner: str, adapter: FormatAdapter, body: bytes, repeated: int
     ) -> AdaptedResponse:
-        """Parse a provider's reply that is not streamed; see `Relay.whole`.
+        """Parse a provider's response that is not streamed; see `FormatAdapter.parse_response`.
 
-        Args:
-            owner: The account.
-            adapter: The request's.
-            body: The reply.
-            repeated: Bytes of the request that the client's reply may repeat.
+        The client's response may repeat so many bytes of the request.
         """
-        if len(body) + repeated <= LARGE:
+        size = len(body) + repeated
+        if size <= LARGE:
             return adapter.parse_response(body)
-        return await self.run_for_reply(
-            owner, len(body) + repeated, _read_reply, adapter.without_content(), body
-        )
+        small = adapter.without_content()
+        return await self.run_for_reply(owner, size, _parse_large_response, small, body)
 
-    async def render(
-        self, owner: str, whole: AdaptedResponse, identity: ReplyIdentity, charge: Charge
+    async def render_response(
+        self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
-        """Return the body that the client gets for a reply that is not streamed."""
-        size = LARGE + 1 if isinstance(whole, _LargeReply) else 0
-        return await self.run_for_reply(owner, size, whole.render, identity, charge)
+        """Return the body that the client gets for a response that is not streamed."""
+        size = LARGE + 1 if isinstance(response, _LargeResponse) else 0
+        return await self.run_for_reply(owner, size, response.render, identity, charge)
 
     async def run_for_reply(
-        self,
-        owner: str,
-        size: int,
-        function: Callable[..., R],
-        *arguments: Any,  # noqa: ANN401
+        self, owner: str, size: int, function: Callable[..., R], *arguments: object
     ) -> R:
         """Call a function as `run` does, but on the event loop if the worker ends.
 
         The provider has already done the work, so its reply must not be lost.
         """
-        with suppress(WorkerGone):
-            return await self.run(owner, size, function, *arguments)
+        if self._pool is not None and size > LARGE:
+            with suppress(WorkerGone):
+                return await self.run(owner, size, function, *arguments)
         return function(*arguments)
 
-    async def question(self, call: Call, generation_id: str) -> bytes:
-        """Return the body that is sent to guardrails; see `verdicts.question`."""
-        subject, dialect, large = call.subject, call.adapters[0].dialect, call.large
-        if large is None or self._pool is None:
-            return question(subject, call.request, dialect, generation_id)
-        return await self._pool.run(
-            subject.account_id,
-            _question_large,
-            large.api_format,
-            large.raw_request,
-            subject,
-            dialect,
-            generation_id,
-        )
-
-    async def excerpt(self, call: Call) -> str:
-        """Return a short excerpt of the last message; see `access.excerpt`."""
-        if call.large is None or self._pool is None:
-            return policy_filter.excerpt(call.request.fields)
-        return await self._pool.run(
-            call.subject.account_id, _excerpt_large, call.large.raw_request.body
-        )
-
-    async def run(
-        self,
-        owner: str,
-        size: int,
-        function: Callable[..., R],
-        *arguments: Any,  # noqa: ANN401
-    ) -> R:
+    async def run(self, owner: str, size: int, function: Callable[..., R], *arguments: object) -> R:
         """Call a function whose time grows with a body, in a worker if the body is large.
 
-        Args:
-            owner: The account; accounts take turns at the workers.
-            size: Bytes of the body.
-            function: A function of a module, without state, because it may run in another process.
-            arguments: Its arguments, which can be pickled.
+        Accounts take turns at the workers. As it may run in another process, the function is one
+        of a module, without state, and its arguments can be pickled.
 
         Raises:
             WorkerGone: The worker ended before it answered.
         """
         if self._pool is None or size <= LARGE:
             return function(*arguments)
+        await in_task()
         return await self._pool.run(owner, function, *arguments)
 
     async def close(self) -> None:
@@ -193,142 +126,189 @@ class Steps:
         if self._pool is not None:
             await self._pool.close()
 
-
-# The functions that a worker calls
-
-
-def _read(
-    api_format: ApiFormat, raw_request: RawRequest, subject: Subject, said: Attribution, now: Now
-) -> Call:
-    call = read_call(api_format, raw_request, subject, said, now)
-    if subject.policies:
-        policy_filter.require_unflagged(subject.policies, raw_request.body)
-    return call
-
-
-def _read_large(
-    api_format: ApiFormat, raw_request: RawRequest, subject: Subject, said: Attribution, now: Now
-) -> Call:
-    return without_texts(
-        _read(api_format, raw_request, subject, said, now), api_format, raw_request
-    )
+    async def _fill(
+        self,
+        pool: WorkerPool,
+        request: InferenceRequest,
+        function: Callable[..., InferenceRequest],
+        *arguments: object,
+    ) -> None:
+        owner = request.subject.account_id
+        await in_task()
+        request.fill(await pool.run(owner, function, _for_worker(request), *arguments))
 
 
-def without_texts(call: Call, api_format: ApiFormat, raw_request: RawRequest) -> Call:
-    """Return the call of a large body without its texts, with their weight and number of images."""
-    call = replace(call, with_limit=_unread)
-    large = LargeRequest(api_format, raw_request, demand(call.request), count_images(call.request))
-    parsed = call.preferences.require_parameters
-    adapters = tuple(_without_text(adapter, parsed=parsed) for adapter in call.adapters)
-    return replace(call, request=without_content(call.request), adapters=adapters, large=large)
+def _for_worker(request: InferenceRequest) -> InferenceRequest:
+    """Return a copy that is not parsed, with the headers that a format reads."""
+    headers = request.headers
+    needed = {name: headers[name] for name in FORMAT_HEADERS if name in headers}
+    return replace(request, headers=needed)
 
 
-def _limit_large(call: Call, output_tokens: int) -> Call:
-    large = call.large
-    if large is None:
-        raise Bug("a call that is not large")
-    request, _ = large.api_format.parse(large.raw_request)
-    raw_request = limited(large.raw_request, request, output_tokens)
-    request, adapters = large.api_format.parse(raw_request)
-    parsed = call.preferences.require_parameters
-    return replace(
-        call,
-        request=without_content(request),
-        adapters=tuple(_without_text(adapter, parsed=parsed) for adapter in adapters),
-        large=replace(large, raw_request=raw_request),
-    )
+# Functions that a worker calls if the body is large
 
 
-def _unread(_output_tokens: int) -> ParsedRequest:
-    raise Bug("a large request is limited by a worker")
+def parse_checked(request: InferenceRequest) -> None:
+    """Parse a request, and check its texts against the caller's policies; see `Steps.parse`."""
+    parse(request)
+    if request.subject.policies:
+        policy_filter.require_unflagged(request.subject.policies, request.body)
 
 
-def _without_text(adapter: FormatAdapter, *, parsed: bool) -> FormatAdapter:
-    try:
-        return adapter.without_content(parsed=parsed)
-    except Invalid:
-        return (
-            adapter.without_content()
-        )  # `ask` raises the same error for each endpoint of this dialect
+def _parse_large(request: InferenceRequest) -> InferenceRequest:
+    parse_checked(request)
+    measure_and_drop_content(request)
+    return request
 
 
-def _ask_large(
-    api_format: ApiFormat, raw_request: RawRequest, dialect: Dialect, endpoint: Endpoint
+def measure_and_drop_content(request: InferenceRequest) -> None:
+    """Leave of a large request what the gateway needs while a worker has no part in it."""
+    demand_of(request)
+    images_of(request)
+    request.drop_content()
+
+
+def _limit_large(request: InferenceRequest, tokens: int) -> InferenceRequest:
+    request.parse_body()
+    request.limit_output(tokens)
+    request.drop_content()
+    return request
+
+
+def _on_parsed(request: InferenceRequest, function: Callable[..., R], *arguments: object) -> R:
+    request.parse_body()
+    return function(request, *arguments)
+
+
+def render_request(
+    request: InferenceRequest, dialect: Dialect, endpoint: Endpoint
 ) -> tuple[FormatAdapter, bytes]:
-    _, adapters = api_format.parse(raw_request)
-    adapter = next(each for each in adapters if each.dialect == dialect)
+    """Return the adapter for a provider's response, and the body that the provider is sent."""
+    adapter = request.adapters[dialect]
     body = adapter.render_request(endpoint)
-    return adapter.without_content(), body
+    return adapter.without_content() if request.content_dropped else adapter, body
 
 
-def _question_large(
-    api_format: ApiFormat,
-    raw_request: RawRequest,
-    subject: Subject,
-    dialect: Dialect,
-    generation_id: str,
-) -> bytes:
-    request, _ = api_format.parse(raw_request)
-    return question(subject, request, dialect, generation_id)
+def guardrail_question(request: InferenceRequest, generation_id: str) -> bytes:
+    """Return the body that is sent to guardrails; see `guardrails.question`."""
+    path = request.api_format.path
+    return question(request.subject, request.parsed, path, generation_id)
 
 
-def _excerpt_large(body: bytes) -> str:
-    return policy_filter.excerpt(fields_decoder.decode(body))
+def excerpt(request: InferenceRequest) -> str:
+    """Return a short excerpt of the last message; see `policy_filter.excerpt`."""
+    return policy_filter.excerpt(request.parsed.fields)
 
 
-def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest:
-    """Parse a request to count tokens, and return it without its texts.
-
-    Raises:
-        Invalid: It does not follow its format.
-        Forbidden: A policy forbids what it contains.
-    """
-    request = parse_messages(body)
-    if policies:
-        policy_filter.require_unflagged(policies, body)
-    return without_content(request)
+def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
+    """Return a stream after an event, and what the client gets of it; see `AdaptedStream.feed`."""
+    out = stream.feed(data)
+    return stream, out
 
 
-def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
-    """Return the body that asks an endpoint's provider to count tokens."""
-    return render_count(parse_messages(body), endpoint)
-
-
-def question_count(body: bytes, subject: Subject, dialect: Dialect) -> bytes:
-    """Return the body that is sent to guardrails about a request to count tokens."""
-    return question(subject, parse_messages(body), dialect, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _LargeReply:
-    """What a worker found in a large reply; `render` parses the body again for its texts."""
+@dataclass(slots=True, repr=False)
+class _LargeResponse(AdaptedResponse):
+    """What a worker found in a large response; `render` parses the body again for its texts."""
 
     adapter: FormatAdapter
     body: bytes
-    reported: Usage | None
-    seen: Usage
-    finish_reason: str | None
-    native_finish_reason: str | None
-    upstream_id: str | None
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         return self.adapter.parse_response(self.body).render(identity, charge)
 
 
-def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
-    """Return a stream after an event, and what the client gets of it; see `Stream.feed`."""
-    out = stream.feed(data)
-    return stream, out
-
-
-def _read_reply(adapter: FormatAdapter, body: bytes) -> _LargeReply:
-    whole = adapter.parse_response(body)
-    return _LargeReply(
+def _parse_large_response(adapter: FormatAdapter, body: bytes) -> _LargeResponse:
+    found = adapter.parse_response(body)
+    return _LargeResponse(
+        found.reported,
+        found.seen,
+        found.finish_reason,
+        found.native_finish_reason,
+        found.upstream_id,
         adapter,
         body,
-        whole.reported,
-        whole.seen,
-        whole.finish_reason,
-        whole.native_finish_reason,
-        whole.upstream_id,
     )
+
+
+# What a generation costs
+
+
+def charge(request: InferenceRequest, finish_reason: str | None, *, broken_off: bool) -> Charge:
+    """Return what a generation costs, as far as it came."""
+    response, candidate = request.response, request.candidate
+    if response is None:
+        seen, reported = Usage(input_tokens=estimate_tokens(request.parsed.size)), None
+    else:
+        seen, reported = response.seen, response.reported
+    return charge_for(
+        reported,
+        seen,
+        FREE if candidate is None else candidate.endpoint.price,
+        finish_reason=finish_reason,
+        broken_off=broken_off,
+        images=_charged_images(request) or 0,
+        factor=candidate.endpoint.batch_price_factor
+        if candidate is not None and request.in_batch
+        else FULL_PRICE,
+    )
+
+
+def record(
+    request: InferenceRequest,
+    cost: Charge,
+    finish_reason: str | None,
+    *,
+    cancelled: bool,
+    now: float,
+) -> GenerationRecord:
+    """Return what is stored of a generation; `cancelled` if the client went away."""
+    subject, candidate, response = request.subject, request.candidate, request.response
+    began, usage, said = request.first_byte_at, cost.usage, request.attribution
+    return GenerationRecord(
+        id=request.generation_id,
+        account_id=subject.account_id,
+        workspace_id=subject.workspace_id,
+        key_hash=subject.key_hash,
+        payer_hash=subject.payer_hash,
+        api_type=request.parsed.api_type,
+        model=request.model.id,
+        provider=request.provider_name,
+        provider_model=None if candidate is None else candidate.endpoint.model,
+        upstream_id=None if response is None else response.upstream_id,
+        is_byok=False,
+        streamed=request.parsed.stream,
+        cancelled=cancelled,
+        finish_reason=finish_reason,
+        native_finish_reason=None if response is None else response.native_finish_reason,
+        cost_state=cost.state.value,
+        cost_nano=cost.cost_nano,
+        provider_cost_nano=cost.provider_cost_nano,
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        images=_charged_images(request),
+        free_limited=candidate is not None and uses_free_limits(candidate),
+        latency_ms=request.first_byte_ms,
+        generation_ms=None if began is None else int((now - began) * 1000),
+        attempts_json=attempts_json(request.attempts),
+        http_referer=said.http_referer,
+        app_title=said.app_title,
+        user_agent=said.user_agent,
+        external_user=said.external_user,
+        session_id=said.session_id,
+        categories=said.categories,
+        trace=said.trace,
+        metadata=said.metadata,
+        created_ms=to_millis(request.received.at),
+    )
+
+
+def _charged_images(request: InferenceRequest) -> int | None:
+    """Return how many images are charged for; None where they cost nothing."""
+    candidate = request.candidate
+    if candidate is None or not candidate.endpoint.price.has_images:
+        return None
+    return images_of(request)

@@ -5,33 +5,35 @@ A provider that counts is asked; for the others it is an estimate from the reque
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollhouse.inference import policy_filter
-from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.messages.count_tokens import parse_count
-from tollhouse.inference.formats.tokens import estimate_tokens
-from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.formats.adapter import MalformedResponse, without_content
+from tollhouse.inference.formats.messages.passthrough import parse_count, render_count
+from tollhouse.inference.formats.messages.wire import parse_request
+from tollhouse.inference.formats.wire import estimate_tokens
+from tollhouse.inference.guardrails import question
+from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from tollhouse.identity.types import AccessPolicy
+    from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.formats.messages.request import MessagesRequest
-    from tollhouse.inference.providers.base import Provider
+    from tollhouse.inference.formats.messages.wire import MessagesRequest
+    from tollhouse.inference.ports import Provider
     from tollhouse.inference.types import Endpoint
 
 
+@dataclass(frozen=True, slots=True)
 class TokenCounter:
     """Counts the tokens of messages requests."""
 
-    def __init__(self, catalog: Catalog, providers: Mapping[str, Provider]) -> None:
-        """Take the models and who serves them."""
-        self._catalog = catalog
-        self._providers = providers
+    _catalog: Catalog
+    _providers: Mapping[str, Provider]
 
     async def count(
         self,
@@ -43,12 +45,8 @@ class TokenCounter:
     ) -> int:
         """Return the number of input tokens.
 
-        Args:
-            request: What would be asked; nothing of what is said is needed here.
-            asks: Returns the body with which an endpoint's provider is asked to count.
-            query: The part of its URL behind the `?` that the provider gets.
-            headers: Those of its headers that the provider gets.
-            policies: What the caller's requests may reach.
+        Nothing of what the request says is needed here: `asks` returns the body with which an
+        endpoint's provider is asked to count.
 
         Raises:
             NotFound: No such model.
@@ -71,11 +69,7 @@ class TokenCounter:
         return estimate_tokens(request.size)
 
     async def _ask(
-        self,
-        endpoint: Endpoint,
-        body: bytes,
-        query: str,
-        headers: Sequence[tuple[str, str]],
+        self, endpoint: Endpoint, body: bytes, query: str, headers: Sequence[tuple[str, str]]
     ) -> int:
         call = ProviderCall(
             endpoint, Dialect.COUNT_TOKENS, stream=False, body=body, query=query, headers=headers
@@ -85,3 +79,24 @@ class TokenCounter:
             return parse_count(await reply.whole())
         finally:
             await reply.close()
+
+
+# Functions that a worker calls if the body is large
+
+
+def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest:
+    """Parse a request to count tokens, check it against policies, and return it without texts."""
+    request = parse_request(body)
+    if policies:
+        policy_filter.require_unflagged(policies, body)
+    return without_content(request)
+
+
+def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
+    """Return the body that asks an endpoint's provider to count tokens."""
+    return render_count(parse_request(body), endpoint)
+
+
+def question_count(body: bytes, subject: Subject, path: str) -> bytes:
+    """Return the body that is sent to guardrails about a request to count tokens."""
+    return question(subject, parse_request(body), path, None)

@@ -5,21 +5,54 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
+from urllib.parse import quote
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Price
 
 
-class Dialect(StrEnum):
-    """What a provider speaks; the value is the path below its base URL."""
+@dataclass(frozen=True, slots=True)
+class RequestBuilder:
+    """Builds the URL of a request to a provider, from a path below its base URL.
 
-    CHAT = "chat/completions"
-    RESPONSES = "responses"
-    MESSAGES = "messages"
-    COUNT_TOKENS = "messages/count_tokens"
-    COMPLETIONS = "completions"
-    EMBEDDINGS = "embeddings"
+    In a path, `{model}` stands for the provider's name of the model. It may have a query string.
+    """
+
+    path: str
+    stream_path: str | None = None
+    """The path of a request whose reply is streamed; None if it is the same."""
+
+    def url(self, base_url: str, model: str, *, stream: bool, query: str = "") -> str:
+        """Return the URL of a request; the query is the client's, as far as it is forwarded."""
+        path = self.stream_path if stream and self.stream_path is not None else self.path
+        if "{model}" in path:
+            path = path.replace("{model}", quote(model, safe=""))
+        if query:
+            path = f"{path}{'&' if '?' in path else '?'}{query}"
+        return f"{base_url}/{path}"
+
+
+class Dialect(StrEnum):
+    """An API format that providers have, with what builds its requests; the value is its name."""
+
+    builder: RequestBuilder
+
+    def __new__(cls, name: str, builder: RequestBuilder) -> Self:
+        """Return a dialect; as an enum's member it is compared and pickled by its name."""
+        dialect = str.__new__(cls, name)
+        dialect._value_ = name
+        dialect.builder = builder
+        return dialect
+
+    CHAT = "chat/completions", RequestBuilder("chat/completions")
+    RESPONSES = "responses", RequestBuilder("responses")
+    MESSAGES = "messages", RequestBuilder("messages")
+    COUNT_TOKENS = "messages/count_tokens", RequestBuilder("messages/count_tokens")
+    COMPLETIONS = "completions", RequestBuilder("completions")
+    EMBEDDINGS = "embeddings", RequestBuilder("embeddings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +171,24 @@ class Preferences:
     by_price: bool = False
     """The cheapest first."""
     max_price: MaxPrice | None = None
+
+
+NO_PREFERENCES: Final = Preferences()
+
+
+class Demand(Struct, frozen=True):
+    """What a request asks for, before any endpoint."""
+
+    input_tokens: int
+    """Estimated from its bytes."""
+    output_tokens: int | None
+    """What its limits allow, for all its answers together; None where it sets none that can be
+    read, 0 where nothing is written."""
+    images: int
+    choices: int = 1
+    """How many are written, each as long as the limit allows."""
+    reasoning_tokens: int = 0
+    """The tokens by which an output limit below the reasoning budget may be raised."""
 
 
 Reason = Literal[

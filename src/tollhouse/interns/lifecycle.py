@@ -12,7 +12,7 @@
 A state is a status and what the intern is to become. Both tables here, the one of refusals and the
 one of transitions, are all that the guards in SQL are made from.
 
-Source: the public gateway's intern life cycle; `MOVES` is what it leaves open.
+Source: the public gateway's intern life cycle; `TARGET_STATES` is what it leaves open.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.interns.types import Desired, Operation, Progress, State, Status
+from tollhouse.interns.types import BootProgress, DesiredState, InternState, InternStatus, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Situation(StrEnum):
+class LifecyclePhase(StrEnum):
     """What a caller may be told of a state; the columns of the table of refusals."""
 
     AWAITING = "awaiting"
@@ -41,80 +41,76 @@ class Situation(StrEnum):
     DESTROY_FAILED = "destroy_failed"
 
 
-class Refusal(NamedTuple):
+class OperationRefusal(NamedTuple):
     """Why an operation is not for now."""
 
     reason: str
     retryable: bool
 
 
-_BUSY: Final = Refusal("intern_busy", retryable=True)
+_BUSY: Final = OperationRefusal("intern_busy", retryable=True)
 """Something is under way; it ends."""
-_WRONG: Final = Refusal("intern_busy", retryable=False)
+_WRONG_STATE: Final = OperationRefusal("intern_busy", retryable=False)
 """Nothing is under way: asking again changes nothing."""
-_NOT_RUNNING: Final = Refusal("intern_not_running", retryable=False)
-_NOT_READY: Final = Refusal("intern_not_ready", retryable=True)
+_UNLESS_RUNNING: Final = frozenset(LifecyclePhase) - {LifecyclePhase.RUNNING}
+_NOT_RUNNING: Final = OperationRefusal("intern_not_running", retryable=False)
+_NOT_READY: Final = OperationRefusal("intern_not_ready", retryable=True)
 
-_SITUATIONS: Final[Mapping[State, Situation]] = {
-    State(Status.AWAITING_CHAT_INSTALL, Desired.IDLE): Situation.AWAITING,
-    State(Status.QUEUED, Desired.IDLE): Situation.IDLE,
-    State(Status.QUEUED, Desired.RUNNING): Situation.STARTING,
-    State(Status.PROVISIONING, Desired.RUNNING): Situation.STARTING,
-    State(Status.RUNNING, Desired.RUNNING): Situation.RUNNING,
-    State(Status.RUNNING, Desired.STOPPED): Situation.STOPPING,
-    State(Status.FAILED, Desired.IDLE): Situation.FAILED,
-    State(Status.STOPPED, Desired.IDLE): Situation.STOPPED,
-    State(Status.DESTROYING, Desired.ABSENT): Situation.DESTROYING,
-    State(Status.DESTROY_FAILED, Desired.IDLE): Situation.DESTROY_FAILED,
+_PHASES: Final[Mapping[InternState, LifecyclePhase]] = {
+    InternState(InternStatus.AWAITING_CHAT_INSTALL, DesiredState.IDLE): LifecyclePhase.AWAITING,
+    InternState(InternStatus.QUEUED, DesiredState.IDLE): LifecyclePhase.IDLE,
+    InternState(InternStatus.QUEUED, DesiredState.RUNNING): LifecyclePhase.STARTING,
+    InternState(InternStatus.PROVISIONING, DesiredState.RUNNING): LifecyclePhase.STARTING,
+    InternState(InternStatus.RUNNING, DesiredState.RUNNING): LifecyclePhase.RUNNING,
+    InternState(InternStatus.RUNNING, DesiredState.STOPPED): LifecyclePhase.STOPPING,
+    InternState(InternStatus.FAILED, DesiredState.IDLE): LifecyclePhase.FAILED,
+    InternState(InternStatus.STOPPED, DesiredState.IDLE): LifecyclePhase.STOPPED,
+    InternState(InternStatus.DESTROYING, DesiredState.ABSENT): LifecyclePhase.DESTROYING,
+    InternState(InternStatus.DESTROY_FAILED, DesiredState.IDLE): LifecyclePhase.DESTROY_FAILED,
 }
-STATES: Final = frozenset(_SITUATIONS)
+ALL_STATES: Final = frozenset(_PHASES)
 """Every state that there is."""
 
-REFUSALS: Final[Mapping[Operation, Mapping[Situation, Refusal]]] = {
+REFUSALS: Final[Mapping[Operation, Mapping[LifecyclePhase, OperationRefusal]]] = {
     Operation.PROVISION: {
-        Situation.AWAITING: _WRONG,
-        Situation.STARTING: _BUSY,
-        Situation.RUNNING: _WRONG,
-        Situation.STOPPING: _BUSY,
-        Situation.DESTROYING: _BUSY,
-        Situation.DESTROY_FAILED: _WRONG,
+        LifecyclePhase.AWAITING: _WRONG_STATE,
+        LifecyclePhase.STARTING: _BUSY,
+        LifecyclePhase.RUNNING: _WRONG_STATE,
+        LifecyclePhase.STOPPING: _BUSY,
+        LifecyclePhase.DESTROYING: _BUSY,
+        LifecyclePhase.DESTROY_FAILED: _WRONG_STATE,
     },
     Operation.SUSPEND: {
-        Situation.AWAITING: _WRONG,
-        Situation.IDLE: _WRONG,
-        Situation.STARTING: _BUSY,
-        Situation.FAILED: _WRONG,
-        Situation.DESTROYING: _BUSY,
-        Situation.DESTROY_FAILED: _WRONG,
+        LifecyclePhase.AWAITING: _WRONG_STATE,
+        LifecyclePhase.IDLE: _WRONG_STATE,
+        LifecyclePhase.STARTING: _BUSY,
+        LifecyclePhase.FAILED: _WRONG_STATE,
+        LifecyclePhase.DESTROYING: _BUSY,
+        LifecyclePhase.DESTROY_FAILED: _WRONG_STATE,
     },
-    Operation.DELETE: {Situation.STARTING: _BUSY, Situation.STOPPING: _BUSY},
-    Operation.PATCH: {Situation.DESTROYING: _WRONG},
-    Operation.DAEMON: {
-        situation: _NOT_RUNNING for situation in Situation if situation is not Situation.RUNNING
-    },
-    Operation.CHAT: {
-        situation: _NOT_READY for situation in Situation if situation is not Situation.RUNNING
-    },
+    Operation.DELETE: {LifecyclePhase.STARTING: _BUSY, LifecyclePhase.STOPPING: _BUSY},
+    Operation.PATCH: {LifecyclePhase.DESTROYING: _WRONG_STATE},
+    Operation.DAEMON: dict.fromkeys(_UNLESS_RUNNING, _NOT_RUNNING),
+    Operation.CHAT: dict.fromkeys(_UNLESS_RUNNING, _NOT_READY),
 }
 """What is refused; everything else is accepted."""
 
-MOVES: Final[Mapping[Operation, State]] = {
-    Operation.PROVISION: State(Status.QUEUED, Desired.RUNNING),
-    Operation.SUSPEND: State(Status.RUNNING, Desired.STOPPED),
-    Operation.DELETE: State(Status.DESTROYING, Desired.ABSENT),
+TARGET_STATES: Final[Mapping[Operation, InternState]] = {
+    Operation.PROVISION: InternState(InternStatus.QUEUED, DesiredState.RUNNING),
+    Operation.SUSPEND: InternState(InternStatus.RUNNING, DesiredState.STOPPED),
+    Operation.DELETE: InternState(InternStatus.DESTROYING, DesiredState.ABSENT),
 }
 """The state that an accepted operation leads to, where it does not hold already."""
 
-STEPS: Final = (
+BOOT_STEPS: Final = (
     "Preparing the workspace",
     "Opening the way out",
     "Starting the sandbox",
     "Waiting for the daemon",
 )
-"""Of a boot."""
 
 
-class Journey(StrEnum):
+class ReconcilerAction(StrEnum):
     """What a reconciler does with an intern."""
 
     BOOT = "boot"
@@ -122,77 +118,77 @@ class Journey(StrEnum):
     DESTROY = "destroy"
 
 
-JOURNEYS: Final[Mapping[State, Journey]] = {
-    State(Status.QUEUED, Desired.RUNNING): Journey.BOOT,
-    State(Status.PROVISIONING, Desired.RUNNING): Journey.BOOT,
-    State(Status.RUNNING, Desired.STOPPED): Journey.SUSPEND,
-    State(Status.DESTROYING, Desired.ABSENT): Journey.DESTROY,
+ACTIONS: Final[Mapping[InternState, ReconcilerAction]] = {
+    InternState(InternStatus.QUEUED, DesiredState.RUNNING): ReconcilerAction.BOOT,
+    InternState(InternStatus.PROVISIONING, DesiredState.RUNNING): ReconcilerAction.BOOT,
+    InternState(InternStatus.RUNNING, DesiredState.STOPPED): ReconcilerAction.SUSPEND,
+    InternState(InternStatus.DESTROYING, DesiredState.ABSENT): ReconcilerAction.DESTROY,
 }
 """Which states a reconciler leads somewhere else. One that runs it keeps running; in all others it
 has nothing to do."""
-RUNS: Final = State(Status.RUNNING, Desired.RUNNING)
-FAILED: Final = State(Status.FAILED, Desired.IDLE)
-STOPPED: Final = State(Status.STOPPED, Desired.IDLE)
-DESTROY_FAILED: Final = State(Status.DESTROY_FAILED, Desired.IDLE)
+RUNNING: Final = InternState(InternStatus.RUNNING, DesiredState.RUNNING)
+FAILED: Final = InternState(InternStatus.FAILED, DesiredState.IDLE)
+STOPPED: Final = InternState(InternStatus.STOPPED, DesiredState.IDLE)
+DESTROY_FAILED: Final = InternState(InternStatus.DESTROY_FAILED, DesiredState.IDLE)
 
-QUEUED: Final = State(Status.QUEUED, Desired.RUNNING)
+QUEUED: Final = InternState(InternStatus.QUEUED, DesiredState.RUNNING)
 """Where a boot is waited for, also that of an intern whose server has stopped."""
-BEGUN: Final = State(Status.PROVISIONING, Desired.RUNNING)
+BOOTING: Final = InternState(InternStatus.PROVISIONING, DesiredState.RUNNING)
 """Where a boot begins, also the one of a sandbox that has ended by itself."""
 
-NEXT: Final[Mapping[State, frozenset[State]]] = {
-    QUEUED: frozenset({BEGUN, FAILED}),
-    BEGUN: frozenset({RUNS, QUEUED, FAILED}),
-    RUNS: frozenset({BEGUN, QUEUED, FAILED}),
-    State(Status.RUNNING, Desired.STOPPED): frozenset({STOPPED, FAILED}),
-    State(Status.DESTROYING, Desired.ABSENT): frozenset({DESTROY_FAILED}),
+NEXT_STATES: Final[Mapping[InternState, frozenset[InternState]]] = {
+    QUEUED: frozenset({BOOTING, FAILED}),
+    BOOTING: frozenset({RUNNING, QUEUED, FAILED}),
+    RUNNING: frozenset({BOOTING, QUEUED, FAILED}),
+    InternState(InternStatus.RUNNING, DesiredState.STOPPED): frozenset({STOPPED, FAILED}),
+    InternState(InternStatus.DESTROYING, DesiredState.ABSENT): frozenset({DESTROY_FAILED}),
 }
 """Which states a reconciler writes over which; what is destroyed has no state any more."""
 
 
-def situation(state: State) -> Situation:
+def phase_of(state: InternState) -> LifecyclePhase:
     """Return what a state means to a caller."""
-    return _SITUATIONS[state]
+    return _PHASES[state]
 
 
-def refusal(operation: Operation, state: State) -> Refusal | None:
+def refusal(operation: Operation, state: InternState) -> OperationRefusal | None:
     """Return why an operation is refused in a state; None where it is accepted."""
-    return REFUSALS[operation].get(situation(state))
+    return REFUSALS[operation].get(phase_of(state))
 
 
-def holds_already(operation: Operation, state: State) -> bool:
+def has_no_effect(operation: Operation, state: InternState) -> bool:
     """Tell whether an accepted operation changes nothing: it was asked for, or is done."""
     match operation:
         case Operation.SUSPEND:
-            return situation(state) in {Situation.STOPPED, Situation.STOPPING}
+            return phase_of(state) in {LifecyclePhase.STOPPED, LifecyclePhase.STOPPING}
         case Operation.DELETE:
-            return situation(state) is Situation.DESTROYING
+            return phase_of(state) is LifecyclePhase.DESTROYING
         case _:
             return False
 
 
-def movable(operation: Operation) -> frozenset[State]:
+def states_changed_by(operation: Operation) -> frozenset[InternState]:
     """Return the states that an operation changes."""
     return frozenset(
         state
-        for state in STATES
-        if refusal(operation, state) is None and not holds_already(operation, state)
+        for state in ALL_STATES
+        if refusal(operation, state) is None and not has_no_effect(operation, state)
     )
 
 
-def before(target: State) -> frozenset[State]:
+def states_before(target: InternState) -> frozenset[InternState]:
     """Return the states from which a reconciler leads to another."""
-    return frozenset(state for state, following in NEXT.items() if target in following)
+    return frozenset(state for state, following in NEXT_STATES.items() if target in following)
 
 
-def progress(state: State, step: int | None) -> Progress | None:
+def progress(state: InternState, step: int | None) -> BootProgress | None:
     """Return the step of a boot as callers see it; None where none is under way."""
-    if situation(state) is not Situation.STARTING or step is None:
+    if phase_of(state) is not LifecyclePhase.STARTING or step is None:
         return None
-    return Progress(STEPS[step - 1], step, len(STEPS))
+    return BootProgress(BOOT_STEPS[step - 1], step, len(BOOT_STEPS))
 
 
-def in_words(state: State, step: int | None, failure: str | None) -> str:
+def describe(state: InternState, step: int | None, failure: str | None) -> str:
     """Return a state as one line of a log."""
     found = progress(state, step)
     if found is not None:

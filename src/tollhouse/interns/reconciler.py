@@ -1,11 +1,18 @@
 """The reconciler: brings every intern of this machine where it is wanted, and keeps it there.
 
-    ring, or a round's time is over ──> who waits? ──> lease ──> look after it ──> let go
-                                                                  │ boot, keep running, suspend,
-                                                                  └ destroy: see `journeys`
+    notified, or a round is over ──> interns that are due ──> lease ──> look after it ──> release
+                                                                         │ boot, keep running,
+                                                                         └ suspend, destroy
 
 One task looks after one intern for as long as there is something to do or it runs. Its lease is
 kept meanwhile; a reconciler that loses one takes down what it runs under it.
+
+    this machine ──every third of a lease──> present until now + a lease
+    another one's word has not changed for `away` ──> it is away: its interns do not run
+
+How long a word has not changed is measured here, so that the clocks of machines need not agree. A
+server judges others only once it has kept its own word for as long: after a failure of the
+database, or where all servers were down, the others need time to come back too.
 """
 
 from __future__ import annotations
@@ -13,29 +20,28 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from tollhouse.interns import repository
-from tollhouse.interns.journeys import LeaseLost
-from tollhouse.interns.lifecycle import BEGUN, JOURNEYS, RUNS, Journey
-from tollhouse.interns.policy import nobody_there, restarts_that_count
-from tollhouse.interns.presence import Presence
-from tollhouse.kernel.waiting import wait_for_event
+from tollhouse.interns import policy, repository
+from tollhouse.interns.actions import LeaseLost, ReconcilerActions, ReconcilerDependencies
+from tollhouse.interns.lifecycle import ACTIONS, BOOTING, RUNNING, ReconcilerAction
+from tollhouse.kernel.concurrency import wait_for_event
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Mapping
 
-    from tollhouse.interns.context import Context
-    from tollhouse.interns.journeys import Journeys, Tools
-    from tollhouse.interns.types import Lease
-    from tollhouse.storage.transaction import Read
+    from tollhouse.interns.context import InternContext
+    from tollhouse.interns.types import InternLease
+    from tollhouse.storage.database import Read, Write
 
 MOST_RESTARTS: Final = 3
 """How often a sandbox that ends by itself is started anew, until it has run well or somebody
 provisions it again."""
+_STABLE_AFTER: Final = timedelta(minutes=10)
+"""After which a sandbox that ends is one that ends for the first time."""
 _LEAVE_SECONDS: Final = 5.0
 _FAULT_SECONDS: Final = 2.0
 """The pause after a fault of ours, before an intern is looked at again."""
@@ -43,13 +49,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Reconciler:
-    """Brings interns where they are wanted; fulfils `ports.Crew`."""
+    """Brings interns where they are wanted."""
 
     def __init__(  # noqa: PLR0913 - each says how long something is waited for
         self,
-        context: Context,
-        tools: Tools,
-        journeys: Journeys,
+        context: InternContext,
+        tools: ReconcilerDependencies,
+        actions: ReconcilerActions,
         *,
         lease_seconds: float,
         away_seconds: float,
@@ -57,25 +63,20 @@ class Reconciler:
     ) -> None:
         """Take what it needs; nothing runs before `start`.
 
-        Args:
-            context: The slice's own.
-            tools: What runs sandboxes.
-            journeys: Who brings one intern somewhere.
-            lease_seconds: After how long without a sign of life somebody else may act.
-            away_seconds: After how long without a sign of life from another machine its interns
-                are said not to run.
-            round_seconds: How long no ring is needed for it to look.
+        Somebody else may act after `lease_seconds` without a sign of life; after `away_seconds`
+        without one, another machine's interns are stranded. Without a notification, it looks for
+        interns every `round_seconds`.
         """
         self._context = context
-        self._tools = tools
-        self._journeys = journeys
+        self._dependencies = tools
+        self._actions = actions
         self._lease = timedelta(seconds=lease_seconds)
         machine, away = tools.workspaces.machine, timedelta(seconds=away_seconds)
-        self._presence = Presence(machine, self._lease, away)
+        self._presence = Heartbeats(machine, self._lease, away)
         self._keep_seconds = lease_seconds / 3
         self._round_seconds = round_seconds
         self._looked_after: dict[str, asyncio.Task[None]] = {}
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, InternLease] = {}
         self._main: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -83,21 +84,13 @@ class Reconciler:
         self._stopping = False
 
     async def check_reachable(self, read: Read, machine: str | None) -> None:
-        """Make sure that it is at work, or that others are who would do as well.
-
-        Args:
-            read: The transaction.
-            machine: The machine that is needed; None where any would do.
-
-        Raises:
-            ServiceUnreachable: Nobody is.
-        """
+        """See `ReconcilerStatus`; another machine's reconciler counts too."""
         at_work = self._main is not None and not self._main.done() and not self._stopping
         here = machine is not None and self.is_here(machine)
         if at_work and (here or machine is None):
             return
         if here:
-            raise nobody_there()
+            raise policy.no_reconciler()
         await self._presence.check_others(read, machine, self._context.clock.now())
 
     def is_here(self, machine: str) -> bool:
@@ -106,30 +99,28 @@ class Reconciler:
 
     def expect_boot(self) -> None:
         """Begin what a boot would have to wait for: the start of the egress proxy."""
-        self._tools.egress.make_ready()
+        self._dependencies.egress.make_ready()
 
-    async def begin_alone(self) -> None:
-        """Tidy what a killed server has left, and say of nobody any more that it runs.
+    async def clean_up(self) -> None:
+        """Remove what a killed server has left, and requeue the interns that it ran.
 
-        Files are left alone where the database has never heard of this machine: they may be
-        another database's.
-
-        For a start before anybody is answered, where no other server is on this machine.
+        Files stay where the database has never heard of this machine: they may be another
+        database's. It is called before any request is answered, with no other server here.
         """
         now = self._context.clock.now()
-        await self._tools.runtime.sweep()
-        self._tools.sandboxes.sweep()
+        await self._dependencies.runtime.sweep()
+        self._dependencies.sandboxes.sweep()
         async with self._context.database.writing() as write:
-            self._may_sweep = await repository.is_known(write, self._presence.machine)
-            await repository.begin_anew(write, self._presence.machine, now)
+            self._may_sweep = await repository.is_known_machine(write, self._presence.machine)
+            await repository.requeue_interns(write, self._presence.machine, now)
             words = await self._presence.stay(write, now)
             known = await repository.ids(write)
         self._presence.kept(words, self._context.clock.monotonic())
-        workspaces = self._tools.workspaces
+        workspaces = self._dependencies.workspaces
         await asyncio.to_thread(workspaces.bring_back, known)
         if self._may_sweep:
             await asyncio.to_thread(workspaces.put_aside, known, now)
-            self._tools.logs.sweep(known)
+            self._dependencies.logs.sweep(known)
         elif not workspaces.is_empty():
             _log.warning("intern_sweep_skipped", reason="the database does not know this machine")
 
@@ -143,26 +134,26 @@ class Reconciler:
     async def stop(self, seconds: float) -> None:
         """Take down what runs here, and say so; it is started again with the next server.
 
-        Args:
-            seconds: How long the programs in sandboxes have.
+        Programs in sandboxes have so many seconds.
         """
         leaves = self._main is not None and not self._stopping
         self._stopping = True
-        tasks = {*self._looked_after.values()}
         own = (self._main, self._keeper, self._sweeper)
-        tasks |= {task for task in own if task is not None}
+        tasks = {*self._looked_after.values(), *(task for task in own if task is not None)}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if leaves:
             await self._leave()
-        running = self._tools.sandboxes.all()
-        await asyncio.gather(*(self._tools.sandboxes.take_down(each, seconds) for each in running))
+        running = self._dependencies.sandboxes.all()
+        await asyncio.gather(
+            *(self._dependencies.sandboxes.take_down(each, seconds) for each in running)
+        )
 
     async def _sweep(self) -> None:
         """Remove what nobody needs, once, beside all else: the store may be large or slow."""
         try:
-            await self._tools.workspaces.sweep(self._known, self._context.clock.now())
+            await self._dependencies.workspaces.sweep(self._known, self._context.clock.now())
         except Exception:  # noqa: BLE001 - the edge of the task: the next start tries again
             _log.exception("intern_sweep_failed")
 
@@ -175,7 +166,7 @@ class Reconciler:
         now = self._context.clock.now()
         try:
             async with asyncio.timeout(_LEAVE_SECONDS), self._context.database.writing() as write:
-                await repository.begin_anew(write, self._presence.machine, now)
+                await repository.requeue_interns(write, self._presence.machine, now)
                 await self._presence.leave(write, now)
         except Exception:  # noqa: BLE001 - the edge: others find out when it stays away
             _log.exception("intern_leave_failed")
@@ -186,23 +177,23 @@ class Reconciler:
             try:
                 now = self._context.clock.now()
                 async with self._context.database.reading() as read:
-                    waiting = await repository.waiting(read, machine, now)
-                for intern_id in waiting:
+                    due = await repository.due(read, machine, now)
+                for intern_id in due:
                     if intern_id not in self._looked_after:
                         await self._take(intern_id, machine)
                 await self._give_up_stranded(now)
             except Exception:  # noqa: BLE001 - the edge: the next round tries again
                 _log.exception("intern_round_failed")
-            await self._news_of_others()
+            await self._wait_for_others()
 
-    async def _news_of_others(self) -> None:
+    async def _wait_for_others(self) -> None:
         """Wait for news of an intern that nobody looks after here, or until a round is over."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._round_seconds
         while (left := ends - loop.time()) > 0:
-            rung = await self._context.news.any_rung(left)
-            # Who looks after one hears of it, and `_let_go` rings again when that is over.
-            if rung - self._looked_after.keys():
+            notified = await self._context.notifications.wait_for_any(left)
+            # Who looks after one hears of it, and `_let_go` notifies again when that is over.
+            if notified - self._looked_after.keys():
                 return
 
     async def _give_up_stranded(self, now: datetime) -> None:
@@ -214,18 +205,18 @@ class Reconciler:
             stranded = await repository.stranded(read, silent, now)
         for intern_id in stranded:
             async with self._context.database.writing() as write:
-                held = await repository.lease_stranded(
+                held = await repository.acquire_stranded_lease(
                     write, intern_id, silent, now, now + self._lease
                 )
             if held is not None:
                 with suppress(LeaseLost):
-                    await self._journeys.give_up(held)
+                    await self._actions.give_up(held)
                 await self._give_back(held)
 
     async def _take(self, intern_id: str, machine: str) -> None:
         now = self._context.clock.now()
         async with self._context.database.writing() as write:
-            held = await repository.lease(write, intern_id, machine, now, now + self._lease)
+            held = await repository.acquire_lease(write, intern_id, machine, now, now + self._lease)
         if held is None:
             return
         self._held[intern_id] = held
@@ -236,7 +227,7 @@ class Reconciler:
     def _let_go(self, intern_id: str) -> None:
         """Look again at once: something may have been asked for at the very end."""
         self._looked_after.pop(intern_id, None)
-        self._context.news.ring(intern_id)
+        self._context.notifications.notify(intern_id)
 
     async def _keep(self) -> None:
         """Keep the leases of all that is looked after."""
@@ -251,7 +242,7 @@ class Reconciler:
         held = dict(self._held)
         now = self._context.clock.now()
         async with self._context.database.writing() as write:
-            kept = await repository.extend(write, held.values(), now + self._lease)
+            kept = await repository.extend_leases(write, held.values(), now + self._lease)
             # Who is gone was not lost to anybody: its files may still be on their way out.
             missing = held.keys() - kept
             lost = await repository.ids(write, missing) if missing else frozenset[str]()
@@ -262,58 +253,58 @@ class Reconciler:
             if task is not None and self._held.get(intern_id) is held[intern_id]:
                 task.cancel()
 
-    async def _look_after(self, held: Lease) -> None:
+    async def _look_after(self, held: InternLease) -> None:
         intern_id = held.intern.id
         try:
-            with self._context.news.listening(intern_id) as heard:
+            with self._context.notifications.subscribe(intern_id) as heard:
                 while await self._go_on(held, heard):
                     continue
             await self._give_back(held)
         except LeaseLost:
-            await self._tools.sandboxes.take_down(intern_id, 0)
+            await self._dependencies.sandboxes.take_down(intern_id, 0)
             await self._give_back(held)  # of no effect where somebody else has it
         except asyncio.CancelledError:
             if not self._stopping:
-                await self._tools.sandboxes.take_down(intern_id, 0)
+                await self._dependencies.sandboxes.take_down(intern_id, 0)
             raise
         except Exception:  # noqa: BLE001 - the edge of the task: its lease runs out
             _log.exception("intern_fault", intern=intern_id)
-            await self._tools.sandboxes.take_down(intern_id, 0)
+            await self._dependencies.sandboxes.take_down(intern_id, 0)
             await asyncio.sleep(_FAULT_SECONDS)
             await self._give_back(held)
         finally:
             self._held.pop(intern_id, None)
 
-    async def _give_back(self, held: Lease) -> None:
+    async def _give_back(self, held: InternLease) -> None:
         async with self._context.database.writing() as write:
-            await repository.let_go(write, held)
+            await repository.release_lease(write, held)
 
-    async def _go_on(self, held: Lease, heard: asyncio.Event) -> bool:
+    async def _go_on(self, held: InternLease, heard: asyncio.Event) -> bool:
         """Do what is next with an intern; false where nothing is."""
         heard.clear()
         async with self._context.database.reading() as read:
             intern = await repository.get(read, held.intern.id)
         if intern is None:
-            await self._tools.sandboxes.take_down(held.intern.id, 0)
+            await self._dependencies.sandboxes.take_down(held.intern.id, 0)
             return False
         now = replace(held, intern=intern)
-        match JOURNEYS.get(intern.state):
-            case Journey.BOOT:
-                await self._journeys.boot(now)
-            case Journey.SUSPEND:
-                await self._journeys.suspend(now)
-            case Journey.DESTROY:
-                await self._journeys.destroy(now)
-            case None if intern.state == RUNS:
+        match ACTIONS.get(intern.state):
+            case ReconcilerAction.BOOT:
+                await self._actions.boot(now)
+            case ReconcilerAction.SUSPEND:
+                await self._actions.suspend(now)
+            case ReconcilerAction.DESTROY:
+                await self._actions.destroy(now)
+            case None if intern.state == RUNNING:
                 await self._keep_running(now, heard)
             case None:
                 # Nothing is left of it, unless others gave it up while this machine was away.
-                await self._tools.sandboxes.take_down(intern.id, 0)
+                await self._dependencies.sandboxes.take_down(intern.id, 0)
                 return False
         return True
 
-    async def _keep_running(self, held: Lease, heard: asyncio.Event) -> None:
-        running = self._tools.sandboxes.get(held.intern.id)
+    async def _keep_running(self, held: InternLease, heard: asyncio.Event) -> None:
+        running = self._dependencies.sandboxes.get(held.intern.id)
         if running is None or running.ended is None:
             await self._restart(held)  # of a server before us
             return
@@ -322,12 +313,12 @@ class Reconciler:
         if running.ended.done():
             reason = running.ended.result()
             _log.warning("intern_sandbox_ended", intern=held.intern.id, reason=reason)
-            self._tools.logs.note(held.intern.id, f"its sandbox ended: {reason}")
-            earlier = restarts_that_count(
-                held.intern.restarts, running.since, self._context.clock.now()
-            )
+            self._dependencies.logs.note(held.intern.id, f"its sandbox ended: {reason}")
+            since, now = running.since, self._context.clock.now()
+            ran_well = since is not None and now - since >= _STABLE_AFTER
+            earlier = 0 if ran_well else held.intern.restarts
             if earlier >= MOST_RESTARTS:
-                await self._journeys.fail(held, f"its sandbox ended: {reason}")
+                await self._actions.fail(held, f"its sandbox ended: {reason}")
             else:
                 await self._restart(held, restarts=earlier + 1)
 
@@ -339,12 +330,81 @@ class Reconciler:
         finally:
             asked.cancel()
 
-    async def _restart(self, held: Lease, **facts: object) -> None:
+    async def _restart(self, held: InternLease, **facts: object) -> None:
         now = self._context.clock.now()
         async with self._context.database.writing() as write:
-            arrived = await repository.arrive(write, held, BEGUN, now, step=1, **facts)
+            arrived = await repository.enter_state(write, held, BOOTING, now, step=1, **facts)
         if arrived is None:
             async with self._context.database.reading() as read:
                 latest = await repository.get(read, held.intern.id)
-            if latest is None or latest.state == RUNS:
+            if latest is None or latest.state == RUNNING:
                 raise LeaseLost  # otherwise something else was asked for in this moment
+
+
+class Heartbeat(NamedTuple):
+    """What a machine has said last."""
+
+    until: datetime
+    """That it is there, by its own clock."""
+    since: float
+    """When that was new here, in seconds of the monotonic clock."""
+
+
+class Heartbeats:
+    """The word of this machine, and what it makes of others' words."""
+
+    def __init__(self, machine: str, lease: timedelta, away: timedelta) -> None:
+        self.machine = machine
+        self._lease = lease
+        self._away = away.total_seconds()
+        self._words: Mapping[str, Heartbeat] = {}
+        self._steady_since: float | None = None
+        self._last: float | None = None
+
+    async def stay(self, write: Write, now: datetime) -> Mapping[str, datetime]:
+        """Say that this machine is there; return every machine's word, for `kept` after that."""
+        await repository.save_heartbeat(write, self.machine, now + self._lease)
+        return await repository.heartbeats(write)
+
+    def kept(self, words: Mapping[str, datetime], at: float) -> None:
+        """Learn that this machine has kept its word, and until when each says that it is there.
+
+        `at` is the present, in seconds of the monotonic clock.
+        """
+        if self._is_late(at):
+            self._steady_since = at
+        self._last = at
+        before = self._words
+        self._words = {
+            machine: before[machine]
+            if machine in before and before[machine].until == until
+            else Heartbeat(until, at)
+            for machine, until in words.items()
+        }
+
+    async def leave(self, write: Write, now: datetime) -> None:
+        """Say that this machine is not there from now on; it may come back at any time."""
+        await repository.save_heartbeat(write, self.machine, now)
+
+    def silent(self, at: float) -> Mapping[str, datetime] | None:
+        """Return the words of machines that have been away; None while this server may not judge.
+
+        It has to be there itself, and to have been for as long. `at` is as for `kept`.
+        """
+        steady = self._steady_since
+        if self._is_late(at) or steady is None or at - steady < self._away:
+            return None
+        words = self._words.items()
+        return {machine: word.until for machine, word in words if at - word.since >= self._away}
+
+    async def check_others(self, read: Read, machine: str | None, now: datetime) -> None:
+        """Raise `ServiceUnreachable` unless another machine is there; with None, any other."""
+        if await repository.is_machine_alive(read, now, machine, self.machine):
+            return
+        if machine is None:
+            raise policy.no_reconciler()
+        message = "The machine that has the intern's files does not answer; try again later."
+        raise policy.ServiceUnreachable(message)
+
+    def _is_late(self, at: float) -> bool:
+        return self._last is None or at - self._last > self._lease.total_seconds()

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from tollhouse.interns.lifecycle import JOURNEYS, QUEUED, RUNS, before, movable
-from tollhouse.interns.types import Desired, Intern, Lease, Run, State, Status
+from tollhouse.interns.lifecycle import ACTIONS, QUEUED, RUNNING, states_before, states_changed_by
+from tollhouse.interns.types import (
+    DesiredState,
+    Intern,
+    InternLease,
+    InternRun,
+    InternState,
+    InternStatus,
+)
+from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.interns import intern_machines, interns
-from tollhouse.storage.upsert import insert
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,26 +29,27 @@ if TYPE_CHECKING:
 
     from tollhouse.interns.policy import Cursor
     from tollhouse.interns.types import InternFilter, Operation
-    from tollhouse.storage.transaction import Read, Write
 
-_CREATING: Final = 0x696E7472
-_AT_ONCE: Final = 1000
+_CREATION_LOCK: Final = 0x696E7472
+_LEASES_PER_STATEMENT: Final = 1000
 """Leases of one statement: databases bound how many parameters one may have."""
-_RUN: Final = {f"run_{each.name}": each.name for each in fields(Run)}
-_PLAIN: Final = tuple(each.name for each in fields(Intern) if each.name not in {"state", "run"})
-NO_RUN: Final[Mapping[str, object]] = dict.fromkeys(_RUN)
+_RUN_COLUMNS: Final = {f"run_{each.name}": each.name for each in fields(InternRun)}
+_PLAIN_COLUMNS: Final = tuple(
+    each.name for each in fields(Intern) if each.name not in {"state", "run"}
+)
+NO_RUN_COLUMNS: Final[Mapping[str, object]] = dict.fromkeys(_RUN_COLUMNS)
 """The facts of an intern that does not run."""
 
 
 # Making
 
 
-async def begin_creation(write: Write) -> None:
+async def lock_creation(write: Write) -> None:
     """Keep other creations waiting: names, numbers and keys are looked at before they are taken."""
-    await write.alone(_CREATING)
+    await write.alone(_CREATION_LOCK)
 
 
-async def free_number(read: Read) -> int:
+async def lowest_free_number(read: Read) -> int:
     """Return the lowest number that no intern has."""
     other = interns.alias()
     taken = sa.exists().where(other.c.number == interns.c.number + 1)
@@ -51,12 +59,12 @@ async def free_number(read: Read) -> int:
     return int((await read.execute(query)).scalar_one())
 
 
-async def add(write: Write, intern: Intern) -> None:
+async def insert_intern(write: Write, intern: Intern) -> None:
     """Store a new intern."""
-    await write.execute(sa.insert(interns).values(**_row(intern)))
+    await write.execute(sa.insert(interns).values(**_row_of_intern(intern)))
 
 
-async def with_vault(write: Write, intern_id: str, vault_id: str) -> bool:
+async def set_vault(write: Write, intern_id: str, vault_id: str) -> bool:
     """Note which vault is an intern's own; false where it has one, or is not there any more."""
     noted = (
         sa.update(interns)
@@ -66,7 +74,7 @@ async def with_vault(write: Write, intern_id: str, vault_id: str) -> bool:
     return (await write.execute(noted)).rowcount > 0
 
 
-async def drop_unfinished(write: Write, intern_id: str) -> None:
+async def delete_unfinished(write: Write, intern_id: str) -> None:
     """Forget an intern that has no vault of its own yet."""
     unfinished = sa.and_(interns.c.id == intern_id, interns.c.vault_id.is_(None))
     await write.execute(sa.delete(interns).where(unfinished))
@@ -77,36 +85,33 @@ async def drop_unfinished(write: Write, intern_id: str) -> None:
 
 async def get(read: Read, intern_id: str) -> Intern | None:
     """Return an intern."""
-    return await _one(read, sa.select(interns).where(interns.c.id == intern_id))
+    return await _fetch_one(read, sa.select(interns).where(interns.c.id == intern_id))
 
 
-async def with_key(read: Read, workspace_id: str, creator: str, key: str) -> Intern | None:
+async def find_by_idempotency_key(
+    read: Read, workspace_id: str, creator: str, key: str
+) -> Intern | None:
     """Return the intern whose creation had an idempotency key."""
-    return await _one(read, _of(workspace_id, creator).where(interns.c.idempotency_key == key))
+    return await _fetch_one(
+        read, _of_creator(workspace_id, creator).where(interns.c.idempotency_key == key)
+    )
 
 
-async def with_name(read: Read, workspace_id: str, creator: str, name: str) -> Intern | None:
+async def find_by_name(read: Read, workspace_id: str, creator: str, name: str) -> Intern | None:
     """Return the intern of a name."""
-    return await _one(read, _of(workspace_id, creator).where(interns.c.name == name))
+    return await _fetch_one(read, _of_creator(workspace_id, creator).where(interns.c.name == name))
 
 
 async def count(read: Read, workspace_id: str, creator: str) -> int:
     """Return how many interns somebody has in a workspace."""
-    query = sa.select(sa.func.count()).select_from(_of(workspace_id, creator).subquery())
+    query = sa.select(sa.func.count()).select_from(_of_creator(workspace_id, creator).subquery())
     return (await read.execute(query)).scalar_one()
 
 
 async def page(
     read: Read, wanted: InternFilter, after: Cursor | None, limit: int
 ) -> Sequence[Intern]:
-    """Return interns of a workspace, newest first.
-
-    Args:
-        read: The transaction.
-        wanted: Which.
-        after: The last one of the page before.
-        limit: How many at most.
-    """
+    """Return at most `limit` interns, newest first, after the last one of the page before."""
     at, key = interns.c.created_at, interns.c.id
     query = sa.select(interns).where(interns.c.workspace_id == wanted.workspace_id)
     if wanted.statuses:
@@ -115,7 +120,7 @@ async def page(
         older = sa.and_(at == after.created_at, key < after.id)
         query = query.where(sa.or_(at < after.created_at, older))
     rows = await read.execute(query.order_by(at.desc(), key.desc()).limit(limit))
-    return [_intern(row) for row in rows.mappings()]
+    return [_intern_of_row(row) for row in rows.mappings()]
 
 
 async def ids(read: Read, of: Iterable[str] | None = None) -> frozenset[str]:
@@ -129,106 +134,100 @@ async def ids(read: Read, of: Iterable[str] | None = None) -> frozenset[str]:
 # What callers change
 
 
-async def change(write: Write, intern_id: str, **facts: object) -> Intern | None:
+async def update_settings(write: Write, intern_id: str, **facts: object) -> Intern | None:
     """Change what a caller may say of an intern; None where it is not there any more."""
     changed = sa.update(interns).where(interns.c.id == intern_id).values(**facts)
-    return await _one(write, changed.returning(interns))
+    return await _fetch_one(write, changed.returning(interns))
 
 
-async def move(
-    write: Write, intern_id: str, operation: Operation, target: State, **facts: object
+async def apply_operation(
+    write: Write, intern_id: str, operation: Operation, target: InternState, **facts: object
 ) -> Intern | None:
-    """Take an intern where an operation leads, with further facts.
-
-    Returns:
-        The intern; None where its state does not allow the operation.
-    """
+    """Take an intern where an operation leads; None where its state does not allow that."""
     moved = (
         sa.update(interns)
-        .where(interns.c.id == intern_id, _is_any(movable(operation)))
+        .where(interns.c.id == intern_id, _has_state(states_changed_by(operation)))
         .values(status=target.status.value, desired=target.desired.value, **facts)
         .returning(interns)
     )
-    return await _one(write, moved)
+    return await _fetch_one(write, moved)
 
 
 # What a reconciler does
 
 
-async def waiting(read: Read, machine: str, now: datetime) -> Sequence[str]:
+async def due(read: Read, machine: str, now: datetime) -> Sequence[str]:
     """Return the interns that a machine has to do something with and nobody holds, oldest first.
 
     That is each one under way to somewhere, and each one that runs: its sandbox is to be kept.
     """
     query = (
         sa.select(interns.c.id)
-        .where(_is_any((*JOURNEYS, RUNS)), _is_free(machine, now))
+        .where(_has_state((*ACTIONS, RUNNING)), _is_free(machine, now))
         .order_by(interns.c.updated_at)
     )
     return list((await read.execute(query)).scalars())
 
 
-async def lease(
+async def acquire_lease(
     write: Write, intern_id: str, machine: str, now: datetime, until: datetime
-) -> Lease | None:
+) -> InternLease | None:
     """Take the right to act on an intern, on a machine; None where somebody else has it."""
     return await _lease(write, intern_id, _is_free(machine, now), until, machine=machine)
 
 
-async def extend(write: Write, leases: Iterable[Lease], until: datetime) -> frozenset[str]:
+async def extend_leases(
+    write: Write, leases: Iterable[InternLease], until: datetime
+) -> frozenset[str]:
     """Keep leases for longer; return the interns whose lease was kept."""
     kept: set[str] = set()
-    waiting = iter([(each.intern.id, each.token) for each in leases])
-    while some := list(islice(waiting, _AT_ONCE)):
+    due = iter([(each.intern.id, each.token) for each in leases])
+    while some := list(islice(due, _LEASES_PER_STATEMENT)):
         held = sa.tuple_(interns.c.id, interns.c.lease_token).in_(some)
         extended = sa.update(interns).where(held).values(lease_until=until)
         kept.update((await write.execute(extended.returning(interns.c.id))).scalars())
     return frozenset(kept)
 
 
-async def let_go(write: Write, held: Lease) -> None:
+async def release_lease(write: Write, held: InternLease) -> None:
     """Give a lease back."""
     await write.execute(_held(held).values(lease_until=None))
 
 
-async def begin_anew(write: Write, machine: str, now: datetime) -> None:
+async def requeue_interns(write: Write, machine: str, now: datetime) -> None:
     """Free every intern of a machine, and have those boot that ran: where nothing runs on it."""
     of_machine = sa.or_(interns.c.machine == machine, interns.c.machine.is_(None))
     freed = sa.update(interns).where(of_machine)
     await write.execute(freed.values(lease_until=None, lease_token=interns.c.lease_token + 1))
-    ran = sa.update(interns).where(of_machine, _is_any(before(QUEUED)))
+    ran = sa.update(interns).where(of_machine, _has_state(states_before(QUEUED)))
     status, desired = QUEUED.status.value, QUEUED.desired.value
     await write.execute(ran.values(status=status, desired=desired, step=None, updated_at=now))
 
 
-async def arrive(
-    write: Write, held: Lease, target: State, now: datetime, **facts: object
+async def enter_state(
+    write: Write, held: InternLease, target: InternState, now: datetime, **facts: object
 ) -> Intern | None:
-    """Take an intern to a state that follows its own, with further facts.
-
-    Returns:
-        The intern; None where the lease was lost or its state is another now.
-    """
+    """Take an intern to a state that follows its own; None if it has another, or no lease, now."""
     moved = (
         _held(held)
-        .where(_is_any(before(target)))
+        .where(_has_state(states_before(target)))
         .values(status=target.status.value, desired=target.desired.value, updated_at=now, **facts)
         .returning(interns)
     )
-    return await _one(write, moved)
+    return await _fetch_one(write, moved)
 
 
-async def note(write: Write, held: Lease, **facts: object) -> Intern | None:
+async def update(write: Write, held: InternLease, **facts: object) -> Intern | None:
     """Note further facts of an intern; None where the lease was lost."""
-    return await _one(write, _held(held).values(**facts).returning(interns))
+    return await _fetch_one(write, _held(held).values(**facts).returning(interns))
 
 
-async def remove(write: Write, held: Lease) -> bool:
+async def delete(write: Write, held: InternLease) -> bool:
     """Forget an intern that is being destroyed; false where the lease was lost."""
     gone = sa.delete(interns).where(
         interns.c.id == held.intern.id,
         interns.c.lease_token == held.token,
-        interns.c.status == Status.DESTROYING.value,
+        interns.c.status == InternStatus.DESTROYING.value,
     )
     return (await write.execute(gone)).rowcount > 0
 
@@ -236,36 +235,29 @@ async def remove(write: Write, held: Lease) -> bool:
 # Machines
 
 
-async def stay(write: Write, machine: str, until: datetime) -> None:
+async def save_heartbeat(write: Write, machine: str, until: datetime) -> None:
     """Note until when a machine is sure to be there; the present, where it leaves."""
     noted = insert(write, intern_machines).values(machine=machine, present_until=until)
     facts = {"present_until": until}
     await write.execute(noted.on_conflict_do_update(index_elements=["machine"], set_=facts))
 
 
-async def words(read: Read) -> Mapping[str, datetime]:
+async def heartbeats(read: Read) -> Mapping[str, datetime]:
     """Return until when each machine has said that it is there."""
     query = sa.select(intern_machines.c.machine, intern_machines.c.present_until)
     return {row.machine: row.present_until for row in await read.execute(query)}
 
 
-async def is_known(read: Read, machine: str) -> bool:
+async def is_known_machine(read: Read, machine: str) -> bool:
     """Tell whether a machine was ever there."""
     known = sa.exists().where(intern_machines.c.machine == machine)
     return bool((await read.execute(sa.select(known))).scalar_one())
 
 
-async def is_anybody_there(
+async def is_machine_alive(
     read: Read, now: datetime, machine: str | None, but: str | None = None
 ) -> bool:
-    """Tell whether a machine is there, or, without one, whether any is.
-
-    Args:
-        read: The transaction.
-        now: The present.
-        machine: The machine.
-        but: One that does not count.
-    """
+    """Tell whether a machine is there; with None, whether any is `but` one that does not count."""
     there = sa.select(intern_machines.c.machine).where(intern_machines.c.present_until > now)
     if machine is not None:
         there = there.where(intern_machines.c.machine == machine)
@@ -277,24 +269,19 @@ async def is_anybody_there(
 async def stranded(read: Read, silent: Mapping[str, datetime], now: datetime) -> Sequence[str]:
     """Return the interns under way, or said to run, whose machines are away.
 
-    Args:
-        read: The transaction.
-        silent: The machines that are away, and what each has said last; one that was never there
-            is away too.
-        now: The present.
+    `silent` has what each machine that is away has said last; one that was never there is away too.
     """
-    query = sa.select(interns.c.id).where(_is_any((*JOURNEYS, RUNS)), _is_stranded(silent, now))
+    query = sa.select(interns.c.id).where(
+        _has_state((*ACTIONS, RUNNING)), _is_stranded(silent, now)
+    )
     return list((await read.execute(query.order_by(interns.c.updated_at))).scalars())
 
 
-async def lease_stranded(
+async def acquire_stranded_lease(
     write: Write, intern_id: str, silent: Mapping[str, datetime], now: datetime, until: datetime
-) -> Lease | None:
+) -> InternLease | None:
     """Take the right to act on an intern whose machine is away; None where it is back."""
     return await _lease(write, intern_id, _is_stranded(silent, now), until)
-
-
-# Parts
 
 
 async def _lease(
@@ -303,7 +290,7 @@ async def _lease(
     condition: sa.ColumnElement[bool],
     until: datetime,
     **facts: object,
-) -> Lease | None:
+) -> InternLease | None:
     taken = (
         sa.update(interns)
         .where(interns.c.id == intern_id, condition)
@@ -311,22 +298,22 @@ async def _lease(
         .returning(interns)
     )
     row = (await write.execute(taken)).mappings().one_or_none()
-    return None if row is None else Lease(_intern(row), row["lease_token"])
+    return None if row is None else InternLease(_intern_of_row(row), row["lease_token"])
 
 
-def _of(workspace_id: str, creator: str) -> sa.Select[Any]:
+def _of_creator(workspace_id: str, creator: str) -> sa.Select[Any]:
     return sa.select(interns).where(
         interns.c.workspace_id == workspace_id, interns.c.creator == creator
     )
 
 
-def _held(held: Lease) -> sa.Update:
+def _held(held: InternLease) -> sa.Update:
     return sa.update(interns).where(
         interns.c.id == held.intern.id, interns.c.lease_token == held.token
     )
 
 
-def _is_any(states: Iterable[State]) -> sa.ColumnElement[bool]:
+def _has_state(states: Iterable[InternState]) -> sa.ColumnElement[bool]:
     return sa.or_(
         *(
             sa.and_(
@@ -337,43 +324,43 @@ def _is_any(states: Iterable[State]) -> sa.ColumnElement[bool]:
     )
 
 
-def _is_let_go(now: datetime) -> sa.ColumnElement[bool]:
+def _is_released(now: datetime) -> sa.ColumnElement[bool]:
     return sa.or_(interns.c.lease_until.is_(None), interns.c.lease_until <= now)
 
 
 def _is_free(machine: str, now: datetime) -> sa.ColumnElement[bool]:
     ours = sa.or_(interns.c.machine.is_(None), interns.c.machine == machine)
-    return sa.and_(_is_let_go(now), ours)
+    return sa.and_(_is_released(now), ours)
 
 
 def _is_stranded(silent: Mapping[str, datetime], now: datetime) -> sa.ColumnElement[bool]:
     machine, until = intern_machines.c.machine, intern_machines.c.present_until
     as_before = [sa.and_(machine == name, until == word) for name, word in silent.items()]
     there = sa.exists().where(machine == interns.c.machine, sa.not_(sa.or_(sa.false(), *as_before)))
-    return sa.and_(_is_let_go(now), interns.c.machine.is_not(None), sa.not_(there))
+    return sa.and_(_is_released(now), interns.c.machine.is_not(None), sa.not_(there))
 
 
-async def _one(read: Read, statement: sa.Select[Any] | sa.UpdateBase) -> Intern | None:
+async def _fetch_one(read: Read, statement: sa.Select[Any] | sa.UpdateBase) -> Intern | None:
     row = (await read.execute(statement)).mappings().one_or_none()
-    return None if row is None else _intern(row)
+    return None if row is None else _intern_of_row(row)
 
 
-def _intern(row: sa.RowMapping) -> Intern:
+def _intern_of_row(row: sa.RowMapping) -> Intern:
     run = None
     if row["run_key_hash"] is not None:
-        run = Run(**{name: row[column] for column, name in _RUN.items()})
-    state = State(Status(row["status"]), Desired(row["desired"]))
-    return Intern(**{name: row[name] for name in _PLAIN}, state=state, run=run)
+        run = InternRun(**{name: row[column] for column, name in _RUN_COLUMNS.items()})
+    state = InternState(InternStatus(row["status"]), DesiredState(row["desired"]))
+    return Intern(**{name: row[name] for name in _PLAIN_COLUMNS}, state=state, run=run)
 
 
-def _row(intern: Intern) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(intern, name) for name in _PLAIN}
+def _row_of_intern(intern: Intern) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(intern, name) for name in _PLAIN_COLUMNS}
     row |= {"status": intern.state.status.value, "desired": intern.state.desired.value}
-    return {**row, **run_facts(intern.run)}
+    return {**row, **run_columns(intern.run)}
 
 
-def run_facts(run: Run | None) -> Mapping[str, object]:
-    """Return the facts of what belongs to a running intern, for `arrive` and `note`."""
+def run_columns(run: InternRun | None) -> Mapping[str, object]:
+    """Return the facts of what belongs to a running intern, for `enter_state` and `update`."""
     if run is None:
-        return NO_RUN
-    return {column: getattr(run, name) for column, name in _RUN.items()}
+        return NO_RUN_COLUMNS
+    return {column: getattr(run, name) for column, name in _RUN_COLUMNS.items()}

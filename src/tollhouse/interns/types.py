@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tollhouse.identity.types import Subject
     from tollhouse.kernel.secret import Secret
 
 
-class Status(StrEnum):
+class InternStatus(StrEnum):
     """What an intern is seen to be."""
 
     AWAITING_CHAT_INSTALL = "awaiting_chat_install"
@@ -27,7 +26,7 @@ class Status(StrEnum):
     DESTROY_FAILED = "destroy_failed"
 
 
-class Desired(StrEnum):
+class DesiredState(StrEnum):
     """What an intern is to become; a reconciler brings it there."""
 
     IDLE = "idle"
@@ -49,15 +48,15 @@ class Operation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class InternState:
     """Where an intern stands: what it is seen to be, and what it is to become."""
 
-    status: Status
-    desired: Desired
+    status: InternStatus
+    desired: DesiredState
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BootProgress:
     """The step of a boot that is under way."""
 
     label: str
@@ -66,7 +65,7 @@ class Progress:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Intern:
     """An intern as it is stored."""
 
@@ -78,17 +77,17 @@ class Intern:
     name: str
     description: str | None
     instructions: str | None
-    model: str | None
+    model: str | None = None
     """None for the workspace's default."""
-    state: State
-    step: int | None
+    state: InternState
+    step: int | None = None
     """The step of its boot; None where none is under way."""
-    last_failure_message: str | None
-    vault_id: str | None
+    last_failure_message: str | None = None
+    vault_id: str | None = None
     """None until its own vault is made."""
     attached_vault_id: str | None
     """Another intern's, that it borrows."""
-    hostname: str | None
+    hostname: str | None = None
     """Assigned when it is provisioned, None before; callers see the service's `hostname`."""
     number: int
     """Its own on this installation, counted from 1; the lowest that is free."""
@@ -96,23 +95,23 @@ class Intern:
     """What its creation was sent with, or what was derived from it."""
     request_digest: str
     """Of what its creation asked for."""
-    loss_acknowledged: bool
+    loss_acknowledged: bool = False
     """Whether it may be deleted although its workspace could not be archived."""
-    workspace_digest: str | None
+    workspace_digest: str | None = None
     """Of its files, as it was last suspended; None where nobody knows."""
-    restarts: int
+    restarts: int = 0
     """How often its sandbox was started anew since it was last provisioned, or last ran well."""
-    machine: str | None
+    machine: str | None = None
     """The one that has its files; None until it first boots."""
     created_at: datetime
     updated_at: datetime
     payer_hash: str | None = None
     """The key that asked for its latest boot, and answers for what it spends; None before that."""
-    run: Run | None = None
+    run: InternRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class InternRun:
     """What belongs to a running intern until it is suspended."""
 
     model: str
@@ -126,7 +125,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class InternLease:
     """The right to act on an intern, until it runs out."""
 
     intern: Intern
@@ -135,7 +134,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class NewIntern:
+class CreateIntern:
     """What is asked for when an intern is made; normalised."""
 
     name: str
@@ -147,16 +146,7 @@ class NewIntern:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A creation as it came."""
-
-    caller: Subject
-    new: NewIntern
-    idempotency_key: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonAccess:
+class DaemonOriginAndToken:
     """How a running intern's daemon is reached."""
 
     origin: str
@@ -168,5 +158,5 @@ class InternFilter:
     """Which interns a list shows."""
 
     workspace_id: str
-    statuses: frozenset[Status] = frozenset()
+    statuses: frozenset[InternStatus] = frozenset()
     """Empty for all."""

@@ -26,22 +26,31 @@
      │   └─ Unroutable           no endpoint is as the request wants it
      └─ Bug                      our own fault; its text is never shown
 
-An error carries its facts as attributes. `kind` decides the HTTP status (in `api/errors.py`
-alone), `code` is a stable name from the wire's list of `error_type` values, and `metadata` holds
-what the caller's envelope shows beside the message. Messages are written for the caller and
-never contain a key, a secret or a request body.
+An error carries its facts as attributes. `kind` decides the HTTP status (`STATUS`), `code` is a
+stable name from the wire's list of `error_type` values, and `metadata` holds what the body shows
+beside the message. Messages are written for the caller and never contain a key, a secret or a
+request body.
 
-Source: the 27 `error_type` values of the public gateway's error reference.
+`error_body` is how an error looks on the wire where an API format does not say otherwise:
+`{"error": {"code", "message", "metadata"?}}`, with an integer as `code`, which clients parse.
+
+A `StartError` is not in the tree: it is for the person in front of the terminal, before there is
+an API that could be called.
+
+Source: the public gateway's error reference, with its 27 `error_type` values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    import msgspec
+
 
 Kind = Literal[
     "not_found",
@@ -103,6 +112,10 @@ class TollhouseError(Exception):
     kind: Kind = "bug"
     code: str = "server"
 
+    def __init_subclass__(cls, *, kind: Kind | None = None, code: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.kind, cls.code = kind or cls.kind, code or cls.code
+
     def __init__(
         self,
         message: str,
@@ -110,12 +123,9 @@ class TollhouseError(Exception):
         metadata: Mapping[str, object] | None = None,
         retry_after: int | None = None,
     ) -> None:
-        """Say what happened.
+        """Say what happened in one sentence for the caller, and what to do, where that is known.
 
-        Args:
-            message: One sentence for the caller that says what to do, where that is known.
-            metadata: Facts for the envelope's `metadata`.
-            retry_after: Whole seconds, at least 1, after which another try makes sense.
+        `retry_after` is in whole seconds, at least 1, after which another try makes sense.
         """
         super().__init__(message)
         self.message = message
@@ -127,88 +137,56 @@ class TollhouseError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
 
-class NotFound(TollhouseError):
+class NotFound(TollhouseError, kind="not_found", code="not_found"):
     """The thing does not exist, or not for this caller."""
-
-    kind = "not_found"
-    code = "not_found"
 
 
 class NotOffered(NotFound):
     """A whole part of the API does not exist for this caller, who is not told more."""
 
 
-class Gone(TollhouseError):
+class Gone(TollhouseError, kind="gone", code="not_found"):
     """It existed and is past its retention."""
 
-    kind = "gone"
-    code = "not_found"
 
-
-class Conflict(TollhouseError):
+class Conflict(TollhouseError, kind="conflict", code="precondition_failed"):
     """The state forbids it now."""
 
-    kind = "conflict"
-    code = "precondition_failed"
 
-
-class Invalid(TollhouseError):
+class Invalid(TollhouseError, kind="invalid", code="invalid_request"):
     """The request itself is wrong."""
 
-    kind = "invalid"
-    code = "invalid_request"
 
-
-class MethodNotAllowed(Invalid):
+class MethodNotAllowed(Invalid, kind="method_not_allowed"):
     """The path exists, but not with this method."""
 
-    kind = "method_not_allowed"
-
     def __init__(self, message: str, *, allow: tuple[str, ...]) -> None:
-        """Say which methods the path has."""
         super().__init__(message)
         self.allow = allow
 
 
-class PayloadTooLarge(Invalid):
+class PayloadTooLarge(Invalid, kind="payload_too_large", code="payload_too_large"):
     """The body is over the limit of its route."""
 
-    kind = "payload_too_large"
-    code = "payload_too_large"
 
-
-class UnsupportedMediaType(Invalid):
+class UnsupportedMediaType(Invalid, kind="unsupported_media_type"):
     """The body is not in the format that the route takes."""
 
-    kind = "unsupported_media_type"
 
-
-class Unprocessable(Invalid):
+class Unprocessable(Invalid, kind="unprocessable", code="unprocessable"):
     """Well-formed, but breaks a rule of the operation."""
 
-    kind = "unprocessable"
-    code = "unprocessable"
 
-
-class Unauthenticated(TollhouseError):
+class Unauthenticated(TollhouseError, kind="unauthenticated", code="authentication"):
     """No key, or a wrong one."""
 
-    kind = "unauthenticated"
-    code = "authentication"
 
-
-class Forbidden(TollhouseError):
+class Forbidden(TollhouseError, kind="forbidden", code="permission_denied"):
     """A key that may not do this."""
 
-    kind = "forbidden"
-    code = "permission_denied"
 
-
-class PaymentRequired(TollhouseError):
+class PaymentRequired(TollhouseError, kind="payment_required", code="payment_required"):
     """No money for it."""
-
-    kind = "payment_required"
-    code = "payment_required"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +208,8 @@ class RateWindow:
         }
 
 
-class RateLimited(TollhouseError):
+class RateLimited(TollhouseError, kind="rate_limited", code="rate_limit_exceeded"):
     """Too often: we ourselves say so, and show the limit that was passed."""
-
-    kind = "rate_limited"
-    code = "rate_limit_exceeded"
 
     def __init__(
         self,
@@ -244,23 +219,16 @@ class RateLimited(TollhouseError):
         metadata: Mapping[str, object] | None = None,
         retry_after: int | None = None,
     ) -> None:
-        """Say which limit was passed."""
         super().__init__(message, metadata=metadata, retry_after=retry_after)
         self.window = window
 
 
-class TimedOut(TollhouseError):
+class TimedOut(TollhouseError, kind="timed_out", code="timeout"):
     """Our own deadline passed."""
 
-    kind = "timed_out"
-    code = "timeout"
 
-
-class ProviderFailure(TollhouseError):
+class ProviderFailure(TollhouseError, kind="upstream", code="provider_unavailable"):
     """A provider failed us."""
-
-    kind = "upstream"
-    code = "provider_unavailable"
 
     def __init__(
         self,
@@ -271,15 +239,10 @@ class ProviderFailure(TollhouseError):
         retry_after: int | None = None,
         ambiguous: bool = False,
     ) -> None:
-        """Say which provider failed and how.
+        """Say which provider failed, and its own code or status, where it gave one.
 
-        Args:
-            message: One sentence for the caller.
-            provider_name: The provider as the catalogue spells it.
-            provider_code: The provider's own code or status, where it gave one.
-            retry_after: Whole seconds, from the provider's own hint.
-            ambiguous: The request may have left and no answer came: the work may be done and
-                billed, so it is asked for again only where that costs nothing.
+        `ambiguous`: the request may have left and no answer came. The work may be done and billed,
+        so it is asked for again only where that costs nothing.
         """
         super().__init__(message, retry_after=retry_after)
         self.ambiguous = ambiguous
@@ -293,11 +256,8 @@ class ProviderFailure(TollhouseError):
         self.metadata["error_type"] = self.code
 
 
-class ProviderRefused(ProviderFailure):
+class ProviderRefused(ProviderFailure, kind="invalid", code="invalid_request"):
     """The provider says that the request is wrong; another model may take it."""
-
-    kind = "invalid"
-    code = "invalid_request"
 
     def __init__(
         self,
@@ -308,14 +268,10 @@ class ProviderRefused(ProviderFailure):
         ambiguous: bool = False,
         error_type: str = "invalid_request",
     ) -> None:
-        """Say which provider refused it, and which of the wire's error types that is."""
         self.code = error_type
         self.kind = _KIND_OF_REFUSAL.get(error_type, "invalid")
         super().__init__(
-            message,
-            provider_name=provider_name,
-            provider_code=provider_code,
-            ambiguous=ambiguous,
+            message, provider_name=provider_name, provider_code=provider_code, ambiguous=ambiguous
         )
 
 
@@ -326,11 +282,8 @@ _KIND_OF_REFUSAL: Final[Mapping[str, Kind]] = {
 }
 
 
-class ProviderModerated(ProviderFailure):
+class ProviderModerated(ProviderFailure, kind="forbidden", code="permission_denied"):
     """A filter at the provider flagged the request."""
-
-    kind = "forbidden"
-    code = "permission_denied"
 
     def __init__(
         self,
@@ -340,41 +293,28 @@ class ProviderModerated(ProviderFailure):
         provider_code: str | int | None = None,
         reasons: Sequence[str] = (),
     ) -> None:
-        """Say whose filter it was, and what it named."""
         super().__init__(message, provider_name=provider_name, provider_code=provider_code)
         self.metadata["reasons"] = list(reasons)
 
 
-class ProviderRateLimited(ProviderFailure):
+class ProviderRateLimited(ProviderFailure, kind="rate_limited", code="rate_limit_exceeded"):
     """The provider says: too often."""
-
-    kind = "rate_limited"
-    code = "rate_limit_exceeded"
 
 
 class ProviderUnavailable(ProviderFailure):
     """The provider refused the connection, cut it, sent garbage or a 5xx."""
 
 
-class ProviderOverloaded(ProviderFailure):
+class ProviderOverloaded(ProviderFailure, kind="upstream_overloaded", code="provider_overloaded"):
     """The provider says that it has no capacity now."""
 
-    kind = "upstream_overloaded"
-    code = "provider_overloaded"
 
-
-class ProviderTimeout(ProviderFailure):
+class ProviderTimeout(ProviderFailure, kind="upstream_timeout", code="timeout"):
     """The provider did not answer in time."""
 
-    kind = "upstream_timeout"
-    code = "timeout"
 
-
-class Unavailable(TollhouseError):
+class Unavailable(TollhouseError, kind="unavailable", code="provider_overloaded"):
     """We cannot serve this now."""
-
-    kind = "unavailable"
-    code = "provider_overloaded"
 
 
 class Unroutable(Unavailable):
@@ -383,3 +323,75 @@ class Unroutable(Unavailable):
 
 class Bug(TollhouseError):
     """Our own fault; its text goes to the log, never to the caller."""
+
+
+class StartError(Exception):
+    """The program cannot start.
+
+    Its text says what is wrong and what to do, in one line (one line each where several things
+    are wrong), and never holds a secret. The command prints it on standard error, without a
+    trace, and ends with `exit_code`.
+    """
+
+    exit_code: ClassVar[int] = 2
+
+
+STATUS: Final[Mapping[Kind, int]] = {
+    "invalid": 400,
+    "unauthenticated": 401,
+    "payment_required": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "timed_out": 408,
+    "conflict": 409,
+    "gone": 410,
+    "payload_too_large": 413,
+    "unsupported_media_type": 415,
+    "unprocessable": 422,
+    "rate_limited": 429,
+    "bug": 500,
+    "upstream": 502,
+    "unavailable": 503,
+    "upstream_overloaded": 503,
+    "upstream_timeout": 504,
+}
+INTERNAL_ERROR_MESSAGE = "Internal server error."
+
+
+def status_of(error: TollhouseError) -> int:
+    """Return the HTTP status of an error."""
+    return STATUS[error.kind]
+
+
+def error_object(error: TollhouseError) -> dict[str, object]:
+    """Return the `error` object; a bug's text stays inside."""
+    status = status_of(error)
+    if isinstance(error, Bug) or status == STATUS["bug"]:
+        return {
+            "code": status,
+            "message": INTERNAL_ERROR_MESSAGE,
+            "metadata": {"error_type": error.code, **error.metadata},
+        }
+    shown: dict[str, object] = {"code": status, "message": error.message}
+    if error.code == CONTEXT_LENGTH_EXCEEDED:
+        # OpenAI's `code` is this word. Here it is a number, so the word stands where OpenAI's
+        # clients look next.
+        shown["type"] = error.code
+    if error.metadata:
+        shown["metadata"] = error.metadata
+    return shown
+
+
+def error_body(error: TollhouseError) -> dict[str, object]:
+    """Return the JSON body of an error."""
+    return {"error": error_object(error)}
+
+
+def parse_validation_error(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return a path like `.messages[2].role`, empty for the whole value, and what is wrong there.
+
+    Source: https://jcristharif.com/msgspec/usage.html#validation
+    """
+    problem, _, path = str(error).partition(" - at `$")
+    return path.removesuffix("`"), problem

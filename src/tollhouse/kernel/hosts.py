@@ -29,7 +29,6 @@ class InvalidHostName(ValueError):
     """The text is no host name; it is not repeated."""
 
     def __init__(self, why: HostNameProblem) -> None:
-        """Say why."""
         super().__init__(why.value)
         self.why = why
 
@@ -38,7 +37,7 @@ def normal_host(text: str) -> str:
     """Return a host name in the form in which it is compared.
 
     Raises:
-        NoHostName: It is none, or an IP address in any spelling.
+        InvalidHostName: It is none, or an IP address in any spelling.
 
     Source: RFC 1123, section 2.1 (labels); https://url.spec.whatwg.org/#ends-in-a-number-checker.
     """

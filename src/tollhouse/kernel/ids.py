@@ -4,8 +4,6 @@ Ids are either UUIDs (control plane) or `<prefix>-<unix seconds>-<random>` (gene
 sort by time in a list and tell a reader of a log what they name.
 """
 
-from __future__ import annotations
-
 import secrets
 import uuid
 from typing import Protocol
@@ -39,12 +37,11 @@ class RandomIds:
     """
 
     def __init__(self) -> None:
-        """Start with an empty block."""
         self._block = ""
         self._used = 0
 
     def uuid(self) -> str:
-        """Return a new UUID in its canonical text form."""
+        """Return a new UUID."""
         return str(uuid.uuid4())
 
     def generation(self, unix_seconds: int) -> str:

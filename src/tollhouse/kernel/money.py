@@ -42,12 +42,7 @@ def round_to_nano(credits_: Decimal) -> int:
 
 
 def divide_half_up(number: int, divisor: int) -> int:
-    """Return a quotient, rounded half up (away from zero).
-
-    Args:
-        number: What is divided.
-        divisor: At least 1.
-    """
+    """Return a quotient by at least 1, rounded half up (away from zero)."""
     rounded = (2 * abs(number) + divisor) // (2 * divisor)
     return rounded if number >= 0 else -rounded
 
@@ -58,13 +53,7 @@ def nano_to_float(nano: int) -> float:
 
 
 def parse_credits(text: str) -> int:
-    """Return nano-credits of an amount that a person typed, for example `12.5`.
-
-    Args:
-        text: A plain positive decimal number of credits with at most nine decimals.
-
-    Returns:
-        The amount in nano-credits, at least 1.
+    """Return nano-credits, at least 1, of an amount that a person typed, for example `12.5`.
 
     Raises:
         ValueError: The text is no number, not positive, not finite, finer than a nano-credit
@@ -80,22 +69,19 @@ def parse_signed_credits(text: str) -> int:
     """Return nano-credits of an amount that may be negative, for example `-12.5`; not 0.
 
     Raises:
-        ValueError: The text is no number, zero, not finite, finer than a nano-credit or absurdly
-            large. The message says which.
+        ValueError: As of `parse_credits`.
     """
     nano = _parsed(text)
     if not nano:
-        message = "the amount must not be zero"
-        raise ValueError(message)
+        raise ValueError("the amount must not be zero")
     return nano
 
 
 def parse_limit(text: str) -> int:
-    """Return nano-credits of a limit that a person typed: an amount as above, or zero.
+    """Return nano-credits of a limit that a person typed: an amount, or zero.
 
     Raises:
-        ValueError: The text is no number, negative, not finite, finer than a nano-credit or
-            absurdly large. The message says which.
+        ValueError: As of `parse_credits`.
     """
     return _parsed(text, negative="a limit must not be negative")
 
@@ -104,21 +90,18 @@ def _parsed(text: str, *, negative: str | None = None) -> int:
     """Return nano-credits; below zero they are refused with `negative`, where it is given."""
     plain = _PLAIN.fullmatch(text.strip())
     if plain is None:
-        message = f"{text!r} is not a number of credits"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is not a number of credits")
     whole, fraction = plain["whole"].lstrip("0"), (plain["fraction"] or "").rstrip("0")
     is_negative = plain["sign"] == "-" and bool(whole or fraction)
     if is_negative and negative is not None:
         raise ValueError(negative)
     if len(fraction) > NANO_DIGITS:
-        message = "the amount is finer than a billionth of a credit"
-        raise ValueError(message)
+        raise ValueError("the amount is finer than a billionth of a credit")
     if (
         len(whole) > _WHOLE_DIGITS
         or (nano := int(whole + fraction.ljust(NANO_DIGITS, "0"))) > MAX_NANO
     ):
-        message = "the amount is too large"
-        raise ValueError(message)
+        raise ValueError("the amount is too large")
     return -nano if is_negative else nano
 
 

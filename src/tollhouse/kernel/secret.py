@@ -17,7 +17,6 @@ class Secret:
     MASK: Final = "********"
 
     def __init__(self, value: str) -> None:
-        """Wrap the plaintext."""
         self._value = value
 
     def reveal(self) -> str:
@@ -25,18 +24,11 @@ class Secret:
         return self._value
 
     def __repr__(self) -> str:
-        """Return a text that tells nothing of the plaintext."""
         return f"Secret({self.MASK})"
 
     def __str__(self) -> str:
-        """Return the mask."""
         return self.MASK
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled: a pickle would carry the plaintext.
-
-        Raises:
-            TypeError: Always.
-        """
-        message = "a Secret cannot be pickled"
-        raise TypeError(message)
+        """Refuse to be pickled: a pickle would carry the plaintext."""
+        raise TypeError("a Secret cannot be pickled")

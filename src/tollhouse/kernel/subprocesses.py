@@ -29,15 +29,10 @@ async def start(
     end: Callable[[Process], Awaitable[object]] = kill,
     **options: Any,  # noqa: ANN401 - asyncio's
 ) -> Process:
-    """Start a program.
+    """Start a program, with options of `asyncio.create_subprocess_exec`.
 
-    Cancelled, it first starts, then ends it: nobody else knows of the process, and uvloop forgets
-    one whose start is cancelled.
-
-    Args:
-        command: The program and its arguments.
-        end: Ends it where this is cancelled.
-        options: Those of `asyncio.create_subprocess_exec`.
+    Cancelled, it first starts, then ends it with `end`: nobody else knows of the process, and
+    uvloop forgets one whose start is cancelled.
 
     Raises:
         OSError: It cannot be started.

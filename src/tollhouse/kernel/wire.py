@@ -1,4 +1,4 @@
-"""What the wire models of every slice share: bodies, replies, texts, times, pages, refusals.
+"""What the wire models of every slice share: base models, texts, times, pages, error responses.
 
 A body is closed and strict: an unknown field, a number in quotes or a null where none belongs is
 refused with the field's path, so that a typing error is never taken for a default.
@@ -32,16 +32,16 @@ MOST_SKIPPED: Final = 2**31 - 1
 _UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|\+00:00)")
 
 
-class Body(BaseModel):
-    """A request body of ours."""
+class RequestModel(BaseModel):
+    """Base of request bodies: closed and strict."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
 
-class Reply(BaseModel):
-    """A response body, or a part of one."""
+class ResponseModel(BaseModel):
+    """Base of response bodies and their parts."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -51,7 +51,7 @@ class Reply(BaseModel):
     )
 
 
-class Deleted(Reply):
+class Deleted(ResponseModel):
     """The answer to a deletion."""
 
     deleted: bool = True
@@ -71,7 +71,7 @@ def _storable(value: str) -> str:
 
 
 STORABLE: Final = AfterValidator(_storable)
-"""Makes sure that every database can store a text; stands behind the text's other rules."""
+"""Refuses text that some database cannot store; goes last in an `Annotated`."""
 
 Name = Annotated[str, Field(min_length=1, max_length=100), STORABLE]
 """What people call something."""
@@ -114,13 +114,13 @@ SentTime = Annotated[datetime, PlainSerializer(iso_utc), _TIME_SCHEMA]
 
 
 class PageQuery(BaseModel):
-    """Which part of a list is wanted."""
+    """Query parameters: which part of a list is wanted."""
 
     offset: int = Field(default=0, ge=0, le=MOST_SKIPPED, description="How many to skip.")
     limit: int = Field(default=50, ge=1, le=100, description="How many to return at most.")
 
     def window(self) -> Window:
-        """Return the same for a repository."""
+        """Return the part of the list that the repository has to read."""
         return Window(self.offset, self.limit)
 
 
@@ -128,14 +128,11 @@ OTHER_ACCOUNT: Final = "For an operator: the account that is meant, if not the k
 
 
 class AccountPageQuery(PageQuery):
-    """Which part of a list of which account is wanted."""
+    """Query parameters: which part of a list is wanted, and of which account."""
 
     account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the refusals of an operation for its description.
-
-    `api.openapi` gives each of them the error envelope.
-    """
+    """Return the `responses` of an operation for its errors; `api.openapi` adds their bodies."""
     return {status: {"description": HTTPStatus(status).phrase} for status in statuses}

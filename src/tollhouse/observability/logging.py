@@ -9,20 +9,17 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
 
 import structlog
 
 from tollhouse.kernel.secret import Secret
-from tollhouse.observability.request_log import write_request_log
+from tollhouse.observability.server_log import LogFile, request_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from structlog.typing import EventDict, Processor
 
-    from tollhouse.observability.log_file import LogFile
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "console", "auto"]
@@ -48,24 +45,17 @@ _CREDENTIAL: Final = re.compile(
 _TASK_ERROR: Final = re.compile(r"(?<=exception=)(\w+)\(.*\)", re.DOTALL)
 """How asyncio's own log shows a task that failed: with the exception's message."""
 
-_OURS: Final = "tollhouse"
 _DEEPEST: Final = 8
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure_logging(
-    level: LogLevel,
-    style: LogFormat,
-    stream: TextIO | None = None,
-    file: LogFile | None = None,
+    level: LogLevel, style: LogFormat, stream: TextIO | None = None, file: LogFile | None = None
 ) -> None:
     """Set up logging for the process, the standard library's loggers included.
 
-    Args:
-        level: The least severe level that is logged; of libraries, no less than a warning is.
-        style: One JSON object a line, or text for people; `auto` is text on a terminal.
-        stream: Where to; standard error if none is given.
-        file: Where to besides, always as JSON.
+    Of libraries no less than a warning is logged. `auto` is text for people on a terminal, and one
+    JSON object a line elsewhere; `file` gets JSON besides.
     """
     out = sys.stderr if stream is None else stream
     console = style == "console" or (style == "auto" and out.isatty())
@@ -91,8 +81,8 @@ def configure_logging(
     # What libraries note on their way is no news to an operator, and a database driver's notes
     # hold whole statements with their values.
     root.setLevel(max(logging.WARNING, _LEVELS[level]))
-    logging.getLogger(_OURS).setLevel(_LEVELS[level])
-    write_request_log(out, console=console, file=file)
+    logging.getLogger("tollhouse").setLevel(_LEVELS[level])
+    request_log.open(out, console=console, file=file)
 
 
 def _handler(

@@ -5,6 +5,8 @@ Names follow OpenTelemetry's `gen_ai` and HTTP conventions where those have one.
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,112 +25,93 @@ class Metrics:
     """Every counter and gauge."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.registry = CollectorRegistry()
-        self.in_flight = Gauge(
-            "tollhouse_generations_in_flight",
-            "Inference requests that are running.",
-            registry=self.registry,
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        self.in_flight = gauge(
+            "tollhouse_generations_in_flight", "Inference requests that are running."
         )
-        self.ambiguous_sends = Counter(
+        self.ambiguous_sends = counter(
             "tollhouse_upstream_ambiguous_sends",
             "Requests that may have reached a provider and got no answer.",
-            registry=self.registry,
         )
-        self._verdicts = Counter(
+        self._verdicts = counter(
             "tollhouse_guardrail_verdicts",
             "Answers of guardrails to requests: allowed, refused, or failed where none came.",
             ["guardrail", "verdict"],
-            registry=self.registry,
         )
-        self._generations = Counter(
-            "tollhouse_generations",
-            "Inference requests that ended, by HTTP status.",
-            ["status"],
-            registry=self.registry,
+        self._generations = counter(
+            "tollhouse_generations", "Inference requests that ended, by HTTP status.", ["status"]
         )
-        self._refusals = Counter(
+        self._refusals = counter(
             "tollhouse_http_refusals",
             "Requests that were refused before they reached a route, by HTTP status.",
             ["status"],
-            registry=self.registry,
         )
-        self._checks = Counter(
+        self._checks = counter(
             "tollhouse_invariant_checks",
             "Rounds in which an invariant was looked at: kept, broken, or failed to look.",
             ["invariant", "outcome"],
-            registry=self.registry,
         )
-        self._broken = Gauge(
+        self._broken = gauge(
             "tollhouse_invariant_broken",
             "What was not as it has to be when an invariant was last found broken; 0: never.",
             ["invariant"],
-            registry=self.registry,
         )
-        self.interns_running = Gauge(
-            "tollhouse_interns_running",
-            "Sandboxes of interns that run on this server.",
-            registry=self.registry,
+        self.interns_running = gauge(
+            "tollhouse_interns_running", "Sandboxes of interns that run on this server."
         )
-        self.interns_disk_full = Gauge(
+        self.interns_disk_full = gauge(
             "tollhouse_interns_disk_full",
             "Of these, those that can write no more, since their workspace or the disk is full.",
-            registry=self.registry,
         )
-        self._intern_limits = Gauge(
+        self._intern_limits = gauge(
             "tollhouse_intern_limit_enforced",
             "Whether this machine makes sandboxes keep a limit: 1, or 0.",
             ["limit"],
-            registry=self.registry,
         )
-        self._chats = Counter(
+        self._chats = counter(
             "tollhouse_intern_chats",
             "Chats with interns that ended: stop, tool_calls, steered, or the reason of the error.",
             ["outcome"],
-            registry=self.registry,
         )
-        self.intern_streams = Gauge(
-            "tollhouse_intern_chat_streams",
-            "Streams of chats with interns that are open.",
-            registry=self.registry,
+        self.intern_streams = gauge(
+            "tollhouse_intern_chat_streams", "Streams of chats with interns that are open."
         )
         # `labels()` costs more than counting, and there are few statuses.
         self._by_status: dict[int, Counter] = {}
 
-    def judged(self, guardrail: str, verdict: str) -> None:
+    def count_verdict(self, guardrail: str, verdict: str) -> None:
         """Count what a guardrail said of a request."""
         self._verdicts.labels(guardrail, verdict).inc()
 
-    def finished(self, status: int) -> None:
+    def count_generation(self, status: int) -> None:
         """Count an inference request that ended."""
         counter = self._by_status.get(status)
         if counter is None:
             counter = self._by_status[status] = self._generations.labels(str(status))
         counter.inc()
 
-    def refused(self, status: int) -> None:
+    def count_refusal(self, status: int) -> None:
         """Count a request that was refused before it reached a route."""
         self._refusals.labels(str(status)).inc()
 
-    def chatted(self, outcome: str) -> None:
+    def count_chat(self, outcome: str) -> None:
         """Count a chat with an intern that ended, or never began."""
         self._chats.labels(outcome).inc()
 
-    def checked(self, invariant: str, outcome: str, broken: int = 0) -> None:
-        """Count a look at an invariant.
+    def count_check(self, invariant: str, outcome: str, broken: int = 0) -> None:
+        """Count a look at an invariant, which was `kept` or `broken`, or `failed`.
 
-        Args:
-            invariant: Its name.
-            outcome: `kept`, `broken` or `failed`.
-            broken: How much is not as it has to be. It stays until it is found again, since the
-                next look may be at something else.
+        How much is broken stays until it is found again, since the next look may be at something
+        else.
         """
         self._checks.labels(invariant, outcome).inc()
         gauge = self._broken.labels(invariant)
         if broken:
             gauge.set(broken)
 
-    def limited(self, limit: str, *, enforced: bool) -> None:
+    def set_limit(self, limit: str, *, enforced: bool) -> None:
         """Say whether sandboxes are made to keep a limit."""
         self._intern_limits.labels(limit).set(enforced)
 

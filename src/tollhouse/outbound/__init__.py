@@ -1,1 +1,1 @@
-"""Where we may call on somebody's behalf."""
+"""Calls to other servers: which addresses may be called, and the HTTP client that calls them."""

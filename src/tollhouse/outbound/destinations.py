@@ -1,4 +1,4 @@
-"""Which addresses may be called for somebody who names them: none that is ours or a neighbour's.
+"""Which addresses a user may have called: public ones, and those that an operator opens.
 
     name ──> addresses ──> each is judged ──> a judged one is connected to, never the name again
 
@@ -13,14 +13,7 @@ own pages for their metadata addresses.
 
 from __future__ import annotations
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -50,35 +43,24 @@ METADATA: Final[frozenset[Address]] = frozenset(
 """Never opened, whatever an operator says."""
 
 _REFUSED: Final[Sequence[tuple[str, Sequence[Network]]]] = [
-    ("loopback", [ip_network("127.0.0.0/8"), ip_network("::1/128")]),
-    (
-        "private",
-        [
-            *map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")),
-            ip_network("fc00::/7"),
-            ip_network("fec0::/10"),
-        ],
-    ),
-    ("link-local", [ip_network("169.254.0.0/16"), ip_network("fe80::/10")]),
-    ("shared by a provider's customers", [ip_network("100.64.0.0/10")]),
-    ("multicast", [ip_network("224.0.0.0/4"), ip_network("ff00::/8")]),
-    (
-        "a way to another address",
-        [
-            *map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")),
-            ip_network("::/96"),
-            ip_network("192.88.99.0/24"),
-        ],
-    ),
-    (
-        "reserved",
-        [
-            *map(ip_network, ("0.0.0.0/8", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15")),
-            *map(ip_network, ("198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4")),
-            *map(ip_network, ("100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32")),
-            *map(ip_network, ("3fff::/20", "5f00::/16")),
-        ],
-    ),
+    (reason, [ip_network(text) for text in texts.split()])
+    for reason, texts in (
+        ("loopback", "127.0.0.0/8 ::1/128"),
+        ("private", "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10"),
+        ("link-local", "169.254.0.0/16 fe80::/10"),
+        ("shared by a provider's customers", "100.64.0.0/10"),
+        ("multicast", "224.0.0.0/4 ff00::/8"),
+        (
+            "a way to another address",
+            "64:ff9b::/96 64:ff9b:1::/48 2002::/16 2001::/32 ::/96 192.88.99.0/24",
+        ),
+        (
+            "reserved",
+            "0.0.0.0/8 192.0.0.0/24 192.0.2.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24",
+        ),
+        ("reserved", "240.0.0.0/4 100::/64 100:0:0:1::/64 2001::/23 2001:db8::/32"),
+        ("reserved", "3fff::/20 5f00::/16"),
+    )
 ]
 _GLOBAL_IPV6: Final = IPv6Network("2000::/3")
 
@@ -86,9 +68,7 @@ _GLOBAL_IPV6: Final = IPv6Network("2000::/3")
 def refusal(address: Address, allowed: Iterable[Network] = ()) -> str | None:
     """Return why an address may not be called; None where it may.
 
-    Args:
-        address: One that a name stands for.
-        allowed: Networks that an operator opens. Metadata addresses stay closed.
+    An operator opens the `allowed` networks, but never a metadata address.
     """
     plain = _plain(address)
     if plain in METADATA or any(inner in METADATA for inner in _inside(plain)):
@@ -115,7 +95,5 @@ def _inside(address: Address) -> Sequence[IPv4Address]:
     if isinstance(address, IPv4Address):
         return ()
     number = int(address)
-    last = IPv4Address(number & 0xFFFFFFFF)
-    behind_6to4 = IPv4Address(number >> 80 & 0xFFFFFFFF)
-    behind_teredo = IPv4Address(~number & 0xFFFFFFFF)
-    return (last, behind_6to4, behind_teredo)
+    behind_6to4, behind_teredo = number >> 80, ~number
+    return [IPv4Address(each & 0xFFFFFFFF) for each in (number, behind_6to4, behind_teredo)]

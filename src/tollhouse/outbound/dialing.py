@@ -1,4 +1,11 @@
-"""From a host name to addresses, and from addresses to a socket: what every way out shares."""
+"""From a host name to addresses, and from addresses to a socket: what every way out shares.
+
+Where somebody else names the host, `CheckedDialer` judges its addresses before one is called:
+
+    name ──> looked up once ──> every address judged ──> one of these is connected to
+
+The name is not looked up again, so an answer that changes meanwhile changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,20 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohappyeyeballs import (
     start_connection,  # pyright: ignore[reportUnknownVariableType] - a tuple left open in its types
 )
+
+from tollhouse.outbound.destinations import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.outbound.destinations import Network
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 """As `socket.getaddrinfo` returns them."""
@@ -18,6 +34,8 @@ AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 Resolve = Callable[[str, int], Awaitable[Sequence[AddressInfo]]]
 """From a host and a port to addresses; raises `OSError` where there is none."""
 
+CONNECT_SECONDS: Final = 10.0
+"""How long a `CheckedDialer` tries."""
 _HAPPY_EYEBALLS_SECONDS: Final = 0.25
 """RFC 8305, section 5: the recommended Connection Attempt Delay."""
 
@@ -30,15 +48,10 @@ class SystemResolver:
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self._lookups: dict[tuple[str, int], asyncio.Task[list[AddressInfo]]] = {}
 
     async def __call__(self, host: str, port: int) -> Sequence[AddressInfo]:
-        """Return the addresses of a host.
-
-        Raises:
-            OSError: It has none.
-        """
+        """Return the addresses of a host; raises `OSError` where it has none."""
         with suppress(socket.gaierror):
             return numeric(host, port)
         lookup = self._lookups.get((host, port))
@@ -60,16 +73,10 @@ class SystemResolver:
 
 
 async def connect_to(addresses: Sequence[AddressInfo]) -> socket.socket:
-    """Return a connection to the first of some addresses that answers.
-
-    Raises:
-        OSError: None does.
-    """
+    """Return a connection to the first of some addresses that answers, or raise `OSError`."""
     try:
         return await start_connection(
-            addresses,
-            happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS,
-            socket_factory=open_socket,
+            addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_SECONDS, socket_factory=open_socket
         )
     except (RuntimeError, ValueError) as error:
         raise OSError(str(error)) from error
@@ -90,9 +97,36 @@ async def _look_up(host: str, port: int) -> list[AddressInfo]:
 
 
 def numeric(host: str, port: int) -> list[AddressInfo]:
-    """Return an address as it is connected to.
-
-    Raises:
-        socket.gaierror: It is none.
-    """
+    """Return an address as it is connected to; raises `socket.gaierror` where it is none."""
     return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)]
+
+
+class DestinationRefused(Exception):
+    """The host has an address that may not be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDialer:
+    """Connects to hosts that others name."""
+
+    _resolve: Resolve
+    _allowed: Sequence[Network]
+    """What an operator opens; see `destinations`."""
+    _addresses: Mapping[str, str]
+    """Fixed addresses of hosts, in place of a name server's; judged like any other."""
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        """Return a connection.
+
+        Raises:
+            DestinationRefused: One of the host's addresses may not be called.
+            OSError: None can be reached, or not in time.
+        """
+        async with asyncio.timeout(CONNECT_SECONDS):
+            known = self._addresses.get(host)
+            found = await self._resolve(host, port) if known is None else numeric(known, port)
+            for info in found:
+                why = refusal(ip_address(info[4][0].partition("%")[0]), self._allowed)
+                if why is not None:
+                    raise DestinationRefused(why)
+            return await connect_to(found)

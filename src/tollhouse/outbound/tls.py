@@ -17,7 +17,11 @@ from __future__ import annotations
 import ssl
 from contextlib import suppress
 
-_LARGEST_READ = 262_144
+_LARGEST_READ = 16_384
+"""Bytes of the largest record, and one read takes one: a larger buffer is made for nothing.
+
+Source: RFC 8446, section 5.1.
+"""
 
 
 class TlsLayer:
@@ -26,12 +30,10 @@ class TlsLayer:
     __slots__ = ("_incoming", "_object", "_outgoing", "ended")
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
-        """Prepare.
+        """Take what this side shows and trusts.
 
-        Args:
-            context: What this side shows, and what it trusts.
-            server_name: On the client's side, the name or address that the certificate must be
-                for; None makes this the server's side.
+        The client's side names the host or address that the certificate must be for; None makes
+        this the server's side.
         """
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -45,11 +47,7 @@ class TlsLayer:
         """Whether the peer said that it is done."""
 
     def handshake(self, received: bytes) -> bool:
-        """Go on with the handshake; tell whether it is done.
-
-        Raises:
-            ssl.SSLError: It failed, or the server is not who it should be.
-        """
+        """Go on with the handshake; tell whether it is done. A failure is an `ssl.SSLError`."""
         if received:
             self._incoming.write(received)
         try:
@@ -63,22 +61,14 @@ class TlsLayer:
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def encrypt(self, data: bytes | memoryview) -> bytes:
-        """Return what goes out for some data.
-
-        Raises:
-            ssl.SSLError: The connection is broken, or the peer wants to renegotiate.
-        """
+        """Return what goes out for some data; a peer that renegotiates is an `ssl.SSLError`."""
         written = self._object.write(data)
         while written < len(data):
             written += self._object.write(memoryview(data)[written:])
         return self._outgoing.read()
 
     def decrypt(self, received: bytes) -> bytes:
-        """Return the data that arrived with some bytes; empty where none is complete.
-
-        Raises:
-            ssl.SSLError: The connection is broken.
-        """
+        """Return the data that arrived with some bytes; empty where none is complete."""
         self._incoming.write(received)
         pieces: list[bytes] = []
         # A record is read whole: once nothing is left to take, nothing is left inside.

@@ -1,4 +1,4 @@
-"""The types of single settings: what text they take, and what they say when they refuse it.
+"""The types of single settings: what text they take, and their error messages.
 
 Every type takes the text that an environment variable would hold. No message repeats what was
 given: it may be a secret in the wrong place.
@@ -11,30 +11,30 @@ import json
 import re
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Annotated, TypeVar, cast
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
+    model_validator,
 )
 
 from tollhouse.kernel.hosts import InvalidHostName, normal_host
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.kernel.secret import Secret
 
-if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
 T = TypeVar("T")
 
 
-class Refusal(ValueError):
-    """What a setting's type says to a value that it does not take; reads on from the name."""
+class InvalidValue(ValueError):
+    """A value that a setting does not take; the text reads on from the setting's name."""
 
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -44,13 +44,8 @@ _MOST_PRICE = 1_000_000
 _PRICE_DECIMALS = 18
 _CREDIT_DECIMALS = len(str(NANO_PER_CREDIT)) - 1
 _NOT_EXACT = "must be in quotes: without them it is a binary float, which is not exact"
-_HOST_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_INTERN_URL = re.compile(rf"https?://\{{intern\}}(?:\.{_LABEL})+(?::[1-9][0-9]{{0,4}})?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", re.IGNORECASE)
-_SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
-_MODEL_ID = re.compile(r"[A-Za-z0-9~._:@+-]+/[A-Za-z0-9~._:@+-]+")
-_MODEL_ALIAS = re.compile(r"[A-Za-z0-9~._:@+-]+(/[A-Za-z0-9~._:@+-]+)?")
+_MODEL_NAME = r"[A-Za-z0-9~._:@+-]+"
 _TRANSPORT_HEADERS = frozenset(
     ("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade")
 )
@@ -66,25 +61,29 @@ _DATABASES = ("postgresql", "sqlite")
 def _not_a_truth_value(value: object) -> object:
     # In YAML `yes` and `on` are truth values, and Python would take True for 1.
     if isinstance(value, bool):
-        raise Refusal("must be a number")
+        raise InvalidValue("must be a number")
     return value
 
 
-def _exact(value: object, decimals: int, most: int) -> Decimal:
+def _exact(decimals: int, most: int) -> PlainValidator:
+    return PlainValidator(lambda value: _exact_number(value, decimals, most))
+
+
+def _exact_number(value: object, decimals: int, most: int) -> Decimal:
     if isinstance(value, float):
-        raise Refusal(_NOT_EXACT)
+        raise InvalidValue(_NOT_EXACT)
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        raise Refusal('must be a decimal number in quotes, for example "0.000001"')
+        raise InvalidValue('must be a decimal number in quotes, for example "0.000001"')
     try:
         number = Decimal(value)
     except InvalidOperation:
-        raise Refusal("must be a plain decimal number") from None
+        raise InvalidValue("must be a plain decimal number") from None
     if not number.is_finite():
-        raise Refusal("must be a finite number")
+        raise InvalidValue("must be a finite number")
     if not 0 <= number <= most:
-        raise Refusal(f"must be between 0 and {most}")
+        raise InvalidValue(f"must be between 0 and {most}")
     if number and _finest_digit(number) < -decimals:
-        raise Refusal(f"must have at most {decimals} decimals")
+        raise InvalidValue(f"must have at most {decimals} decimals")
     return number.copy_abs()  # "-0" is 0; `abs` would round to 28 digits
 
 
@@ -94,45 +93,27 @@ def _finest_digit(number: Decimal) -> int:
     return int(exponent) + trailing_zeros
 
 
-def _price(value: object) -> Decimal:
-    return _exact(value, _PRICE_DECIMALS, _MOST_PRICE)
-
-
-def _share(value: object) -> Decimal:
-    return _exact(value, _CREDIT_DECIMALS, 1)
-
-
-def _credits(value: object) -> Decimal:
-    return _exact(value, _CREDIT_DECIMALS, _MOST_CREDITS)
-
-
 _AS_TEXT = PlainSerializer(lambda number: f"{number:f}", return_type=str, when_used="json")
 _DECIMAL_SCHEMA = WithJsonSchema({"type": "string", "format": "decimal"})
 
-Whole = Annotated[int, BeforeValidator(_not_a_truth_value)]
+_NUMBER = BeforeValidator(_not_a_truth_value)
+
+Whole = Annotated[int, _NUMBER]
 """A whole number; each setting adds its own range."""
 
-Seconds = Annotated[
-    float,
-    BeforeValidator(_not_a_truth_value),
-    Field(gt=0, le=86_400, allow_inf_nan=False),
-]
+Seconds = Annotated[float, _NUMBER, Field(gt=0, le=86_400, allow_inf_nan=False)]
 """A time limit: more than none, at most a day."""
 
-Pause = Annotated[
-    float,
-    BeforeValidator(_not_a_truth_value),
-    Field(ge=0, le=86_400, allow_inf_nan=False),
-]
+Pause = Annotated[float, _NUMBER, Field(ge=0, le=86_400, allow_inf_nan=False)]
 """A time that may be none, at most a day."""
 
-Share = Annotated[Decimal, PlainValidator(_share), _AS_TEXT, _DECIMAL_SCHEMA]
+Share = Annotated[Decimal, _exact(_CREDIT_DECIMALS, 1), _AS_TEXT, _DECIMAL_SCHEMA]
 """A part of a whole, from 0 to 1: text or a whole number, never a float."""
 
-Price = Annotated[Decimal, PlainValidator(_price), _AS_TEXT, _DECIMAL_SCHEMA]
+Price = Annotated[Decimal, _exact(_PRICE_DECIMALS, _MOST_PRICE), _AS_TEXT, _DECIMAL_SCHEMA]
 """USD a token (or a request), exact: text or a whole number, never a float."""
 
-Credits = Annotated[Decimal, PlainValidator(_credits), _AS_TEXT, _DECIMAL_SCHEMA]
+Credits = Annotated[Decimal, _exact(_CREDIT_DECIMALS, _MOST_CREDITS), _AS_TEXT, _DECIMAL_SCHEMA]
 """An amount of credits, not finer than a billionth: text or a whole number, never a float."""
 
 
@@ -141,7 +122,7 @@ Credits = Annotated[Decimal, PlainValidator(_credits), _AS_TEXT, _DECIMAL_SCHEMA
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise Refusal("must be text; put it in quotes")
+        raise InvalidValue("must be text; put it in quotes")
     return value
 
 
@@ -154,26 +135,21 @@ def _address(value: str) -> SplitResult:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
-        raise Refusal("is not a valid address") from None
+        raise InvalidValue("is not a valid address") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise Refusal("must be an address that starts with http:// or https://")
+        raise InvalidValue("must be an address that starts with http:// or https://")
     if re.search(r"[\s\x00-\x1f\x7f]", value):
-        raise Refusal("must not contain spaces or control characters")
+        raise InvalidValue("must not contain spaces or control characters")
     return parts
 
 
 def _open_address(value: str, instead: str) -> SplitResult:
-    """Take apart an address that anybody may see.
-
-    Args:
-        value: The address.
-        instead: Where credentials belong, which must not be in it.
-    """
+    """Take apart an address that anybody may see: credentials belong into what `instead` names."""
     parts = _address(value)
     if parts.username is not None or parts.password is not None:
-        raise Refusal(f"must not contain a user or password; use {instead}")
+        raise InvalidValue(f"must not contain a user or password; use {instead}")
     if parts.query or parts.fragment:
-        raise Refusal("must end with its path, without ? or #")
+        raise InvalidValue("must end with its path, without ? or #")
     return parts
 
 
@@ -185,50 +161,26 @@ def _hook_url(value: str) -> str:
 def _base_url(value: str) -> str:
     path = _open_address(value, "api_key or headers").path.rstrip("/")
     if path.endswith(("/chat/completions", "/messages")):
-        raise Refusal("must be the address before /chat/completions or /messages")
+        raise InvalidValue("must be the address before /chat/completions or /messages")
     return value.rstrip("/")
-
-
-def _slug(value: str) -> str:
-    if not _SLUG.fullmatch(value):
-        raise Refusal("must be lower-case letters, digits and hyphens, not a hyphen first")
-    return value
-
-
-def _model_id(value: str) -> str:
-    if not _MODEL_ID.fullmatch(value):
-        raise Refusal("must look like author/slug, of letters, digits and ~ . _ : @ + -")
-    return value
-
-
-def _model_alias(value: str) -> str:
-    if not _MODEL_ALIAS.fullmatch(value):
-        raise Refusal("must be a name of letters, digits and ~ . _ : @ + -, with one / or none")
-    return value
 
 
 def _host(value: str) -> str:
     if not value or re.search(r"[\s/]", value):
-        raise Refusal("must be an address or a host name, for example 127.0.0.1")
+        raise InvalidValue("must be an address or a host name, for example 127.0.0.1")
     return value
 
 
-def _host_pattern(value: str) -> str:
-    if not _HOST_PATTERN.fullmatch(value):
-        raise Refusal("must be a host name without port, where * and ? match, such as eu.*")
-    return value.lower()
+def _matching(pattern: str, message: str, *, lower: bool = False) -> AfterValidator:
+    """Return a check that a text matches as a whole."""
+    compiled = re.compile(pattern)
 
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise InvalidValue(message)
+        return value.lower() if lower else value
 
-def _origin(value: str) -> str:
-    if not _ORIGIN.fullmatch(value):
-        raise Refusal("must be an origin without a path, for example https://app.example")
-    return value.lower()
-
-
-def _intern_url(value: str) -> str:
-    if not _INTERN_URL.fullmatch(value):
-        raise Refusal("must look like https://{intern}.example.com, without a path")
-    return value.lower()
+    return AfterValidator(check)
 
 
 def _folder(value: object) -> Path:
@@ -236,7 +188,7 @@ def _folder(value: object) -> Path:
         return value
     text = _text(value)
     if not text.strip():
-        raise Refusal("must not be empty")
+        raise InvalidValue("must not be empty")
     return Path(text)
 
 
@@ -246,7 +198,7 @@ def _network(value: object) -> Network:
     try:
         return ipaddress.ip_network(_text(value))
     except ValueError:
-        raise Refusal(
+        raise InvalidValue(
             "must be an address or a network without host bits, such as 10.0.0.5 or 10.0.0.0/8"
         ) from None
 
@@ -260,9 +212,29 @@ Filled = Annotated[Text, Field(min_length=1)]
 Lowered = Annotated[T, BeforeValidator(_lower)]
 """Words that may be written in capitals, as log levels often are."""
 
-Slug = Annotated[Text, Field(max_length=64), AfterValidator(_slug)]
-ModelId = Annotated[Text, Field(max_length=256), AfterValidator(_model_id)]
-ModelAlias = Annotated[Text, Field(max_length=256), AfterValidator(_model_alias)]
+Slug = Annotated[
+    Text,
+    Field(max_length=64),
+    _matching(
+        r"[a-z0-9][a-z0-9-]*", "must be lower-case letters, digits and hyphens, not a hyphen first"
+    ),
+]
+ModelId = Annotated[
+    Text,
+    Field(max_length=256),
+    _matching(
+        f"{_MODEL_NAME}/{_MODEL_NAME}",
+        "must look like author/slug, of letters, digits and ~ . _ : @ + -",
+    ),
+]
+ModelAlias = Annotated[
+    Text,
+    Field(max_length=256),
+    _matching(
+        f"{_MODEL_NAME}(/{_MODEL_NAME})?",
+        "must be a name of letters, digits and ~ . _ : @ + -, with one / or none",
+    ),
+]
 Folder = Annotated[
     Path,
     PlainValidator(_folder),
@@ -272,9 +244,30 @@ Folder = Annotated[
 BaseUrl = Annotated[Text, AfterValidator(_base_url)]
 HookUrl = Annotated[Text, AfterValidator(_hook_url)]
 Host = Annotated[Text, AfterValidator(_host)]
-HostPattern = Annotated[Text, AfterValidator(_host_pattern)]
-Origin = Annotated[Text, AfterValidator(_origin)]
-InternUrl = Annotated[Text, AfterValidator(_intern_url)]
+HostPattern = Annotated[
+    Text,
+    _matching(
+        r"[A-Za-z0-9_.*?\[\]!-]+",
+        "must be a host name without port, where * and ? match, such as eu.*",
+        lower=True,
+    ),
+]
+Origin = Annotated[
+    Text,
+    _matching(
+        r"(?i:[a-z][a-z0-9+.-]*)://[^/\s?#@]+",
+        "must be an origin without a path, for example https://app.example",
+        lower=True,
+    ),
+]
+InternUrl = Annotated[
+    Text,
+    _matching(
+        rf"https?://\{{intern\}}(?:\.{_LABEL})+(?::[1-9][0-9]{{0,4}})?",
+        "must look like https://{intern}.example.com, without a path",
+        lower=True,
+    ),
+]
 NetworkField = Annotated[
     Network,
     PlainValidator(_network),
@@ -294,16 +287,16 @@ def _key(value: object) -> Secret:
     # A key that was read from a file often brings its line end along.
     text = _plain(value).strip()
     if not text:
-        raise Refusal("is empty; leave it out if there is none")
+        raise InvalidValue("is empty; leave it out if there is none")
     if not _KEY.fullmatch(text):
-        raise Refusal("contains a space or a character that no key has")
+        raise InvalidValue("contains a space or a character that no key has")
     return Secret(text)
 
 
 def _header_value(value: object) -> Secret:
     text = _plain(value).strip()
     if not _PRINTABLE.fullmatch(text):
-        raise Refusal("must be plain ASCII text on one line, and not empty")
+        raise InvalidValue("must be plain ASCII text on one line, and not empty")
     return Secret(text)
 
 
@@ -311,7 +304,9 @@ def _proxy(value: object) -> Secret:
     text = _plain(value).strip()
     parts = _address(text)
     if parts.scheme != "http" or parts.path not in {"", "/"} or parts.query or parts.fragment:
-        raise Refusal("must be an HTTP proxy without a path, such as http://proxy.example:3128")
+        raise InvalidValue(
+            "must be an HTTP proxy without a path, such as http://proxy.example:3128"
+        )
     return Secret(text.rstrip("/"))
 
 
@@ -319,24 +314,20 @@ def _database_url(value: object) -> Secret:
     text = _plain(value).strip()
     scheme, found, _ = text.partition("://")
     if not found or scheme.partition("+")[0] not in _DATABASES:
-        raise Refusal("must look like postgresql://user:password@host:5432/name")
+        raise InvalidValue("must look like postgresql://user:password@host:5432/name")
     return Secret(text)
 
 
 def _header_name(value: object) -> str:
     name = _text(value)
     if not _HEADER_NAME.fullmatch(name):
-        raise Refusal("holds a name that no header can have")
+        raise InvalidValue("holds a name that no header can have")
     if name.lower() in _TRANSPORT_HEADERS:
-        raise Refusal("holds a header that the connection itself writes")
+        raise InvalidValue("holds a header that the connection itself writes")
     return name
 
 
-def _masked(_: Secret) -> str:
-    return Secret.MASK
-
-
-_NEVER_SHOWN = PlainSerializer(_masked, return_type=str)
+_NEVER_SHOWN = PlainSerializer(lambda _: Secret.MASK, return_type=str)
 _SECRET_SCHEMA = WithJsonSchema({"type": "string", "format": "password"})
 
 ApiKey = Annotated[Secret, PlainValidator(_key), _NEVER_SHOWN, _SECRET_SCHEMA]
@@ -353,15 +344,15 @@ def _host_name(value: str) -> str:
     try:
         return normal_host(value)
     except InvalidHostName:
-        raise Refusal("must be a host name, for example api.example.com") from None
+        raise InvalidValue("must be a host name, for example api.example.com") from None
 
 
 def _host_address(value: str) -> str:
     name, _, address = value.partition("=")
     try:
         return f"{normal_host(name.strip())}={ipaddress.ip_address(address.strip())}"
-    except ValueError:  # a NoHostName is one
-        raise Refusal("must be host=address, for example git.example=10.0.0.5") from None
+    except ValueError:  # an InvalidHostName is one
+        raise InvalidValue("must be host=address, for example git.example=10.0.0.5") from None
 
 
 _PORT = re.compile(r"[0-9]{1,5}")
@@ -373,11 +364,11 @@ def _host_port(value: str) -> str:
     name, _, digits = value.rpartition(":")
     port = int(digits) if _PORT.fullmatch(digits) else 0
     if not 1 <= port <= _LAST_PORT:
-        raise Refusal(_NO_HOST_PORT)
+        raise InvalidValue(_NO_HOST_PORT)
     try:
         return f"{normal_host(name)}:{port}"
     except InvalidHostName:
-        raise Refusal(_NO_HOST_PORT) from None
+        raise InvalidValue(_NO_HOST_PORT) from None
 
 
 HostName = Annotated[Text, AfterValidator(_host_name)]
@@ -398,8 +389,28 @@ def _split(value: object) -> object:
     try:
         return cast("object", json.loads(text))
     except ValueError:
-        raise Refusal("is neither a list in JSON nor texts separated by commas") from None
+        raise InvalidValue("is neither a list in JSON nor texts separated by commas") from None
 
 
 Listed = Annotated[tuple[T, ...], BeforeValidator(_split)]
 """A list that may be written as one text: JSON, or separated by commas."""
+
+
+class Section(BaseModel):
+    """Base of the sections: frozen, without unknown fields, silent about its input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _left_empty(cls, given: object) -> object:
+        # `providers:` with every entry commented out is as good as not written. An unknown name
+        # stays, so that it is reported.
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[object, object]", given)
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in cls.model_fields
+        }

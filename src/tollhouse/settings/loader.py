@@ -7,17 +7,125 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import platformdirs
+from pydantic import ValidationError
 
-from tollhouse.settings.environment import CONFIG, DATA_DIR, Given, read_environment
-from tollhouse.settings.errors import ConfigError
-from tollhouse.settings.problems import Location, Problem, dotted
-from tollhouse.settings.provider_keys import providers_of_keys
-from tollhouse.settings.sections import Settings
+from tollhouse.settings.description import names_at
+from tollhouse.settings.environment import (
+    CONFIG,
+    DATA_DIR,
+    Override,
+    providers_of_keys,
+    read_environment,
+)
+from tollhouse.settings.fields import InvalidValue
+from tollhouse.settings.problems import (
+    ConfigError,
+    Location,
+    Problem,
+    dotted,
+    find_inconsistencies,
+    nearest,
+)
+from tollhouse.settings.sections import INCONSISTENT, PRICING_SHAPES, Settings
 from tollhouse.settings.source import Document, read_document
-from tollhouse.settings.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from pydantic_core import ErrorDetails
+
+
+_SENTENCES: Mapping[str, str] = {
+    "missing": "is required",
+    "model_type": "must be a mapping of names to values",
+    "mapping_type": "must be a mapping of names to values",
+    "tuple_type": "must be a list",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least one entry",
+    "literal_error": "must be {expected}",
+    "path_type": "must be a path",
+}
+_FOLLOWS_FROM_ANOTHER = frozenset(("default_factory_not_called", INCONSISTENT))
+
+
+def validate(tree: Mapping[str, object]) -> Settings | list[Problem]:
+    """Return the settings that plain data means, or all that is wrong with it.
+
+    The library's errors become sentences of ours: they name the setting and what it takes, never
+    what was given.
+    """
+    problems = find_inconsistencies(tree)
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        return [*_translated(details), *problems]
+    return problems or settings
+
+
+def _translated(details: list[ErrorDetails]) -> list[Problem]:
+    locations = [detail["loc"] for detail in details]
+    return [
+        Problem(_location(detail["loc"]), _sentence(detail))
+        for detail in details
+        if detail["type"] not in _FOLLOWS_FROM_ANOTHER
+        # A list whose entries are all broken is called too short as well.
+        and not (detail["type"] == "too_short" and _has_one_inside(detail["loc"], locations))
+    ]
+
+
+def _has_one_inside(outer: Location, locations: list[Location]) -> bool:
+    return any(len(other) > len(outer) and other[: len(outer)] == outer for other in locations)
+
+
+def _location(steps: Location) -> Location:
+    """Take out what the library adds: the shape of a price that it tried, and a refused key.
+
+    The key itself goes too: somebody may have put a whole header there, with its secret.
+    """
+    if steps and steps[-1] == "[key]":
+        return steps[:-2]
+    return tuple(
+        step
+        for before, step in zip((None, *steps), steps, strict=False)
+        if not (before == "pricing" and step in PRICING_SHAPES)
+    )
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    location = _location(detail["loc"])
+    facts = cast("dict[str, object]", detail.get("ctx", {}))
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return f"there is no such setting{_nearest_to(location)}"
+    if kind == "literal_error" and location[-1] == "pricing":
+        return 'must be a mapping of prices, or "free"'
+    invalid = facts.get("error")
+    if isinstance(invalid, InvalidValue):
+        return str(invalid)
+    if kind in _SENTENCES:
+        return _SENTENCES[kind].format_map(facts)
+    # The library's own sentences do not repeat what was given.
+    return detail["msg"]
+
+
+def _nearest_to(location: Location) -> str:
+    near = nearest(str(location[-1]), names_at(location[:-1]))
+    return f"; the nearest is {near!r}" if near else ""
+
 
 CONFIG_FILE = "tollhouse.yaml"
 """The configuration file's name in the data folder."""
@@ -40,17 +148,10 @@ def load(
     overrides: Mapping[str, object],
     cwd: Path | None = None,
 ) -> Settings:
-    """Read the settings.
+    """Read the settings; nothing is created.
 
-    Args:
-        config: The configuration file that the command line names; None to look for one.
-        env: The environment.
-        overrides: What the command line sets: `host`, `port`, `data_dir`, `database_url`,
-            `log_level`, `log_format`. None means that the flag was not given.
-        cwd: Where relative paths of flags and environment start; the process's own if None.
-
-    Returns:
-        The settings; `data_dir` is absolute. Nothing is created.
+    `config` is the file that the command line names, None to look for one; `overrides` is what it
+    sets, by the names of `_FLAGS`. Relative paths of flags and environment start at `cwd`.
 
     Raises:
         ConfigError: Something is wrong; its text names every problem, one a line.
@@ -60,7 +161,7 @@ def load(
     path = config_file(config, env, data_folder(env, explicit, here), here)
     document = read_document(path, env) if path else Document()
     environment = read_environment(env, document.variables)
-    given = [*environment.given, *_flags(overrides)]
+    given = [*environment.overrides, *_flags(overrides)]
     tree = _merged(document.tree, given)
     if tree.get("data_dir") is None or _as_path(tree["data_dir"]):
         tree["data_dir"] = data_folder(env, explicit, here, _written_folder(document, path))
@@ -90,12 +191,6 @@ def locate(
     Who talks to a server that runs needs no other setting, nor the variables that the file refers
     to: those of the server's shell may be missing in another one.
 
-    Args:
-        config: The configuration file that the command line names; None to look for one.
-        env: The environment.
-        data_dir: The folder that the command line names.
-        cwd: Where relative paths start; the process's own if None.
-
     Raises:
         ConfigError: The path leads nowhere.
     """
@@ -113,15 +208,8 @@ def config_file(
 ) -> Path | None:
     """Return the configuration file to read: flag, else TOLLHOUSE_CONFIG, else in the data folder.
 
-    Args:
-        config: What the command line names.
-        env: The environment.
-        folder: The data folder as flag, environment or default name it: where the file says
-            otherwise is not known yet.
-        cwd: Where a relative path starts.
-
-    Returns:
-        A path that was named, whether or not it exists; one in the data folder only if it does.
+    That folder is the one that flag, environment or default name: where the file says otherwise is
+    not known yet. A path that was named is returned whether or not it exists.
     """
     named = config or _as_path(env.get(CONFIG))
     if named is not None:
@@ -137,14 +225,7 @@ def data_folder(
 ) -> Path:
     """Return the data folder: flag, else TOLLHOUSE_DATA_DIR, else the file's, else the platform's.
 
-    Args:
-        env: The environment.
-        explicit: What the command line names.
-        cwd: Where a relative path starts.
-        written: What the configuration file names.
-
-    Returns:
-        An absolute path; nothing is created.
+    The path is absolute; nothing is created.
 
     Raises:
         ConfigError: The path leads nowhere, for example through a loop of links.
@@ -175,15 +256,15 @@ def _written_folder(document: Document, path: Path | None) -> Path | None:
     return path.parent / _at_home(written) if path and written else None
 
 
-def _flags(overrides: Mapping[str, object]) -> list[Given]:
+def _flags(overrides: Mapping[str, object]) -> list[Override]:
     return [
-        Given(f"--{name.replace('_', '-')}", _FLAGS[name], value)
+        Override(f"--{name.replace('_', '-')}", _FLAGS[name], value)
         for name, value in overrides.items()
         if value is not None
     ]
 
 
-def _merged(tree: Mapping[str, object], given: Iterable[Given]) -> dict[str, object]:
+def _merged(tree: Mapping[str, object], given: Iterable[Override]) -> dict[str, object]:
     merged = dict(tree)
     for _, location, value in given:
         first, *rest = location
@@ -206,7 +287,7 @@ def _not_following(problems: Iterable[Problem], earlier: Iterable[Problem]) -> l
 
 def _lines(
     problems: Iterable[Problem],
-    given: Iterable[Given],
+    given: Iterable[Override],
     path: Path | None,
     numbers: Mapping[Location, int],
 ) -> Iterator[str]:

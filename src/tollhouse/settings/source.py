@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 from yaml.reader import ReaderError
 
-from tollhouse.settings.errors import ConfigError
-from tollhouse.settings.problems import Location, Problem
+from tollhouse.settings.problems import ConfigError, Location, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,11 +50,7 @@ class Document:
 
 
 def read_document(path: Path, env: Mapping[str, str]) -> Document:
-    """Read a configuration file.
-
-    Args:
-        path: The file; shown in errors as it is given.
-        env: The environment that `${VAR}` refers to.
+    """Read a configuration file, whose `${VAR}` refer to an environment.
 
     Raises:
         ConfigError: The file cannot be read, or is no YAML mapping. One line.

@@ -22,11 +22,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,6 @@ class FolderInUse(StartError):
     """Another process holds the data folder."""
 
     def __init__(self, folder: Path, owner: Owner | None) -> None:
-        """Say who holds it, as far as that is known."""
         who = "another process"
         if owner is not None:
             who = f"process {owner.pid}"
@@ -63,65 +61,30 @@ class DataFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        """Name the folder; nothing is touched yet."""
         self.path = path
+        self.database = path / "tollhouse.db"
+        self.journal = path / "journal"
+        self.blobs = path / "blobs"
+        self.vault_keys = path / "vault.keys"
+        self.egress = path / "egress"
+        self.interns = path / "interns"
+        self.server_log = path / "logs" / "server.log"
+        self.control_socket = path / "control.sock"
+        self._lock_file = path / ".lock"
         self._lock: int | None = None
 
-    @property
-    def database(self) -> Path:
-        """The SQLite file."""
-        return self.path / "tollhouse.db"
-
-    @property
-    def journal(self) -> Path:
-        """The folder of charges that are on their way to the database."""
-        return self.path / "journal"
-
-    @property
-    def blobs(self) -> Path:
-        """The folder of blobs."""
-        return self.path / "blobs"
-
-    @property
-    def vault_keys(self) -> Path:
-        """The file of key-encryption keys."""
-        return self.path / "vault.keys"
-
-    @property
-    def egress(self) -> Path:
-        """The folder of the ways out of sessions."""
-        return self.path / "egress"
-
-    @property
-    def interns(self) -> Path:
-        """The folder of all that belongs to interns."""
-        return self.path / "interns"
-
-    @property
-    def server_log(self) -> Path:
-        """The file that the server logs to; older ones are beside it."""
-        return self.path / "logs" / "server.log"
-
-    @property
-    def control_socket(self) -> Path:
-        """The socket for commands on this machine."""
-        return self.path / "control.sock"
-
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / ".lock"
-
     def lock(self, address: str | None = None) -> None:
-        """Make the folder where it is missing and take it for this process.
-
-        Args:
-            address: Where this process serves, for the message that a second one gets.
+        """Make the folder where it is missing and take it for this process, which serves `address`.
 
         Raises:
-            FolderInUse: Another process holds it.
+            FolderInUse: Another process holds it; its message says which.
             StartError: It cannot be made or written.
         """
-        descriptor = self._open_lock_file()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._not_writable(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             owner = json.dumps({"pid": os.getpid(), "address": address}).encode()
@@ -150,25 +113,11 @@ class DataFolder:
             self._lock = None
 
     def __enter__(self) -> Self:
-        """Take the lock for a command that serves nothing."""
         self.lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give the folder free."""
+    def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _open_lock_file(self) -> int:
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._not_writable(error) from None
 
     def _not_writable(self, error: OSError) -> StartError:
         return StartError(

@@ -1,4 +1,4 @@
-"""Failures of what stores things: what a caller is told, and a line for whoever runs the program.
+"""How databases are named, and what is said when one, or the disk, fails.
 
 disk full or read only, no more files, database locked or away   503: try again
 anything else                                                    the program's own fault
@@ -11,14 +11,15 @@ import re
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy.exc import DBAPIError
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tollhouse.kernel.errors import Unavailable
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError, Unavailable
+from tollhouse.storage.connections import DatabaseUnreachable
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
+    from pathlib import Path
 
 # How SQLAlchemy begins the text of an asyncpg error.
 _WRAPPED = re.compile(r"^<class '[\w.]+'>: ")
@@ -43,15 +44,10 @@ Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 """
 
 
-class DatabaseUnreachable(ConnectionError):
-    """No connection to the database's server can be opened."""
-
-
 class StorageUnavailable(Unavailable):
     """Nothing can be stored or read now: the disk is full, the database locked or away."""
 
     def __init__(self) -> None:
-        """Tell the caller to come back."""
         super().__init__(
             "The request cannot be stored or looked up now; try again in a few seconds.",
             retry_after=RETRY_SECONDS,
@@ -96,3 +92,31 @@ def cannot_use(url: sa.URL, error: Exception) -> StartError:
     else:
         advice = "check the database URL and that the server runs"
     return StartError(f"{shown(url)} cannot be used ({reason(error)}): {advice}")
+
+
+def sqlite_url(path: Path) -> sa.URL:
+    """Return the URL of an SQLite file."""
+    return sa.URL.create("sqlite+aiosqlite", database=str(path))
+
+
+def parse_database_url(text: str) -> sa.URL:
+    """Return the URL of a database as an operator writes it.
+
+    Raises:
+        StartError: It is no URL, or of a database that we do not support.
+    """
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise StartError(
+            "the database URL cannot be read; write it as postgresql://user:password@host:5432/name"
+        ) from None
+    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+    driver = drivers.get(url.get_backend_name())
+    if driver is None:
+        raise StartError(
+            f"the database {url.get_backend_name()!r} is not supported; use postgresql or sqlite"
+        )
+    if url.database is None and driver == "sqlite+aiosqlite":
+        raise StartError("the database URL names no file; write it as sqlite:////path/to/file")
+    return url.set(drivername=driver)

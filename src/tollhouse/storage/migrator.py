@@ -4,6 +4,9 @@
         exit 0   the schema is up to date
         exit 2   it is not and nothing was changed; one line on standard error says why
 
+    python -m tollhouse.storage.migrator --schema
+        prints `schema.sql`, which makes a new SQLite file; `make schema` writes it
+
 An upgrade is one transaction on both databases, taken so that a second migrator waits for the
 first: `BEGIN IMMEDIATE` on SQLite, an advisory lock on PostgreSQL.
 """
@@ -15,6 +18,7 @@ import sqlite3
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import sqlalchemy as sa
@@ -25,10 +29,16 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.pool import NullPool
 
-from tollhouse.kernel.start import StartError
-from tollhouse.storage.failures import cannot_use, reason, shown
+from tollhouse.kernel.errors import StartError
+from tollhouse.storage.connections import BUSY_TIMEOUT_MS
+from tollhouse.storage.failures import (
+    cannot_use,
+    parse_database_url,
+    reason,
+    shown,
+    sqlite_url,
+)
 from tollhouse.storage.revision import newer_than_program
-from tollhouse.storage.urls import BUSY_TIMEOUT_MS, parse_database_url
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK: Final = 0x746F6C6C  # "toll"; any number that nobody else takes
@@ -38,10 +48,6 @@ def upgrade(url: sa.URL, migrations: Path = MIGRATIONS) -> None:
     """Apply the migrations that a database lacks.
 
     Blocks, on PostgreSQL in an event loop of its own: not for use inside a running one.
-
-    Args:
-        url: The database, as `parse_database_url` or `sqlite_url` returns it.
-        migrations: Where the migrations are.
 
     Raises:
         StartError: The database cannot be used, is newer than this program, or a migration
@@ -62,12 +68,24 @@ def upgrade(url: sa.URL, migrations: Path = MIGRATIONS) -> None:
 
 def main() -> int:
     """Upgrade the database whose URL stands on standard input; return the exit code."""
+    if sys.argv[1:] == ["--schema"]:
+        sys.stdout.write(schema_script())
+        return 0
     try:
         upgrade(parse_database_url(sys.stdin.read().strip()))
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
+
+
+def schema_script() -> str:
+    """Return the SQL of a new SQLite file: all tables, and the revision that they have."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "new.db"
+        upgrade(sqlite_url(file))
+        with closing(sqlite3.connect(file)) as connection:
+            return "".join(f"{line}\n" for line in connection.iterdump())
 
 
 def _upgrade_sqlite(url: sa.URL, config: Config) -> None:
@@ -118,11 +136,10 @@ def _upgrade_schema(connection: sa.Connection, url: sa.URL, config: Config) -> N
         command.upgrade(config, "head")
         _check_foreign_keys(connection)
     except Exception as error:
-        message = (
+        raise StartError(
             f"{shown(url)} could not be upgraded and is as it was ({reason(error)}): "
             "report this, and go on with the release that you had"
-        )
-        raise StartError(message) from error
+        ) from error
 
 
 def _check_foreign_keys(connection: sa.Connection) -> None:
@@ -130,8 +147,7 @@ def _check_foreign_keys(connection: sa.Connection) -> None:
         return
     dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
     if dangling is not None:
-        message = f"a row of {dangling[0]} refers to a row of {dangling[2]} that is missing"
-        raise ValueError(message)
+        raise ValueError(f"a row of {dangling[0]} refers to a row of {dangling[2]} that is missing")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How a PostgreSQL connection is opened: from the URL as the operator wrote it.
 
 `asyncpg` reads it as libpq would (`sslmode`, `application_name`, `target_session_attrs`, several
-hosts, PGPASSFILE), for SQLAlchemy's engines and for the settler's own connection alike.
+hosts, PGPASSFILE), for SQLAlchemy's engines and for the books' own connection alike.
 
 Source: https://www.postgresql.org/docs/current/libpq-connect.html
 """
@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from tollhouse.storage.failures import DatabaseUnreachable
+from tollhouse.storage.connections import STATEMENT_SECONDS, dsn
+from tollhouse.storage.postgresql_connection import open_connection
 
 if TYPE_CHECKING:
+    import asyncpg
     import sqlalchemy as sa
 
-STATEMENT_SECONDS = 60.0
-_CONNECT_SECONDS = 10.0
 _SERVING = (0x746F6C6C, 0x73727665)
 """The advisory lock that every server of a database shares."""
 
@@ -27,32 +26,20 @@ _SERVING = (0x746F6C6C, 0x73727665)
 async def connect(
     url: sa.URL, statement_seconds: float | None = STATEMENT_SECONDS
 ) -> asyncpg.Connection[asyncpg.Record]:
-    """Open a connection.
-
-    Args:
-        url: The database.
-        statement_seconds: How long a statement may take; None for ever.
+    """Open a connection on which a statement may take so many seconds; None for ever.
 
     Raises:
         DatabaseUnreachable: The server cannot be reached.
         asyncpg.PostgresError: It refuses us.
         asyncpg.InterfaceError: The URL holds something that the driver does not take.
     """
-    try:
-        return await asyncpg.connect(
-            url.set(drivername="postgresql").render_as_string(hide_password=False),
-            timeout=_CONNECT_SECONDS,
-            command_timeout=statement_seconds,
-        )
-    except OSError as error:
-        raise DatabaseUnreachable(*error.args) from error
+    return await open_connection(dsn(url), statement_seconds)
 
 
 async def join_servers(url: sa.URL) -> tuple[asyncpg.Connection[asyncpg.Record], int]:
-    """Say that this process serves a database, for as long as a connection is open.
+    """Say that this process serves a database, and return how many other processes say the same.
 
-    Returns:
-        The connection, and how many other processes say the same.
+    It is said for as long as the connection, which is returned too, is open.
 
     Raises:
         DatabaseUnreachable: The server cannot be reached.

@@ -1,6 +1,8 @@
-"""Which revision a database's schema has, and which one this program needs.
+"""Which revision a database's schema has, which one this program needs, and the way there.
 
-The server compares the two and never loads the migrations, which would stay in its memory.
+The server compares the two and never loads the migrations nor Alembic, which would stay in its
+memory: they run in a child process. A new SQLite file gets the schema that all of them together
+make, from `schema.sql`, since a first start would wait most of a second for that child.
 """
 
 from __future__ import annotations
@@ -13,16 +15,18 @@ from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
+from tollhouse.kernel.subprocesses import kill, own_module, start
+from tollhouse.storage.connections import BUSY_TIMEOUT_MS
 from tollhouse.storage.failures import cannot_use, shown
-from tollhouse.storage.urls import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database
 
-HEAD: Final = "0014"
+HEAD: Final = "0015"
 """The newest revision in `storage.migrations`. Revisions are numbers and sort as text."""
 
+_SCHEMA: Final = Path(__file__).with_name("schema.sql")
 _SELECT = "SELECT version_num FROM alembic_version"
 
 
@@ -68,8 +72,7 @@ async def require_head(database: Database) -> None:
     """
     found = await current(database)
     if found is None or found < HEAD:
-        message = f"{shown(database.url)} is not up to date: run `tollhouse migrate` first"
-        raise StartError(message)
+        raise StartError(f"{shown(database.url)} is not up to date: run `tollhouse migrate` first")
     if found > HEAD:
         raise newer_than_program(database.url, found)
 
@@ -79,4 +82,57 @@ def newer_than_program(url: sa.URL, found: str) -> StartError:
     return StartError(
         f"{shown(url)} was made by a newer Tollhouse (its schema is {found}, this program knows "
         f"{HEAD}): update the program, or restore the backup made before the upgrade"
+    )
+
+
+async def create_schema(database: Database) -> bool:
+    """Give an SQLite file its whole schema; tell whether there was nothing in it, nor a file.
+
+    Raises:
+        StartError: The file cannot be written; it is as it was.
+    """
+    try:
+        return await asyncio.to_thread(_create, Path(str(database.url.database)))
+    except (OSError, sqlite3.Error) as error:
+        raise cannot_use(database.url, error) from error
+
+
+def _create(path: Path) -> bool:
+    timeout = BUSY_TIMEOUT_MS / 1000
+    with closing(sqlite3.connect(path, timeout, isolation_level=None)) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+            return False
+        connection.execute("PRAGMA journal_mode = WAL")
+        # One transaction, which is rolled back if the connection closes before its end.
+        connection.executescript(_SCHEMA.read_text(encoding="utf-8"))
+        return True
+
+
+async def upgrade_in_child(url: sa.URL) -> None:
+    """Apply the migrations that a database lacks, in a process of its own.
+
+    Raises:
+        StartError: The database cannot be used, is newer than this program, or a migration
+            failed. The database is as it was.
+    """
+    child = await start(
+        *own_module("tollhouse.storage.migrator"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        # On standard input: others can read arguments and environment, and it holds a password.
+        _, said = await child.communicate(url.render_as_string(hide_password=False).encode())
+    except asyncio.CancelledError:
+        await kill(child)
+        raise
+    if child.returncode == 0:
+        return
+    text = said.decode(errors="replace").strip()
+    if child.returncode == StartError.exit_code and text:
+        raise StartError(text)
+    last = text.splitlines()[-1] if text else f"exit code {child.returncode}"
+    raise StartError(
+        f"the migration of {shown(url)} broke off ({last}): run `tollhouse migrate` to see why"
     )

@@ -8,8 +8,6 @@ not open. So whoever may write to the database can put a row back as it was, and
 Source: NIST SP 800-38D (GCM; at most 2^32 random nonces of 96 bits under one key), RFC 2104 (HMAC).
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 from typing import Final
@@ -35,15 +33,7 @@ def new_key() -> bytes:
 
 
 def seal(key: bytes, value: Secret, vault_id: str, name: str, version: int) -> bytes:
-    """Return a value sealed for its place.
-
-    Args:
-        key: The vault's data key.
-        value: The plaintext.
-        vault_id: The vault.
-        name: The secret's name.
-        version: The secret's version.
-    """
+    """Return a value sealed under the vault's data key, for its place."""
     bound = _bound(_FOR_VALUES, vault_id, name, str(version))
     return _encrypt(key, value.reveal().encode(), bound)
 
@@ -51,8 +41,7 @@ def seal(key: bytes, value: Secret, vault_id: str, name: str, version: int) -> b
 def open_(key: bytes, sealed: bytes, vault_id: str, name: str, version: int) -> Secret:
     """Return the value that was sealed for a place.
 
-    Raises:
-        Unopenable: It was sealed for another place or with another key, or was changed.
+    Raises `Unopenable` where it was sealed for another place or with another key, or was changed.
     """
     bound = _bound(_FOR_VALUES, vault_id, name, str(version))
     return Secret(_decrypt(key, sealed, bound).decode())
@@ -74,8 +63,7 @@ def wrap(key_encryption_key: bytes, data_key: bytes, vault_id: str) -> bytes:
 def unwrap(key_encryption_key: bytes, wrapped: bytes, vault_id: str) -> bytes:
     """Return the data key that was wrapped for a vault.
 
-    Raises:
-        Unopenable: It was wrapped for another vault or with another key, or was changed.
+    Raises `Unopenable` where it was wrapped for another vault or with another key, or was changed.
     """
     return _decrypt(key_encryption_key, wrapped, _bound(_FOR_KEYS, vault_id))
 
@@ -94,8 +82,5 @@ def _decrypt(key: bytes, sealed: bytes, bound: bytes) -> bytes:
 
 def _bound(*parts: str) -> bytes:
     """Return parts as one text that no other parts have: each with its length before it."""
-    return b"".join(_with_length(part.encode()) for part in parts)
-
-
-def _with_length(part: bytes) -> bytes:
-    return len(part).to_bytes(4, "big") + part
+    encoded = [part.encode() for part in parts]
+    return b"".join(len(each).to_bytes(4, "big") + each for each in encoded)

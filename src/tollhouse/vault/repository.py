@@ -1,21 +1,15 @@
 """The SQL of vaults, their secrets, and whose requests receive them."""
 
-from __future__ import annotations
-
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
+from tollhouse.kernel.pages import Window
+from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.vault import vault_secrets, vault_subjects, vaults
-from tollhouse.storage.upsert import insert
 from tollhouse.vault.types import StoredSecret, Vault, VaultKind, VaultSubject, WrappedKey
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tollhouse.kernel.pages import Window
-    from tollhouse.storage.transaction import Read, Write
 
 _NEW_VAULTS = 0x746F6C76
 _COLUMNS = [vault_secrets.c[name] for name in StoredSecret.__slots__]
@@ -49,38 +43,30 @@ async def workspace_vault(read: Read, workspace_id: str) -> Vault | None:
     query = sa.select(vaults).where(
         vaults.c.workspace_id == workspace_id, vaults.c.kind == VaultKind.WORKSPACE.value
     )
-    row = (await read.execute(query)).mappings().first()
-    return None if row is None else _vault(row)
+    return next(iter(await _vaults(read, query)), None)
 
 
 async def vaults_of(read: Read, vault_ids: Collection[str]) -> Sequence[Vault]:
     """Return those of some vaults that are there."""
-    rows = await read.execute(sa.select(vaults).where(vaults.c.id.in_(vault_ids)))
-    return [_vault(row) for row in rows.mappings()]
+    return await _vaults(read, sa.select(vaults).where(vaults.c.id.in_(vault_ids)))
 
 
 async def vaults_in(read: Read, workspace_id: str) -> Sequence[Vault]:
     """Return every vault of a workspace."""
     query = sa.select(vaults).where(vaults.c.workspace_id == workspace_id)
-    rows = await read.execute(query.order_by(vaults.c.id))
-    return [_vault(row) for row in rows.mappings()]
+    return await _vaults(read, query.order_by(vaults.c.id))
 
 
 async def hold(write: Write, vault_id: str) -> bool:
-    """Count a change to a vault; nobody else changes it until the transaction ends.
-
-    Returns:
-        False where it is gone.
-    """
+    """Count a change to a vault, which nobody else changes meanwhile; False where it is gone."""
     counted = sa.update(vaults).where(vaults.c.id == vault_id)
     return (await write.execute(counted.values(changes=vaults.c.changes + 1))).rowcount > 0
 
 
-async def delete_vault(write: Write, vault_id: str) -> int:
-    """Remove a vault and its secrets; return how many those were."""
-    gone = await write.execute(sa.delete(vault_secrets).where(vault_secrets.c.vault_id == vault_id))
+async def delete_vault(write: Write, vault_id: str) -> None:
+    """Remove a vault and its secrets."""
+    await write.execute(sa.delete(vault_secrets).where(vault_secrets.c.vault_id == vault_id))
     await write.execute(sa.delete(vaults).where(vaults.c.id == vault_id))
-    return gone.rowcount
 
 
 async def kek_ids(read: Read) -> set[str]:
@@ -91,25 +77,20 @@ async def kek_ids(read: Read) -> set[str]:
 async def some_vault_of(read: Read, kek_id: str) -> Vault | None:
     """Return a vault that is wrapped with a key-encryption key."""
     query = sa.select(vaults).where(vaults.c.kek_id == kek_id).order_by(vaults.c.id).limit(1)
-    row = (await read.execute(query)).mappings().first()
-    return None if row is None else _vault(row)
+    return next(iter(await _vaults(read, query)), None)
 
 
 async def vaults_after(read: Read, vault_id: str, limit: int) -> Sequence[Vault]:
     """Return vaults by their ids, from behind one of them."""
     query = sa.select(vaults).where(vaults.c.id > vault_id).order_by(vaults.c.id).limit(limit)
-    return [_vault(row) for row in (await read.execute(query)).mappings()]
+    return await _vaults(read, query)
 
 
-async def rewrap(write: Write, vault: Vault, key: WrappedKey) -> bool:
-    """Put another wrapping in place of the one that a vault was read with.
-
-    Returns:
-        False where that one is not there any more.
-    """
+async def rewrap(write: Write, vault: Vault, key: WrappedKey) -> None:
+    """Put another wrapping in place of the one that a vault was read with, if that is there."""
     same = sa.and_(vaults.c.id == vault.id, vaults.c.wrapped_key == vault.key.data)
-    changed = sa.update(vaults).where(same).values(kek_id=key.kek_id, wrapped_key=key.data)
-    return (await write.execute(changed)).rowcount > 0
+    changed = sa.update(vaults).where(same)
+    await write.execute(changed.values(kek_id=key.kek_id, wrapped_key=key.data))
 
 
 # Secrets
@@ -127,7 +108,7 @@ async def secrets_named(
 ) -> dict[str, StoredSecret]:
     """Return those of some names that are in a vault."""
     query = _SECRETS.where(vault_secrets.c.vault_id == vault_id, vault_secrets.c.name.in_(names))
-    found = [_secret(row) for row in await read.execute(query)]
+    found = map(_secret, await read.execute(query))
     return {secret.name: secret for secret in found}
 
 
@@ -149,15 +130,9 @@ async def put(write: Write, secret: StoredSecret) -> None:
 
 async def delete(write: Write, vault_id: str, name: str) -> StoredSecret | None:
     """Remove a secret that is bound to hosts; return it, None where there is none."""
-    gone = (
-        sa.delete(vault_secrets)
-        .where(
-            vault_secrets.c.vault_id == vault_id,
-            vault_secrets.c.name == name,
-            vault_secrets.c.fingerprint.is_not(None),
-        )
-        .returning(*_COLUMNS)
-    )
+    table = vault_secrets.c
+    named = sa.and_(table.vault_id == vault_id, table.name == name, table.fingerprint.is_not(None))
+    gone = sa.delete(vault_secrets).where(named).returning(*_COLUMNS)
     row = (await write.execute(gone)).first()
     return None if row is None else _secret(row)
 
@@ -190,11 +165,14 @@ async def delete_subject(write: Write, intern_id: str) -> None:
     await write.execute(sa.delete(vault_subjects).where(vault_subjects.c.intern_id == intern_id))
 
 
-def _vault(row: sa.RowMapping) -> Vault:
-    facts: dict[str, Any] = dict(row)
-    facts["key"] = WrappedKey(facts.pop("kek_id"), bytes(facts.pop("wrapped_key")))
-    facts["kind"] = VaultKind(facts["kind"])
-    return Vault(**facts)
+async def _vaults(read: Read, query: sa.Select[Any]) -> list[Vault]:
+    found: list[Vault] = []
+    for row in (await read.execute(query)).mappings():
+        facts: dict[str, Any] = dict(row)
+        facts["key"] = WrappedKey(facts.pop("kek_id"), bytes(facts.pop("wrapped_key")))
+        facts["kind"] = VaultKind(facts["kind"])
+        found.append(Vault(**facts))
+    return found
 
 
 def _secret(row: sa.Row[Any]) -> StoredSecret:

@@ -1,15 +1,11 @@
 """Vaults, the secrets in them, and whose requests receive which of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tollhouse.kernel.secret import Secret
+from tollhouse.kernel.secret import Secret
 
 GATEWAY_HOST: Final = "gateway.internal"
 """The name by which interns reach the gateway."""
@@ -24,7 +20,7 @@ class Scope(StrEnum):
 
 
 class VaultKind(StrEnum):
-    """Whose a vault is."""
+    """Who owns a vault."""
 
     WORKSPACE = "workspace"
     INTERN = "intern"
@@ -55,7 +51,7 @@ class Vault:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """What is to be stored under a name."""
+    """A secret that is to be stored under a name."""
 
     value: Secret
     hosts: tuple[str, ...]
@@ -112,7 +108,7 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a name means for a subject."""
+    """The secret that a subject receives under a name."""
 
     secret: StoredSecret
     scope: Scope

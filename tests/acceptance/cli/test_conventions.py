@@ -9,6 +9,7 @@ import pytest
 
 from tests.acceptance.cli.command import CommandRunner
 from tests.acceptance.cli.terminal import Terminal
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.acceptance.server_process import ServerProcess
@@ -98,11 +99,13 @@ def test_the_status_of_a_server_needs_no_key(
 
 
 def test_the_log_of_a_server_is_shown(runner: CommandRunner, server: "ServerProcess") -> None:
-    shown = runner.run("logs", "--data-dir", server.data_dir, "-n", 100_000, "--json")
-    recovered = next(
-        line for line in map(json.loads, shown.out.splitlines()) if line["event"] == "recovered"
-    )
-    assert recovered.keys() >= {"batches_seconds", "interns_seconds"}
+    def recovered() -> list[dict[str, object]]:
+        shown = runner.run("logs", "--data-dir", server.data_dir, "-n", 100_000, "--json")
+        lines = map(json.loads, shown.out.splitlines())
+        return [line for line in lines if line["event"] == "recovered"]
+
+    # It is written after the server has said that it serves.
+    assert wait_until(recovered)[0].keys() >= {"batches_seconds", "interns_seconds"}
 
 
 def test_the_status_without_a_server_is_shown_without_starting_one(

@@ -379,4 +379,5 @@ def interrupt(terminal: Terminal, has_arrived: Callable[[], bool]) -> None:
     """
     terminal.press(CTRL_C)
     while not has_arrived():
+        assert not terminal.has_ended(0), terminal.text
         terminal.type("\n")

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.builders import Tenant, add_tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.accounting.ledger_reader import LedgerReader, charge_writer
-from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.accounting.settlement.settler import ChargeWriter, Settler
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import Tenant, add_tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """The stored totals of the ledger, and the expected ones."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -9,10 +12,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.ports import ChargeWriter
-from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
-from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tests.fakes.builders import Tenant, generation_record
+from tollhouse.accounting.settlement.books import ChargesNotBooked
+from tollhouse.accounting.settlement.child import Books
+from tollhouse.accounting.settlement.journal import JournalPart
+from tollhouse.accounting.settlement.messages import Booked, SetAside
+from tollhouse.accounting.settlement.payloads import payload_of
+from tollhouse.accounting.settlement.postgresql_writer import PostgresqlChargeWriter
+from tollhouse.accounting.settlement.settler import ChargeWriter
+from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
 from tollhouse.accounting.types import GenerationRecord
+from tollhouse.storage.connections import dsn
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import (
     account_totals,
@@ -21,14 +31,59 @@ from tollhouse.storage.tables.accounting import (
     key_totals,
     postings,
 )
-from tollhouse.testing.builders import Tenant, generation_record
+
+
+class InProcessWriter:
+    """Books as the books process does, in a thread of this one."""
+
+    def __init__(self, database: Database) -> None:
+        self._postgresql: PostgresqlChargeWriter | None = None
+        self._turn: AbstractAsyncContextManager[object] = nullcontext()
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._runner: asyncio.Runner | None = None
+        self._closed = False
+        if database.dialect == "postgresql":
+            self._postgresql = PostgresqlChargeWriter(dsn(database.url))
+            self._books = Books(self._on_postgresql, Path())
+        else:
+            self._sqlite = SqliteChargeWriter(str(database.url.database))
+            self._books = Books(self._sqlite.write, Path())
+            self._turn = database.write_lock
+
+    async def write(
+        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+    ) -> Sequence[SetAside]:
+        del part
+        async with self._turn:
+            loop, payloads = asyncio.get_running_loop(), list(map(payload_of, records))
+            answer = await loop.run_in_executor(self._thread, self._books.book, payloads)
+        if isinstance(answer, Booked):
+            return answer.set_aside
+        raise ChargesNotBooked(str(answer))
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            self._thread.shutdown()
+
+    def _on_postgresql(self, records: Sequence[GenerationRecord]) -> None:
+        assert self._postgresql is not None
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        self._runner.run(self._postgresql.write(records))
+
+    def _close(self) -> None:
+        if self._postgresql is None:
+            self._sqlite.close()
+        elif self._runner is not None:
+            self._runner.run(self._postgresql.close())
+            self._runner.close()
 
 
 def charge_writer(database: Database) -> ChargeWriter:
     """Make the charge writer for a database."""
-    if database.dialect == "postgresql":
-        return PostgresqlChargeWriter(database.url)
-    return SqliteChargeWriter(Path(str(database.url.database)), database.write_lock)
+    return InProcessWriter(database)
 
 
 def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationRecord:
@@ -130,12 +185,12 @@ def expected_totals(records: Iterable[GenerationRecord]) -> LedgerTotals:
         first.setdefault(record.id, record)
     found = LedgerTotals()
     for record in first.values():
-        cost = record.charge.cost_nano
+        cost = record.cost_nano
         if cost:
             used = found.accounts.get(record.account_id, (0, 0, 0))[2]
             found.accounts[record.account_id] = (0, 0, used + cost)
         usage = 0 if record.is_byok else cost
-        own = (record.charge.provider_cost_nano or 0) if record.is_byok else 0
+        own = (record.provider_cost_nano or 0) if record.is_byok else 0
         at = int(record.created_at.timestamp() * 1000)
         for key_hash in filter(None, (record.key_hash, record.payer_hash)):
             found.count(key_hash, record.created_at.date().isoformat(), usage, own, at)

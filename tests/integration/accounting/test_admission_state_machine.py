@@ -16,6 +16,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.fakes.builders import add_tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.accounting.ledger_reader import LedgerReader, charge_writer
 from tests.unit.accounting.admission.admission_model import KEYS, PAYERS
 from tests.unit.accounting.admission.admission_state_machine import (
@@ -29,20 +32,14 @@ from tests.unit.accounting.admission.test_admission_state_machine import (
     record_of,
     request_of,
 )
-from tollhouse.accounting.account_loader import DatabaseAccountLoader
 from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.service import AccountingService, DatabaseAccountLoader
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.accounting.types import PostingKind
-from tollhouse.identity.auth import Authenticator
-from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 from tollhouse.storage.database import open_database
-from tollhouse.storage.urls import sqlite_url
-from tollhouse.testing.builders import add_tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
+from tollhouse.storage.failures import sqlite_url
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -94,12 +91,7 @@ class OnDisk:
         self.writer = charge_writer(self.database)
         self.settler = Settler(self.journal, self.writer)
         await self.settler.recover()
-        identity = IdentityService(
-            self.clock, self.ids, Authenticator(self.database, self.clock, None)
-        )
-        loader = DatabaseAccountLoader(
-            self.database, identity, self.clock, self.settler.between_groups
-        )
+        loader = DatabaseAccountLoader(self.database, self.clock, self.settler.between_groups)
         self.controller = AdmissionController(
             self.model.rules, loader, self.clock, reserve_capacity=self.settler.reserve_capacity
         )

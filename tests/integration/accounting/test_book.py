@@ -3,14 +3,17 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from tests.fakes.builders import Tenant, charge
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.accounting.ledger_reader import (
     LedgerReader,
     charge_writer,
@@ -19,9 +22,9 @@ from tests.integration.accounting.ledger_reader import (
 )
 from tests.integration.accounting.test_charges import TOO_LARGE, invented
 from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Attribution, GenerationRecord
+from tollhouse.accounting.settlement.settler import ChargeWriter
+from tollhouse.accounting.types import GenerationRecord, attempts_json
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import (
     account_days,
@@ -32,9 +35,6 @@ from tollhouse.storage.tables.accounting import (
     postings,
     usage_days,
 )
-from tollhouse.testing.builders import Tenant, charge
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 TABLES = (
     generations,
@@ -77,7 +77,7 @@ async def forget(database: Database) -> None:
 def varied(records: Sequence[GenerationRecord], dice: random.Random) -> list[GenerationRecord]:
     """Return generations that differ in everything else that is stored, too."""
     return [
-        replace(
+        msgspec.structs.replace(
             record,
             provider=dice.choice(["acme", None]),
             model=dice.choice(["acme/large", "acme/small:free"]),
@@ -85,10 +85,11 @@ def varied(records: Sequence[GenerationRecord], dice: random.Random) -> list[Gen
             images=dice.choice([None, 0, 3]),
             latency_ms=dice.choice([None, 12]),
             upstream_id=dice.choice([None, NASTY]),
-            attribution=dice.choice([Attribution(), Attribution(NASTY, NASTY, session_id=NASTY)]),
-            attempts=dice.choice([(), record.attempts, record.attempts * 2]),
+            **dict.fromkeys(("http_referer", "app_title", "session_id"), said),
+            attempts_json=attempts_json([*record.attempts] * dice.randrange(3)),
         )
         for record in records
+        for said in [dice.choice([None, NASTY])]
     ]
 
 

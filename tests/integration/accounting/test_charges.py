@@ -11,16 +11,17 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import Tenant, charge
+from tests.fakes.clock import START
 from tests.integration.accounting.ledger_reader import (
     LedgerReader,
     charge_writer,
     expected_totals,
     record_for,
 )
-from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import RecoveredCharges, Settler
+from tollhouse.accounting.settlement.settler import ChargeWriter, RecoveredCharges, Settler
 from tollhouse.accounting.types import (
     Attribution,
     Charge,
@@ -31,8 +32,6 @@ from tollhouse.accounting.types import (
 )
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import postings, usage_days
-from tollhouse.testing.builders import Tenant, charge
-from tollhouse.testing.clock import START
 
 TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
 
@@ -148,12 +147,12 @@ class TestFailedWrite:
         await asyncio.sleep(0.3)
         assert not settling.done()
         assert await ledger_reader.ids() == []
-        assert len(journal.leftovers().payloads) == 5
+        assert len(journal.read_unbooked().payloads) == 5
         async with database.writing() as write:
             await write.execute(sa.text("ALTER TABLE hidden RENAME TO key_days"))
         await settling
         assert await ledger_reader.totals() == expected_totals(records)
-        assert journal.leftovers().payloads == []
+        assert journal.read_unbooked().payloads == []
 
     @pytest.mark.parametrize(
         "spoilt",
@@ -194,7 +193,7 @@ async def test_what_a_kill_left_in_the_journal_is_booked_once(
     await writer.write(records[:12])
     assert await Settler(journal, writer).recover() == RecoveredCharges(charges=20, damaged=0)
     assert await ledger_reader.totals() == expected_totals(records)
-    assert journal.leftovers().payloads == []
+    assert journal.read_unbooked().payloads == []
 
 
 async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_long_it_takes(
@@ -205,7 +204,7 @@ async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_lon
     ledger_reader: LedgerReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite_writer.BUSY_TIMEOUT_MS", 1)
     async with database.writing() as write:
         await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
         settling = asyncio.create_task(settle(settler, record_for(acme, cost_nano=3)))
@@ -301,7 +300,7 @@ async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
     async def look() -> None:
         for _ in range(15):
             async with database.reading() as read:
-                await service.key_usage(read, acme.key.hash)
+                await service.key_status(read, acme.key.hash)
 
     settling = [settle_some(start) for start in range(0, 150, 15)]
     await asyncio.gather(*settling, credit(acme), credit(acme), credit(other), look(), look())

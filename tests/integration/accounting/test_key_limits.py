@@ -1,10 +1,10 @@
 """The limits of keys as the service keeps them, on a real database."""
 
+from tests.fakes.builders import Tenant
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStanding, Reset
+from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStatus, Reset
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import Tenant
 
 LIMITS = [
     KeyLimit(25, Reset.MONTHLY, include_byok=True),
@@ -26,8 +26,8 @@ async def test_a_key_has_none_until_it_is_given_one(
     database: Database, service: AccountingService, acme: Tenant
 ) -> None:
     async with database.reading() as read:
-        assert await service.key_limit(read, acme.key.hash) == KeyLimit()
-        assert await service.key_standing(read, acme.key.hash) == KeyStanding()
+        assert (await service.key_status(read, acme.key.hash)).limit == KeyLimit()
+        assert await service.key_status(read, acme.key.hash) == KeyStatus()
 
 
 async def test_each_takes_the_place_of_the_one_before(
@@ -36,7 +36,7 @@ async def test_each_takes_the_place_of_the_one_before(
     for limit in (*LIMITS, *LIMITS):
         await set_limit(database, service, acme, limit)
         async with database.reading() as read:
-            assert await service.key_limit(read, acme.key.hash) == limit
+            assert (await service.key_status(read, acme.key.hash)).limit == limit
 
 
 async def test_of_several_keys_each_has_its_own(
@@ -45,8 +45,8 @@ async def test_of_several_keys_each_has_its_own(
     await set_limit(database, service, acme, KeyLimit(5))
     both = [acme.key.hash, other.key.hash]
     async with database.reading() as read:
-        assert await service.key_limits(read, both) == {both[0]: KeyLimit(5), both[1]: KeyLimit()}
-        standings = await service.key_standings(read, both)
-        assert await service.key_limits(read, []) == await service.key_standings(read, []) == {}
-    assert standings[both[0]].budgets == (Budget(BudgetScope.KEY_LIMIT, 5, 0),)
-    assert standings[both[1]].budgets == ()
+        statuses = await service.key_statuses(read, both)
+        assert await service.key_statuses(read, []) == {}
+    assert [statuses[each].limit for each in both] == [KeyLimit(5), KeyLimit()]
+    assert statuses[both[0]].budgets == (Budget(BudgetScope.KEY_LIMIT, 5, 0),)
+    assert statuses[both[1]].budgets == ()

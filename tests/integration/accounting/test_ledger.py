@@ -8,20 +8,24 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import Tenant, add_tenant, charge
+from tests.fakes.clock import START, FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.accounting.ledger_reader import record_for
-from tollhouse.accounting.ledger.sample import ACCOUNTS, LedgerSampler
-from tollhouse.accounting.ledger.service import MOST_DIFFERENCES, LedgerService
+from tollhouse.accounting.ledger.service import (
+    MOST_DIFFERENCES,
+    SAMPLED_ACCOUNTS,
+    LedgerSampler,
+    LedgerService,
+)
 from tollhouse.accounting.ledger.types import Difference, LedgerReport, LedgerScope
-from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import MissingCharges
+from tollhouse.accounting.settlement.settler import ChargeWriter
 from tollhouse.accounting.types import CostState, GenerationRecord, PostingKind, Usage
 from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import Tenant, add_tenant, charge
-from tollhouse.testing.clock import START, FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 DAY = timedelta(days=1)
 PAYER = "p" * 64
@@ -545,14 +549,15 @@ class TestSample:
     ) -> None:
         tenants = [
             await add_tenant(database, clock=clock, ids=ids, name=f"Account {number}")
-            for number in range(2 * ACCOUNTS + 1)
+            for number in range(2 * SAMPLED_ACCOUNTS + 1)
         ]
         for tenant in tenants:
             await fixture.add(tenant, PostingKind.GRANT, 5)
             where = f"WHERE account_id = '{tenant.account.id}'"
             await fixture.tamper(f"UPDATE account_totals SET granted_nano = 6 {where}")  # noqa: S608 - ours
         rounds = [await sample.differences() for _ in range(4)]
-        assert [len(each) for each in rounds] == [ACCOUNTS, ACCOUNTS, 1, ACCOUNTS]
+        some = SAMPLED_ACCOUNTS
+        assert [len(each) for each in rounds] == [some, some, 1, some]
         seen = {each.whose for found in rounds[:3] for each in found}
         assert seen == {tenant.account.id for tenant in tenants}
 

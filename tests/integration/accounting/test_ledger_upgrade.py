@@ -6,12 +6,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from tests.fakes.clock import FakeClock
 from tests.integration.storage.old_migrations import migrations_before
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import LedgerReport
 from tollhouse.storage.database import open_database
 from tollhouse.storage.migrator import upgrade
-from tollhouse.testing.clock import FakeClock
 
 
 def test_books_of_the_release_before_are_right_after_the_migration(

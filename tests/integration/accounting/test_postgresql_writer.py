@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import Tenant
 from tests.integration.accounting.ledger_reader import LedgerReader, expected_totals, record_for
-from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
+from tollhouse.accounting.settlement.postgresql_writer import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
+from tollhouse.storage.connections import DatabaseUnreachable, dsn
 from tollhouse.storage.database import Database, open_database
-from tollhouse.storage.failures import DatabaseUnreachable
-from tollhouse.testing.builders import Tenant
 
 if TYPE_CHECKING:
     import asyncpg
@@ -37,7 +37,7 @@ async def database(migrated_postgresql: sa.URL) -> AsyncIterator[Database]:
 @pytest.fixture
 async def writer(migrated_postgresql: sa.URL) -> AsyncIterator[PostgresqlChargeWriter]:
     named = migrated_postgresql.update_query_dict({"application_name": "the writer"})
-    made = PostgresqlChargeWriter(named)
+    made = PostgresqlChargeWriter(dsn(named))
     yield made
     await made.close()
 
@@ -86,14 +86,14 @@ async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_agai
 
 
 async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> None:
-    nowhere = PostgresqlChargeWriter(sa.make_url("postgresql+asyncpg://u@127.0.0.1:1/d"))
+    nowhere = PostgresqlChargeWriter("postgresql://u@127.0.0.1:1/d")
     with pytest.raises(DatabaseUnreachable):
         await nowhere.write([record_for(acme)])
     await nowhere.close()
 
 
 async def test_a_writer_without_work_has_nothing_to_close(migrated_postgresql: sa.URL) -> None:
-    await PostgresqlChargeWriter(migrated_postgresql).close()
+    await PostgresqlChargeWriter(dsn(migrated_postgresql)).close()
 
 
 async def test_missing_names_of_a_row_become_null(

@@ -8,30 +8,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from tests.fakes.builders import OPERATOR
 from tests.integration.accounting.ledger_reader import LedgerReader, record_for
-from tollhouse.accounting.account_loader import DatabaseAccountLoader
-from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.service import AccountingService, DatabaseAccountLoader
 from tollhouse.accounting.types import KeyLimit, PostingKind, Reset
-from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import Invalid, PaymentRequired
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.tables.accounting import reservations
-from tollhouse.testing.builders import OPERATOR
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from tollhouse.accounting.ports import ChargeWriter
-    from tollhouse.accounting.settlement.settler import Settler
+    from tests.fakes.builders import Tenant
+    from tests.fakes.clock import FakeClock
+    from tests.fakes.ids import SequentialIds
+    from tollhouse.accounting.settlement.settler import ChargeWriter, Settler
     from tollhouse.storage.database import Database
-    from tollhouse.testing.builders import Tenant
-    from tollhouse.testing.clock import FakeClock
-    from tollhouse.testing.ids import SequentialIds
 
 
-class Bank:
+class CreditsClient:
     """The service with a transaction around each use."""
 
     def __init__(self, database: Database, clock: FakeClock, ids: SequentialIds) -> None:
@@ -86,14 +84,14 @@ class Bank:
         async with self.writing() as write:
             await self.service.end_reservation(write, id_)
 
-    async def covers(self, tenant: Tenant) -> bool:
+    async def is_covered(self, tenant: Tenant) -> bool:
         async with self.database.reading() as read:
-            return await self.service.covers(read, tenant.account.id)
+            return await self.service.is_covered(read, tenant.account.id)
 
 
 @pytest.fixture
-def bank(database: Database, clock: FakeClock, ids: SequentialIds) -> Bank:
-    return Bank(database, clock, ids)
+def client(database: Database, clock: FakeClock, ids: SequentialIds) -> CreditsClient:
+    return CreditsClient(database, clock, ids)
 
 
 async def amounts(ledger_reader: LedgerReader) -> dict[str, int]:
@@ -103,44 +101,44 @@ async def amounts(ledger_reader: LedgerReader) -> dict[str, int]:
 
 class TestReserving:
     async def test_takes_what_is_left_of_the_balance_and_no_more(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 10)
-        await bank.reserve(acme, 7)
-        error = await bank.refused(acme, 4)
+        await client.credit(acme, 10)
+        await client.reserve(acme, 7)
+        error = await client.refused(acme, 4)
         assert error.metadata["reason"] == "batch_exceeds_credits"
         assert error.metadata["limit_source"] == "service_credits"
-        await bank.reserve(acme, 3, "batch-2")
+        await client.reserve(acme, 3, "batch-2")
         assert await amounts(ledger_reader) == {"batch-1": 7, "batch-2": 3}
 
     async def test_takes_what_is_left_of_the_payers_limit_and_no_more(
-        self, acme: Tenant, bank: Bank
+        self, acme: Tenant, client: CreditsClient
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.limit(acme, KeyLimit(10))
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
         intern = {"key_hash": "intern", "payer_hash": acme.key.hash}
-        await bank.reserve(acme, 7, **intern)
-        error = await bank.refused(acme, 4, **intern)
+        await client.reserve(acme, 7, **intern)
+        error = await client.refused(acme, 4, **intern)
         assert error.metadata["reason"] == "batch_exceeds_key_limit"
         assert "the key that answers for this intern" in error.message
-        assert (await bank.refused(acme, 4)).metadata["reason"] == "batch_exceeds_key_limit"
-        await bank.reserve(acme, 3, "batch-2")
-        async with bank.database.reading() as read:
-            standings = await bank.service.key_standings(read, ["intern", acme.key.hash])
-            means = await bank.service.credits(read, acme.account.id)
-        assert {key: each.reserved_nano for key, each in standings.items()} == {
+        assert (await client.refused(acme, 4)).metadata["reason"] == "batch_exceeds_key_limit"
+        await client.reserve(acme, 3, "batch-2")
+        async with client.database.reading() as read:
+            statuses = await client.service.key_statuses(read, ["intern", acme.key.hash])
+            means = await client.service.credits(read, acme.account.id)
+        assert {key: each.reserved_nano for key, each in statuses.items()} == {
             "intern": 7,
             acme.key.hash: 10,
         }
         assert means.balance_nano == 100
 
     async def test_at_once_for_two_interns_cannot_take_the_same_rest(
-        self, acme: Tenant, bank: Bank
+        self, acme: Tenant, client: CreditsClient
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.limit(acme, KeyLimit(10))
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
         asked = (
-            bank.reserve(acme, 5, f"batch-{n}", key_hash=f"intern-{n}", payer_hash=acme.key.hash)
+            client.reserve(acme, 5, f"batch-{n}", key_hash=f"intern-{n}", payer_hash=acme.key.hash)
             for n in range(6)
         )
         found = await asyncio.gather(*asked, return_exceptions=True)
@@ -148,87 +146,89 @@ class TestReserving:
         assert sum(isinstance(each, PaymentRequired) for each in found) == 4
 
     async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
-        self, acme: Tenant, bank: Bank, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.limit(acme, KeyLimit(10))
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
         await writer.write([record_for(acme, cost_nano=2)])
-        await bank.reserve(acme, 5)
-        error = await bank.refused(acme, 4)
+        await client.reserve(acme, 5)
+        error = await client.refused(acme, 4)
         assert error.metadata["reason"] == "batch_exceeds_key_limit"
         assert error.metadata["limit_source"] == "service_key_limit"
-        await bank.reserve(acme, 3, "batch-2")
-        await bank.reserve(acme, 50, "batch-3", key_hash="another")
+        await client.reserve(acme, 3, "batch-2")
+        await client.reserve(acme, 50, "batch-3", key_hash="another")
 
     async def test_counts_the_use_of_the_keys_window(
-        self, acme: Tenant, bank: Bank, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter, clock: FakeClock
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.limit(acme, KeyLimit(10, Reset.DAILY))
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10, Reset.DAILY))
         await writer.write([record_for(acme, cost_nano=10, created_at=clock.now())])
-        await bank.refused(acme, 1)
+        await client.refused(acme, 1)
         clock.advance(86_400)
-        await bank.reserve(acme, 10)
+        await client.reserve(acme, 10)
 
     async def test_leaves_other_accounts_alone(
-        self, acme: Tenant, other: Tenant, bank: Bank
+        self, acme: Tenant, other: Tenant, client: CreditsClient
     ) -> None:
-        await bank.credit(acme, 10)
-        await bank.credit(other, 10)
-        await bank.reserve(acme, 10)
-        await bank.reserve(other, 10, "batch-2")
-        assert bank.told == [acme.account.id, other.account.id]
+        await client.credit(acme, 10)
+        await client.credit(other, 10)
+        await client.reserve(acme, 10)
+        await client.reserve(other, 10, "batch-2")
+        assert client.told == [acme.account.id, other.account.id]
 
     @pytest.mark.parametrize("account_type", [AccountType.ENTERPRISE, AccountType.INVOICE])
     async def test_needs_no_credits_where_the_account_pays_afterwards(
-        self, acme: Tenant, bank: Bank, account_type: AccountType
+        self, acme: Tenant, client: CreditsClient, account_type: AccountType
     ) -> None:
-        await bank.pays(acme, account_type)
-        await bank.reserve(acme, 10)
-        await bank.limit(acme, KeyLimit(12))
-        assert (await bank.refused(acme, 3)).metadata["limit_source"] == "service_key_limit"
+        await client.pays(acme, account_type)
+        await client.reserve(acme, 10)
+        await client.limit(acme, KeyLimit(12))
+        assert (await client.refused(acme, 3)).metadata["limit_source"] == "service_key_limit"
 
     async def test_of_nothing_is_refused_by_a_negative_balance_alone(
-        self, acme: Tenant, bank: Bank, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
-        await bank.limit(acme, KeyLimit(0))
-        await bank.reserve(acme, 0)
+        await client.limit(acme, KeyLimit(0))
+        await client.reserve(acme, 0)
         await writer.write([record_for(acme, cost_nano=1)])
-        error = await bank.refused(acme, 0)
+        error = await client.refused(acme, 0)
         assert error.metadata["reason"] == "negative_balance"
 
-    async def test_of_more_than_can_be_counted_is_refused(self, acme: Tenant, bank: Bank) -> None:
-        await bank.pays(acme, AccountType.ENTERPRISE)
-        await bank.reserve(acme, MAX_NANO)
+    async def test_of_more_than_can_be_counted_is_refused(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.pays(acme, AccountType.ENTERPRISE)
+        await client.reserve(acme, MAX_NANO)
         with pytest.raises(Invalid, match="than can be counted"):
-            await bank.reserve(acme, 1, "batch-2")
+            await client.reserve(acme, 1, "batch-2")
 
     async def test_twice_with_one_id_is_a_bug(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 10)
-        await bank.reserve(acme, 1)
+        await client.credit(acme, 10)
+        await client.reserve(acme, 1)
         with pytest.raises(IntegrityError):
-            await bank.reserve(acme, 2)
+            await client.reserve(acme, 2)
         assert await amounts(ledger_reader) == {"batch-1": 1}
 
     async def test_at_once_lets_those_pass_that_the_balance_pays(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 70)
-        await bank.limit(acme, KeyLimit(70))
-        tries = [bank.reserve(acme, 10, f"batch-{number}") for number in range(20)]
+        await client.credit(acme, 70)
+        await client.limit(acme, KeyLimit(70))
+        tries = [client.reserve(acme, 10, f"batch-{number}") for number in range(20)]
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sum(isinstance(each, PaymentRequired) for each in results) == 13
         assert sum(each is None for each in results) == 7
         assert sum((await amounts(ledger_reader)).values()) == 70
 
     async def test_at_once_with_other_keys_shares_the_balance(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 55)
+        await client.credit(acme, 55)
         tries = [
-            bank.reserve(acme, 10, f"batch-{number}", key_hash=f"key-{number % 3}")
+            client.reserve(acme, 10, f"batch-{number}", key_hash=f"key-{number % 3}")
             for number in range(20)
         ]
         results = await asyncio.gather(*tries, return_exceptions=True)
@@ -238,64 +238,66 @@ class TestReserving:
 
 class TestLowering:
     async def test_gives_back_that_much_down_to_nothing(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 10)
-        await bank.reserve(acme, 10)
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
         for by, left in ((0, 10), (4, 6), (5, 1), (5, 0), (1, 0)):
-            await bank.lower(by)
+            await client.lower(by)
             assert await amounts(ledger_reader) == {"batch-1": left}
-        await bank.reserve(acme, 10, "batch-2")
+        await client.reserve(acme, 10, "batch-2")
 
     async def test_at_once_loses_nothing(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 1_000)
-        await bank.reserve(acme, 1_000)
-        await asyncio.gather(*(bank.lower(number) for number in range(20)))
+        await client.credit(acme, 1_000)
+        await client.reserve(acme, 1_000)
+        await asyncio.gather(*(client.lower(number) for number in range(20)))
         assert await amounts(ledger_reader) == {"batch-1": 1_000 - sum(range(20))}
 
-    async def test_tells_who_remembers_the_account(self, acme: Tenant, bank: Bank) -> None:
-        await bank.credit(acme, 10)
-        await bank.reserve(acme, 10)
-        await bank.lower(1)
-        await bank.end()
-        assert bank.told == [acme.account.id] * 3
+    async def test_tells_who_remembers_the_account(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
+        await client.lower(1)
+        await client.end()
+        assert client.told == [acme.account.id] * 3
 
     async def test_and_ending_one_that_has_ended_do_nothing(
-        self, acme: Tenant, bank: Bank, ledger_reader: LedgerReader
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
-        await bank.credit(acme, 10)
-        await bank.reserve(acme, 10)
-        await bank.reserve(acme, 0, "batch-2")
-        bank.told.clear()
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
+        await client.reserve(acme, 0, "batch-2")
+        client.told.clear()
         for _ in range(2):
-            await bank.end()
-            await bank.lower(1)
+            await client.end()
+            await client.lower(1)
         assert await amounts(ledger_reader) == {"batch-2": 0}
-        assert bank.told == [acme.account.id]
+        assert client.told == [acme.account.id]
 
 
 class TestStanding:
     async def test_what_a_key_has_left_is_without_what_its_batches_reserved(
-        self, acme: Tenant, bank: Bank
+        self, acme: Tenant, client: CreditsClient
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.limit(acme, KeyLimit(10))
-        await bank.reserve(acme, 3)
-        await bank.reserve(acme, 4, "batch-2")
-        await bank.reserve(acme, 9, "batch-3", key_hash="another")
-        async with bank.database.reading() as read:
-            standing = await bank.service.key_standing(read, acme.key.hash)
-        assert (standing.reserved_nano, standing.remaining_nano) == (7, 3)
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
+        await client.reserve(acme, 3)
+        await client.reserve(acme, 4, "batch-2")
+        await client.reserve(acme, 9, "batch-3", key_hash="another")
+        async with client.database.reading() as read:
+            status = await client.service.key_status(read, acme.key.hash)
+        assert (status.reserved_nano, status.remaining_nano) == (7, 3)
 
     async def test_admission_is_told_what_is_reserved(
-        self, acme: Tenant, other: Tenant, bank: Bank, settler: Settler, clock: FakeClock
+        self, acme: Tenant, other: Tenant, client: CreditsClient, settler: Settler, clock: FakeClock
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.reserve(acme, 3)
-        await bank.reserve(acme, 9, "batch-2", key_hash="another")
-        loader = DatabaseAccountLoader(bank.database, bank.identity, clock, settler.between_groups)
+        await client.credit(acme, 100)
+        await client.reserve(acme, 3)
+        await client.reserve(acme, 9, "batch-2", key_hash="another")
+        loader = DatabaseAccountLoader(client.database, clock, settler.between_groups)
         account, key = await loader.load(acme.account.id, acme.key.hash)
         assert (account.reserved_nano, key.reserved_nano) == (12, 3)
         account, key = await loader.load(other.account.id, other.key.hash)
@@ -304,63 +306,65 @@ class TestStanding:
 
 class TestCovering:
     async def test_is_a_balance_that_is_not_negative(
-        self, acme: Tenant, bank: Bank, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
-        assert await bank.covers(acme)
+        assert await client.is_covered(acme)
         await writer.write([record_for(acme, cost_nano=5)])
-        assert not await bank.covers(acme)
-        await bank.credit(acme, 5)
-        assert await bank.covers(acme)
+        assert not await client.is_covered(acme)
+        await client.credit(acme, 5)
+        assert await client.is_covered(acme)
 
     async def test_is_no_question_where_the_account_pays_afterwards(
-        self, acme: Tenant, bank: Bank, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
         await writer.write([record_for(acme, cost_nano=5)])
         for account_type in AccountType:
-            await bank.pays(acme, account_type)
-            assert await bank.covers(acme) is not account_type.needs_credits
+            await client.pays(acme, account_type)
+            assert await client.is_covered(acme) is not account_type.needs_credits
 
 
 class TestWhoIsTold:
     @pytest.fixture
-    def told(self, bank: Bank, clock: FakeClock, ids: SequentialIds) -> dict[str, list[str]]:
+    def told(
+        self, client: CreditsClient, clock: FakeClock, ids: SequentialIds
+    ) -> dict[str, list[str]]:
         told: dict[str, list[str]] = {"stale": [], "outdated": []}
-        bank.service = AccountingService(
+        client.service = AccountingService(
             clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
         )
         return told
 
     async def test_a_reservation_is_known_before_the_next_request(
-        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
     ) -> None:
-        await bank.credit(acme, 100)
+        await client.credit(acme, 100)
         told["stale"].clear()
-        await bank.reserve(acme, 60)
+        await client.reserve(acme, 60)
         assert told == {"stale": [acme.account.id], "outdated": []}
 
     async def test_charges_within_it_keep_nobody_waiting(
-        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.reserve(acme, 60)
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
         told["stale"].clear()
-        await bank.lower(20)
+        await client.lower(20)
         assert told == {"stale": [], "outdated": [acme.account.id]}
 
     async def test_its_end_is_known_before_the_next_request(
-        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.reserve(acme, 60)
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
         told["stale"].clear()
-        await bank.end()
+        await client.end()
         assert told == {"stale": [acme.account.id], "outdated": []}
 
     async def test_charges_beyond_it_are_known_before_the_next_request(
-        self, acme: Tenant, bank: Bank, told: dict[str, list[str]]
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
     ) -> None:
-        await bank.credit(acme, 100)
-        await bank.reserve(acme, 60)
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
         told["stale"].clear()
-        await bank.lower(70)
+        await client.lower(70)
         assert told == {"stale": [acme.account.id], "outdated": []}

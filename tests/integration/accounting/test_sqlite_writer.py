@@ -1,18 +1,17 @@
 """What SQLite does by itself to the transaction of a group."""
 
-import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import Tenant
 from tests.integration.accounting.ledger_reader import LedgerReader, record_for
-from tollhouse.accounting.ports import Unbookable
-from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
+from tollhouse.accounting.settlement.booking import Unbookable
+from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
 from tollhouse.storage.database import Database, open_database
-from tollhouse.testing.builders import Tenant
 
 END_THE_TRANSACTION = """
     CREATE TRIGGER ends BEFORE INSERT ON postings
@@ -32,10 +31,10 @@ def path(migrated_sqlite: sa.URL) -> Path:
 
 
 @pytest.fixture
-async def writer(database: Database, path: Path) -> AsyncIterator[SqliteChargeWriter]:
-    made = SqliteChargeWriter(path, database.write_lock)
+def writer(path: Path) -> Iterator[SqliteChargeWriter]:
+    made = SqliteChargeWriter(str(path))
     yield made
-    await made.close()
+    made.close()
 
 
 def execute(path: Path, statement: str) -> None:
@@ -49,12 +48,11 @@ async def test_an_error_that_has_ended_the_transaction_is_told_as_it_is(
 ) -> None:
     execute(path, END_THE_TRANSACTION)
     with pytest.raises(Unbookable, match="the transaction is over"):
-        await writer.write([record_for(acme)])
+        writer.write([record_for(acme)])
     execute(path, "DROP TRIGGER ends")
-    await writer.write([record_for(acme)])
+    writer.write([record_for(acme)])
     assert await ledger_reader.ids() == [record_for(acme).id]
 
 
-async def test_a_writer_that_wrote_nothing_can_be_closed(path: Path) -> None:
-    writer = SqliteChargeWriter(path, asyncio.Lock())
-    await writer.close()
+def test_a_writer_that_wrote_nothing_can_be_closed(path: Path) -> None:
+    SqliteChargeWriter(str(path)).close()

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.builders import Tenant, charge
+from tests.fakes.clock import FakeClock
 from tests.integration.accounting.ledger_reader import record_for
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import Activity, ActivityQuery, Statement, StatementQuery
-from tollhouse.accounting.ports import ChargeWriter
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.settler import ChargeWriter
 from tollhouse.accounting.types import PostingKind, Usage
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.pages import Window
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import Tenant, charge
-from tollhouse.testing.clock import FakeClock
 
 MONDAY = datetime(2026, 3, 9, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,25 +10,23 @@ import pytest
 import sqlalchemy as sa
 from fastapi import FastAPI
 
+from tests.fakes.builders import OPERATOR
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
+from tests.integration.accounting.ledger_reader import charge_writer
 from tollhouse.accounting import endpoints as accounting_endpoints
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.postgresql import PostgresqlChargeWriter
-from tollhouse.accounting.settlement.sqlite import SqliteChargeWriter
 from tollhouse.accounting.types import GenerationRecord
 from tollhouse.api.asgi import respond
 from tollhouse.api.control import control_app
 from tollhouse.api.errors import error_response
 from tollhouse.identity import endpoints as identity_endpoints
-from tollhouse.identity.access import set_caller
-from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.access import Authenticator, set_caller
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import IssuedKey, KeyKind, LocalOperator, NewKey
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import OPERATOR
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 LOCAL = "local"
 GUARDRAILS = ("privacy", "injection")
@@ -240,10 +237,7 @@ async def other(
 @pytest.fixture
 async def book(database: Database) -> AsyncIterator[Callable[..., Any]]:
     """Books generations as the data plane does."""
-    if database.dialect == "postgresql":
-        writer: Any = PostgresqlChargeWriter(database.url)
-    else:
-        writer = SqliteChargeWriter(Path(str(database.url.database)), database.write_lock)
+    writer = charge_writer(database)
 
     async def write(*records: GenerationRecord) -> None:
         await writer.write(records)

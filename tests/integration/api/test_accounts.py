@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.integration.api.conftest import Acme, Client, message
-from tollhouse.testing.clock import FakeClock
 
 WRONG = [
     ({"name": ""}, "name: String should have at least 1 character."),

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.integration.api.conftest import Acme, ControlPlane
 from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import AuditAction, AuditRow
 from tollhouse.storage.database import Database
-from tollhouse.testing.clock import FakeClock
 
 ANN = {"name": "Ann", "email": "ann@example.com"}
 CHANGES: dict[tuple[str, str], tuple[Any, AuditAction]] = {

@@ -12,12 +12,12 @@ from pydantic import Field
 from tests.integration.api.conftest import Client, message
 from tollhouse.api.control import control_app
 from tollhouse.kernel.errors import Conflict
-from tollhouse.kernel.wire import STORABLE, Body
+from tollhouse.kernel.wire import STORABLE, RequestModel
 
 SECRET = "sk-th-v1-not-for-anybody"
 
 
-class Thing(Body):
+class Thing(RequestModel):
     name: Annotated[str, STORABLE]
     parts: list[int] = Field(default=[])
 

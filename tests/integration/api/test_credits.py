@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.builders import generation_record
 from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.accounting.service import AccountingService
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import generation_record
 
 KINDS = ("purchase", "grant", "refund", "adjustment")
 NO_AMOUNTS = {

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import START
 from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.accounting.types import Attempt, Attribution, Charge, CostState, Usage
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import START
 
 ID = "gen-1773311400-0000000000000000000a"
 

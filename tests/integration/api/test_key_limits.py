@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import START, FakeClock
 from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.accounting.types import Charge, CostState, Usage
 from tollhouse.kernel.money import MAX_NANO, format_credits
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import limits
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import START, FakeClock
 
 NANO = 1_000_000_000
 NO_NUMBER = "limit: must be a number of credits, such as 12.5."

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import START, FakeClock
 from tests.integration.api.conftest import Acme, Client, message
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import START, FakeClock
 
 ConnectWith = Callable[[str], Client]
 NO_KEY = "0" * 64

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import charge, generation_record
 from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.accounting.types import CostState, GenerationRecord
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import charge, generation_record
 
 Book = Callable[..., Any]
 

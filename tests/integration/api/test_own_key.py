@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import START, FakeClock
 from tests.integration.api.conftest import Acme, Client
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import START, FakeClock
 
 NANO = 1_000_000_000
 

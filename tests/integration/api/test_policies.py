@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.api.conftest import Acme, Client, message
-from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.access import Authenticator
 
 NONE = {
     "allowed_models": None,

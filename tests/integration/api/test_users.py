@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.integration.api.conftest import Acme, Client, message
-from tollhouse.testing.clock import FakeClock
 
 ANN = {"name": "Ann", "email": "ann@acme.example"}
 WRONG = [

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.builders import OPERATOR
+from tests.fakes.clock import FakeClock
 from tests.integration.api.conftest import Acme, Client, message
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import OPERATOR
-from tollhouse.testing.clock import FakeClock
 
 LAB = {"name": "Lab", "slug": "lab"}
 EVERYTHING = {

@@ -9,16 +9,16 @@ import pytest
 
 from tollhouse.accounting.service import AccountingService
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty
-from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.kernel.pages import Window
 from tollhouse.settings.sections import Settings
 
 if TYPE_CHECKING:
+    from tests.fakes.clock import FakeClock
+    from tests.fakes.ids import SequentialIds
     from tollhouse.storage.database import Database
-    from tollhouse.testing.clock import FakeClock
-    from tollhouse.testing.ids import SequentialIds
 
 
 class Installation:

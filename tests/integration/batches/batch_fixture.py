@@ -6,25 +6,25 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.fakes.batches import batch
+from tests.fakes.builders import Tenant, charge, generation_record
+from tests.fakes.memory_blobs import MemoryBlobs
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import Attribution, Credits, PostingKind
-from tollhouse.batches import outcomes, repository
-from tollhouse.batches.books import BatchBooks, Leased, folder_of
-from tollhouse.batches.chunks import ChunkWriter, input_key, item_line, unpack
-from tollhouse.batches.context import Context
+from tollhouse.batches import repository
+from tollhouse.batches.chunk_store import BatchContext, ChunkStore, Doorbell, LeasedChunk, folder_of
+from tollhouse.batches.chunks import ChunkWriter, input_key, item_line, read_lines
+from tollhouse.batches.engine import BatchSweeper
+from tollhouse.batches.items import generation_id
 from tollhouse.batches.policy import BatchRules
-from tollhouse.batches.queue import LocalDoorbell
-from tollhouse.batches.sweeper import Sweeper
-from tollhouse.batches.types import Batch, ItemError, Outcome, Status, StoredChunk
+from tollhouse.batches.stored_chunks import load_chunk
+from tollhouse.batches.types import Batch, BatchStatus, ItemError, ItemResult, StoredChunk
 from tollhouse.kernel.money import NANO_PER_CREDIT
-from tollhouse.testing.batches import batch
-from tollhouse.testing.builders import Tenant, charge, generation_record
-from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
+    from tests.fakes.clock import FakeClock
+    from tests.fakes.ids import SequentialIds
     from tollhouse.storage.database import Database
-    from tollhouse.testing.clock import FakeClock
-    from tollhouse.testing.ids import SequentialIds
 
 LEASE = timedelta(seconds=30)
 ESTIMATE = 10 * NANO_PER_CREDIT
@@ -45,12 +45,12 @@ class BatchFixture:
         self.blobs = MemoryBlobs()
         self.rules = BatchRules()
         self.accounting = AccountingService(clock, ids, invalidate=self.stale.append)
-        self.doorbell = LocalDoorbell()
-        self.context = Context(
+        self.doorbell = Doorbell()
+        self.context = BatchContext(
             database, self.blobs, self.accounting, self.doorbell, self.rules, clock, ids
         )
-        self.books = BatchBooks(self.context, LEASE)
-        self.sweeper = Sweeper(self.context, self.books)
+        self.chunks = ChunkStore(self.context, LEASE)
+        self.sweeper = BatchSweeper(self.context, self.chunks)
         self._numbers = 0
 
     async def grant(self, amount: int, account_id: str | None = None) -> None:
@@ -89,7 +89,7 @@ class BatchFixture:
                 **fields,
             }
         )
-        chunks = []
+        chunks: list[StoredChunk] = []
         for number, first in enumerate(range(0, items, chunk)):
             writer, count = ChunkWriter(), min(chunk, items - first)
             for at in range(first, first + count):
@@ -103,24 +103,26 @@ class BatchFixture:
             await repository.add(write, made, chunks)
         return made
 
-    async def lease(self) -> Leased:
-        leased = await self.books.lease()
+    async def lease(self) -> LeasedChunk:
+        leased = await self.chunks.lease()
         assert leased is not None
         return leased
 
-    def answered_result(self, leased: Leased, number: int, cost_nano: int = 1_000) -> Outcome:
+    def answered_result(
+        self, leased: LeasedChunk, number: int, cost_nano: int = 1_000
+    ) -> ItemResult:
         """Return the result of an item that succeeded."""
         record = generation_record(
-            id=outcomes.generation_id(leased.batch, number),
+            id=generation_id(leased.batch, number),
             account_id=self.tenant.account.id,
             workspace_id=self.tenant.workspace.id,
             key_hash=self.tenant.key.hash,
             charge=charge(cost_nano),
             created_at=self.clock.now(),
         )
-        return Outcome(number, b'{"custom_id":"c-%d"}' % number, record)
+        return ItemResult(number, b'{"custom_id":"c-%d"}' % number, record)
 
-    def failed_result(self, number: int, *, run: bool = False) -> Outcome:
+    def failed_result(self, number: int, *, run: bool = False) -> ItemResult:
         """Return the result of an item that failed."""
         error = ItemError("invalid_request_error", "It is wrong.")
         record = generation_record(
@@ -129,21 +131,21 @@ class BatchFixture:
             key_hash=self.tenant.key.hash,
             charge=charge(0),
         )
-        return Outcome(number, b'{"custom_id":"c-%d"}' % number, record if run else None, error)
+        return ItemResult(number, b'{"custom_id":"c-%d"}' % number, record if run else None, error)
 
-    async def finish(self, leased: Leased, cost_nano: int = 1_000) -> Batch | None:
+    async def finish(self, leased: LeasedChunk, cost_nano: int = 1_000) -> Batch | None:
         """Complete the rest of a chunk."""
         chunk = leased.lease.chunk
         numbers = set(range(chunk.first, chunk.first + chunk.lines)) - leased.lease.done
         results = [self.answered_result(leased, number, cost_nano) for number in sorted(numbers)]
-        return await self.books.commit(leased, results, 1, finished=True)
+        return await self.chunks.commit(leased, results, 1, finished=True)
 
     async def answer_all(self, cost_nano: int = 1_000) -> None:
         """Complete every chunk that is ready."""
-        while (leased := await self.books.lease()) is not None:
+        while (leased := await self.chunks.lease()) is not None:
             await self.finish(leased, cost_nano)
 
-    async def set_status(self, batch_id: str, target: Status, **facts: object) -> Batch | None:
+    async def set_status(self, batch_id: str, target: BatchStatus, **facts: object) -> Batch | None:
         async with self.database.writing() as write:
             return await repository.move(write, batch_id, target, **facts)
 
@@ -157,8 +159,8 @@ class BatchFixture:
         """Return the lines of a batch's results."""
         async with self.database.reading() as read:
             parts = await repository.parts(read, batch_id)
-        blobs = [await self.blobs.get(part.key) for part in parts]
-        return [line for blob in blobs for line in unpack(blob).splitlines()]
+        blobs = [await load_chunk(self.blobs, part.key) for part in parts]
+        return [line for blob in blobs for line in read_lines(blob)]
 
     async def credits(self) -> Credits:
         async with self.database.reading() as read:
@@ -167,11 +169,11 @@ class BatchFixture:
     async def reserved_nano(self) -> int:
         """Return the nano-credits that batches reserve of the key."""
         async with self.database.reading() as read:
-            standing = await self.accounting.key_standing(read, self.tenant.key.hash)
+            standing = await self.accounting.key_status(read, self.tenant.key.hash)
         return standing.reserved_nano
 
     def with_rules(self, **rules: Any) -> None:
         """Change the rules for services that are built from now on."""
         self.rules = replace(self.rules, **rules)
         self.context = replace(self.context, rules=self.rules)
-        self.sweeper = Sweeper(self.context, self.books)
+        self.sweeper = BatchSweeper(self.context, self.chunks)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from tests.fakes.builders import add_tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import add_tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture

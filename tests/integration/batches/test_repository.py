@@ -6,19 +6,25 @@ import pytest
 from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.accounting.types import Attribution, Usage
 from tollhouse.batches import repository
-from tollhouse.batches.lifecycle import NEXT
-from tollhouse.batches.types import Batch, BatchFilter, Endpoint, Sight, Status
+from tollhouse.batches.types import (
+    NEXT,
+    Batch,
+    BatchEndpoint,
+    BatchFilter,
+    BatchStatus,
+    VisibilityFilter,
+)
 
 
-def facts_of(status: Status, batches: BatchFixture) -> dict[str, object]:
+def facts_of(status: BatchStatus, batches: BatchFixture) -> dict[str, object]:
     return {"finalized_at": batches.clock.now()} if status.is_terminal else {}
 
 
-async def in_status(batches: BatchFixture, status: Status) -> Batch:
+async def in_status(batches: BatchFixture, status: BatchStatus) -> Batch:
     """Return a batch that came to a status by the shortest way."""
     made = await batches.submit(items=1, chunk=1)
-    ways: dict[Status, list[Status]] = {Status.VALIDATING: []}
-    waiting = [Status.VALIDATING]
+    ways: dict[BatchStatus, list[BatchStatus]] = {BatchStatus.VALIDATING: []}
+    waiting = [BatchStatus.VALIDATING]
     while waiting:
         at = waiting.pop(0)
         for following in sorted(NEXT[at] - ways.keys()):
@@ -29,9 +35,11 @@ async def in_status(batches: BatchFixture, status: Status) -> Batch:
     return made
 
 
-@pytest.mark.parametrize("start", Status)
-async def test_the_guard_in_sql_is_the_table_in_code(batches: BatchFixture, start: Status) -> None:
-    for target in Status:
+@pytest.mark.parametrize("start", BatchStatus)
+async def test_the_guard_in_sql_is_the_table_in_code(
+    batches: BatchFixture, start: BatchStatus
+) -> None:
+    for target in BatchStatus:
         made = await in_status(batches, start)
         moved = await batches.set_status(made.id, target, **facts_of(target, batches))
         assert (moved is not None) == (target in NEXT[start])
@@ -40,8 +48,8 @@ async def test_the_guard_in_sql_is_the_table_in_code(batches: BatchFixture, star
 
 async def test_every_fact_of_a_batch_is_read_back(batches: BatchFixture) -> None:
     made = await batches.submit(
-        endpoint=Endpoint.EMBEDDINGS,
-        wish={"only": ["acme", "other/eu"], "allow_fallbacks": False},
+        endpoint=BatchEndpoint.EMBEDDINGS,
+        preferences={"only": ["acme", "other/eu"], "allow_fallbacks": False},
         attribution=Attribution(app_title="Nightly", user_agent="sdk/1"),
         digest="f" * 64,
         idempotency_key="once",
@@ -63,9 +71,9 @@ async def test_an_idempotency_key_is_one_workspaces(batches: BatchFixture) -> No
 async def listed(
     batches: BatchFixture, limit: int = 100, after: Batch | None = None, **wanted: object
 ) -> Any:
-    sight, filters = Sight(batches.tenant.workspace.id), BatchFilter(**wanted)  # type: ignore[arg-type]
+    visibility, filters = VisibilityFilter(batches.tenant.workspace.id), BatchFilter(**wanted)  # type: ignore[arg-type]
     async with batches.database.reading() as read:
-        return [each.id for each in await repository.page(read, sight, filters, after, limit)]
+        return [each.id for each in await repository.page(read, visibility, filters, after, limit)]
 
 
 async def test_batches_are_listed_newest_first_page_by_page(batches: BatchFixture) -> None:
@@ -85,16 +93,16 @@ async def test_batches_are_listed_newest_first_page_by_page(batches: BatchFixtur
 async def test_a_list_has_only_what_its_filters_want(batches: BatchFixture) -> None:
     old = await batches.submit(items=1)
     batches.clock.advance(60)
-    await batches.set_status(old.id, Status.CANCELLING)
+    await batches.set_status(old.id, BatchStatus.CANCELLING)
     new = await batches.submit(items=1)
     await batches.submit(items=1, workspace_id="other")
     assert await listed(batches) == [new.id, old.id]
-    assert await listed(batches, statuses=[Status.IN_PROGRESS]) == [old.id]
-    assert await listed(batches, statuses=[Status.VALIDATING, Status.IN_PROGRESS]) == [
+    assert await listed(batches, statuses=[BatchStatus.IN_PROGRESS]) == [old.id]
+    assert await listed(batches, statuses=[BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS]) == [
         new.id,
         old.id,
     ]
-    assert await listed(batches, statuses=[Status.COMPLETED]) == []
+    assert await listed(batches, statuses=[BatchStatus.COMPLETED]) == []
     assert await listed(batches, created_after=old.created_at) == [new.id]
     assert await listed(batches, created_before=new.created_at) == [old.id]
     assert await listed(batches, kept_since=old.created_at) == [new.id]
@@ -108,8 +116,10 @@ async def test_what_is_deleted_is_not_listed(batches: BatchFixture) -> None:
     assert await listed(batches) == []
 
 
-@pytest.mark.parametrize("status", [status for status in Status if not status.is_terminal])
-async def test_what_has_not_ended_cannot_be_deleted(batches: BatchFixture, status: Status) -> None:
+@pytest.mark.parametrize("status", [status for status in BatchStatus if not status.is_terminal])
+async def test_what_has_not_ended_cannot_be_deleted(
+    batches: BatchFixture, status: BatchStatus
+) -> None:
     made = await in_status(batches, status)
     async with batches.database.writing() as write:
         assert await repository.mark_deleted(write, made.id, batches.clock.now()) is None

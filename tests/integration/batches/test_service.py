@@ -1,24 +1,23 @@
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.fakes.builders import OPERATOR
 from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.accounting.types import KeyLimit
 from tollhouse.batches import repository
-from tollhouse.batches.ingest.intake import IntakeLimits
-from tollhouse.batches.ingest.receiver import Receiver
-from tollhouse.batches.service import BatchesUnavailable, BatchService, Market, Sender
-from tollhouse.batches.types import Batch, BatchFilter, Status
-from tollhouse.identity.auth import Authenticator
-from tollhouse.identity.intern_keys import InternKeys
-from tollhouse.identity.policy import subject_of
+from tollhouse.batches.ingest.reader import BatchLimits
+from tollhouse.batches.ingest.receiver import BatchReceiver
+from tollhouse.batches.service import BatchesUnavailable, BatchService, Submitter
+from tollhouse.batches.types import Batch, BatchFilter, BatchStatus
+from tollhouse.identity.access import Authenticator, InternKeys
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import AccessPolicy, KeyKind, NewKey, Subject
+from tollhouse.identity.types import AccessPolicy, KeyKind, NewKey, Subject, subject_of
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.providers.simulated.models import models
 from tollhouse.inference.types import Dialect
@@ -33,9 +32,8 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     Unprocessable,
 )
-from tollhouse.storage.blobs.port import BlobsFull
-from tollhouse.storage.transaction import Write
-from tollhouse.testing.builders import OPERATOR
+from tollhouse.storage.blobs import BlobsFull
+from tollhouse.storage.database import Write
 
 MODEL = "simulated/echo"
 
@@ -62,13 +60,24 @@ class Office:
     def __init__(self, batches: BatchFixture) -> None:
         self.batches = batches
         self.settled = 0
+        self.reloaded: list[tuple[str, tuple[str, ...], bool]] = []
+        """Of whom, and whether workers had heard of the batch before."""
 
         async def settled() -> None:
             self.settled += 1
 
-        market = Market(Catalog(models()), lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS})
-        receiver = Receiver(batches.blobs, IntakeLimits())
-        self.service = BatchService(batches.context, receiver, market, settled=settled)
+        async def reload(account_id: str, key_hashes: Sequence[str]) -> None:
+            named = await batches.doorbell.rung(0)
+            self.reloaded.append((account_id, tuple(key_hashes), bool(named)))
+
+        self.service = BatchService(
+            batches.context,
+            BatchReceiver(batches.blobs, BatchLimits()),
+            Catalog(models()),
+            lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS},
+            settled,
+            reload,
+        )
         self.subject: Subject = subject_of(batches.tenant.key)
 
     async def submit(
@@ -77,7 +86,7 @@ class Office:
         key: str | None = None,
         subject: Subject | None = None,
     ) -> Batch:
-        sender = Sender(subject or self.subject, self.batches.attribution, key)
+        sender = Submitter(subject or self.subject, self.batches.attribution, key)
         return await self.service.submit(sender, pieces(body() if sent is None else sent))
 
     async def get(self, batch_id: str, subject: Subject | None = None) -> Batch:
@@ -137,10 +146,18 @@ def office(batches: BatchFixture) -> Office:
 async def test_a_batch_is_durable_once_it_is_submitted(office: Office) -> None:
     made = await office.submit()
     assert await office.get(made.id) == made
-    assert (made.status, made.total) == (Status.VALIDATING, 3)
+    assert (made.status, made.total) == (BatchStatus.VALIDATING, 3)
     assert made.expires_at - made.created_at == office.batches.rules.window
     leased = await office.batches.lease()
     assert leased.lease.chunk.lines == 3
+
+
+async def test_admission_reads_the_account_again_before_workers_hear_of_a_batch(
+    office: Office,
+) -> None:
+    await office.submit()
+    subject = office.subject
+    assert office.reloaded == [(subject.account_id, subject.key_hashes, False)]
 
 
 async def test_workers_hear_of_a_batch(office: Office) -> None:
@@ -162,7 +179,7 @@ async def test_who_answers_for_its_key_then_is_noted_and_reserved_of(office: Off
     assert (await office.get(made.id)).payer_hash == "payer"
     batches = office.batches
     async with batches.database.reading() as read:
-        reserved = (await batches.accounting.key_standing(read, "payer")).reserved_nano
+        reserved = (await batches.accounting.key_status(read, "payer")).reserved_nano
     assert reserved == await batches.reserved_nano()
 
 
@@ -229,7 +246,7 @@ async def test_a_sender_that_goes_away_leaves_nothing(office: Office) -> None:
         raise ConnectionError
 
     with pytest.raises(ConnectionError):
-        await office.service.submit(Sender(office.subject, office.batches.attribution), broken())
+        await office.service.submit(Submitter(office.subject, office.batches.attribution), broken())
     assert await office.nothing_is_left()
 
 
@@ -253,7 +270,7 @@ async def test_a_batch_whose_commit_was_not_seen_to_succeed_keeps_its_items(
     with pytest.raises(ConnectionError):
         await office.submit()
     leased = await office.batches.lease()
-    assert len(await office.batches.books.input_of(leased)) == 3
+    assert len(await office.batches.chunks.input_of(leased)) == 3
 
 
 async def test_an_account_has_so_many_batches_open(office: Office) -> None:
@@ -306,9 +323,9 @@ async def test_another_workspaces_batch_is_unknown(office: Office) -> None:
 async def test_a_cancellation_is_told_to_workers_and_can_be_repeated(office: Office) -> None:
     made = await office.submit()
     await office.batches.doorbell.rung(0)
-    assert (await office.cancel(made.id)).status is Status.CANCELLING
+    assert (await office.cancel(made.id)).status is BatchStatus.CANCELLING
     assert made.id in await office.batches.doorbell.rung(0)
-    assert (await office.cancel(made.id)).status is Status.CANCELLING
+    assert (await office.cancel(made.id)).status is BatchStatus.CANCELLING
 
 
 async def test_what_has_ended_cannot_be_cancelled(office: Office) -> None:
@@ -357,14 +374,14 @@ async def test_results_whose_charge_is_not_covered_are_withheld_until_it_is(
     await office.batches.answer_all(cost_nano=900_000_000_000)
     ended = await office.get(made.id)
     async with office.batches.database.reading() as read:
-        assert await office.service.is_withheld(read, ended)
+        assert await office.service.results(read, ended) is None
     await office.batches.grant(5_000)
-    async with office.batches.database.writing() as write:
-        assert not await office.service.is_withheld(write, ended)
-        await office.service.release(write, ended)
+    async with office.batches.database.reading() as read:
+        assert await office.service.results(read, ended)
+    await office.service.release(ended)
     await office.batches.charge(9_000_000_000_000)
     async with office.batches.database.reading() as read:
-        assert not await office.service.is_withheld(read, await office.get(made.id))
+        assert await office.service.results(read, await office.get(made.id))
 
 
 async def test_a_page_after_an_unknown_batch_is_refused(office: Office) -> None:
@@ -405,7 +422,7 @@ async def test_to_an_interns_key_every_other_batch_is_unknown(office: Office) ->
             await office.service.delete(ada, batch_id)
         with pytest.raises(Invalid, match=r"^after: "):
             await office.listed(ada, after=batch_id)
-    assert (await office.get(made.id)).status is Status.VALIDATING
+    assert (await office.get(made.id)).status is BatchStatus.VALIDATING
 
 
 async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) -> None:
@@ -415,7 +432,7 @@ async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) 
     await office.service.delete(ada, ended.id)
     assert await office.listed() == []
     made = await office.submit(subject=ada)
-    assert (await office.cancel(made.id, ada)).status is Status.CANCELLING
+    assert (await office.cancel(made.id, ada)).status is BatchStatus.CANCELLING
 
 
 async def test_an_intern_that_was_booted_again_still_sees_its_batches(office: Office) -> None:

@@ -2,9 +2,9 @@ import pytest
 
 from tests.integration.batches.batch_fixture import BatchFixture
 from tollhouse.batches import repository
-from tollhouse.batches.sweeper import LONGEST_UPLOAD
-from tollhouse.batches.types import Status
-from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.batches.engine import LONGEST_UPLOAD
+from tollhouse.batches.types import BatchStatus
+from tollhouse.storage.blobs import BlobsUnavailable
 
 
 async def begin_upload(batches: BatchFixture, name: str) -> None:
@@ -19,7 +19,7 @@ async def test_a_batch_whose_time_is_over_is_closed(batches: BatchFixture) -> No
     batches.clock.advance(batches.rules.window.total_seconds())
     await batches.sweeper.sweep()
     closing = await batches.get(one.id)
-    assert (closing.status, closing.ending) == (Status.FINALIZING, Status.EXPIRED)
+    assert (closing.status, closing.ending) == (BatchStatus.FINALIZING, BatchStatus.EXPIRED)
     assert one.id in await batches.doorbell.rung(0)
 
 
@@ -27,7 +27,7 @@ async def test_a_batch_that_nobody_began_expires_too(batches: BatchFixture) -> N
     one = await batches.submit()
     batches.clock.advance(batches.rules.window.total_seconds() + 1)
     await batches.sweeper.sweep()
-    assert (await batches.get(one.id)).status is Status.FINALIZING
+    assert (await batches.get(one.id)).status is BatchStatus.FINALIZING
 
 
 async def test_a_batch_in_time_is_left_alone(batches: BatchFixture) -> None:
@@ -44,7 +44,7 @@ async def test_a_batch_that_was_left_unclosed_is_closed(batches: BatchFixture) -
         # As if the transaction that finished the chunk had not known that it was the last one.
         await repository.finish_chunk(write, leased.lease)
     await batches.sweeper.sweep()
-    assert (await batches.get(one.id)).status is Status.COMPLETED
+    assert (await batches.get(one.id)).status is BatchStatus.COMPLETED
 
 
 async def test_blobs_of_what_is_past_its_retention_are_removed(batches: BatchFixture) -> None:
@@ -90,8 +90,8 @@ async def test_who_is_alone_frees_at_once_what_a_kill_left(
     await begin_upload(batches, "left")
     batches.clock.advance(1)
     if alone:
-        await batches.sweeper.begin_alone()
+        await batches.sweeper.recover_after_crash()
     else:
         await batches.sweeper.sweep()
-    assert ((await batches.books.lease()) is not None) is alone
+    assert ((await batches.chunks.lease()) is not None) is alone
     assert (await batches.blobs.list("batches/left") == []) is alone

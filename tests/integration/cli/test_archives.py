@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tollhouse.apps.archiving import open_archives
-from tollhouse.cli.commands.intern import app
-from tollhouse.cli.failures import CommandFailed
+from tollhouse.apps.blobs import open_archives
+from tollhouse.cli.commands.intern import intern_app
+from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.interns.archives import exported
-from tollhouse.interns.archive import pack
-from tollhouse.interns.archives import Archives
-from tollhouse.kernel.start import StartError
+from tollhouse.interns.workspaces.archive_format import pack
+from tollhouse.interns.workspaces.archive_store import ArchiveStore
+from tollhouse.kernel.errors import StartError
 from tollhouse.settings.loader import load
 
 _ID = "283d7485-3786-4ce7-a204-22956e9a99c5"
@@ -53,13 +53,13 @@ async def store(data: Path, files: Path, note: str) -> None:
     await opened(data).store(intern, content())
 
 
-def opened(data: Path) -> Archives:
+def opened(data: Path) -> ArchiveStore:
     return open_archives(load(config=None, env={}, overrides={"data_dir": data}))
 
 
 def run(data: Path, *args: str | Path) -> Result:
     words = ["archives", *map(str, args), "--data-dir", str(data)]
-    return CliRunner().invoke(app, words, catch_exceptions=True)
+    return CliRunner().invoke(intern_app, words, catch_exceptions=True)
 
 
 def test_archives_are_listed(data: Path) -> None:

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fakes.byte_script import End
+from tests.fakes.raw_server import Peer, RawServer, interrupt, reply, say
 from tests.integration.sandbox.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns import connection, replies
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.interns import daemon, terminal
 from tollhouse.cli.interns import files as files_module
-from tollhouse.cli.interns.access import Access
-from tollhouse.cli.interns.connection import Talk
-from tollhouse.cli.interns.files import Files, opened
-from tollhouse.cli.interns.outcomes import Dropped, Exited
+from tollhouse.cli.interns.daemon import DaemonCredentials
+from tollhouse.cli.interns.files import InternFiles, open_files
+from tollhouse.cli.interns.terminal import ConnectionDropped, TerminalConnection
 from tollhouse.kernel.secret import Secret
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.raw_server import Peer, RawServer, interrupt, reply, say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -51,13 +50,13 @@ async def elsewhere() -> AsyncIterator[RawServer]:
         yield server
 
 
-def way(server: RawServer) -> Access:
-    return Access(server.url.rstrip("/"), Secret(TOKEN))
+def way(server: RawServer) -> DaemonCredentials:
+    return DaemonCredentials(server.url.rstrip("/"), Secret(TOKEN))
 
 
 @pytest.fixture
-async def files(server: RawServer) -> AsyncIterator[Files]:
-    async with opened(way(server)) as files:
+async def files(server: RawServer) -> AsyncIterator[InternFiles]:
+    async with open_files(way(server)) as files:
         yield files
 
 
@@ -105,12 +104,14 @@ def entry(name: str) -> dict[str, Any]:
     [b"", b"<html>", b"\xff\xfe", b"[]", b"[" * 100_000, b'{"data": [{"name": 5}]}'],
     ids=["nothing", "no JSON", "no UTF-8", "no object", "nested", "another type"],
 )
-async def test_a_list_that_is_none_is_refused(server: RawServer, files: Files, body: bytes) -> None:
+async def test_a_list_that_is_none_is_refused(
+    server: RawServer, files: InternFiles, body: bytes
+) -> None:
     server.behave = say(reply(body, fields=JSON))
     assert await failure(files.listed()) == UNCLEAR
 
 
-async def test_a_list_that_always_has_more_ends(server: RawServer, files: Files) -> None:
+async def test_a_list_that_always_has_more_ends(server: RawServer, files: InternFiles) -> None:
     page = json.dumps({"data": [entry("a")], "has_more": True}).encode()
     server.behave = say(reply(page, fields=JSON))
     assert UNCLEAR in await failure(files.listed())
@@ -118,7 +119,7 @@ async def test_a_list_that_always_has_more_ends(server: RawServer, files: Files)
 
 
 async def test_a_list_of_ever_new_names_ends(
-    server: RawServer, files: Files, monkeypatch: pytest.MonkeyPatch
+    server: RawServer, files: InternFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_module, "MOST_LISTED", 5)
 
@@ -141,19 +142,19 @@ async def test_a_list_of_ever_new_names_ends(
     ids=["no length", "a length", "compressed"],
 )
 async def test_an_answer_without_an_end_is_not_kept(
-    server: RawServer, files: Files, head: bytes
+    server: RawServer, files: InternFiles, head: bytes
 ) -> None:
     server.behave = lambda peer: without_end(peer, head, b" " * 65_536)
     assert "its answer does not end" in await failure(files.listed())
 
 
-async def test_a_compressed_answer_is_not_unpacked(server: RawServer, files: Files) -> None:
+async def test_a_compressed_answer_is_not_unpacked(server: RawServer, files: InternFiles) -> None:
     fields = JSON + b"Content-Encoding: deflate\r\n"
     server.behave = say(reply(b"x\x9c" + b"\0" * 100, fields=fields))
     assert await failure(files.listed()) == UNCLEAR
 
 
-async def test_a_list_that_breaks_off_is_told(server: RawServer, files: Files) -> None:
+async def test_a_list_that_breaks_off_is_told(server: RawServer, files: InternFiles) -> None:
     head = b"HTTP/1.1 200 OK\r\n" + JSON + b"Content-Length: 100\r\n\r\n{"
     server.behave = say(head, End.EOF)
     assert "the connection to the intern failed" in await failure(files.listed())
@@ -170,7 +171,7 @@ async def test_a_list_that_breaks_off_is_told(server: RawServer, files: Files) -
     ids=["body", "head", "interim"],
 )
 async def test_an_answer_that_drips_is_given_up(
-    server: RawServer, files: Files, head: bytes, piece: bytes
+    server: RawServer, files: InternFiles, head: bytes, piece: bytes
 ) -> None:
     async def drip(peer: Peer) -> None:
         peer.transport.write(head)
@@ -196,7 +197,7 @@ async def test_an_answer_that_drips_is_given_up(
     ids=["mode", "tag", "chunks", "no length"],
 )
 async def test_a_file_with_a_wrong_head_is_refused(
-    server: RawServer, files: Files, tmp_path: Path, fields: bytes
+    server: RawServer, files: InternFiles, tmp_path: Path, fields: bytes
 ) -> None:
     server.behave = say(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n" + b"1\r\nx\r\n", End.EOF)
     assert UNCLEAR in await failure(files.get("x", tmp_path / "x"))
@@ -204,7 +205,7 @@ async def test_a_file_with_a_wrong_head_is_refused(
 
 
 async def test_more_than_was_told_of_a_file_is_not_written(
-    server: RawServer, files: Files, tmp_path: Path
+    server: RawServer, files: InternFiles, tmp_path: Path
 ) -> None:
     head = b'HTTP/1.1 200 OK\r\nETag: "1"\r\nContent-Length: 3\r\n\r\n'
     server.behave = say(head + b"123456789", End.EOF)
@@ -213,7 +214,7 @@ async def test_more_than_was_told_of_a_file_is_not_written(
 
 
 async def test_a_rest_that_is_longer_than_the_file_is_refused(
-    server: RawServer, files: Files, tmp_path: Path
+    server: RawServer, files: InternFiles, tmp_path: Path
 ) -> None:
     async def answer(peer: Peer) -> None:
         if "range" not in peer.fields:
@@ -232,7 +233,7 @@ async def test_a_rest_that_is_longer_than_the_file_is_refused(
     "name", ["/etc/x", "../x", "", "a\0"], ids=["absolute", "above", "empty", "NUL"]
 )
 async def test_a_sent_file_that_is_called_otherwise_than_any_is_refused(
-    server: RawServer, files: Files, tmp_path: Path, name: str
+    server: RawServer, files: InternFiles, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "x").write_text("x")
     server.behave = say(reply(json.dumps(entry(name)).encode(), "201 Created", JSON))
@@ -241,7 +242,7 @@ async def test_a_sent_file_that_is_called_otherwise_than_any_is_refused(
 
 @pytest.mark.usefixtures("impatient")
 async def test_an_answer_to_what_was_sent_that_never_comes_is_given_up(
-    server: RawServer, files: Files, tmp_path: Path
+    server: RawServer, files: InternFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_text("x")
 
@@ -258,13 +259,13 @@ async def test_an_answer_to_what_was_sent_that_never_comes_is_given_up(
 # Refusals
 
 
-async def test_a_refusal_without_an_end_is_cut_off(server: RawServer, files: Files) -> None:
+async def test_a_refusal_without_an_end_is_cut_off(server: RawServer, files: InternFiles) -> None:
     head = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"
     server.behave = lambda peer: without_end(peer, head, b"x" * 65_536)
     assert await failure(files.remove("x")) == "the intern refused: status 404"
 
 
-async def test_a_refusal_does_not_steer_the_terminal(server: RawServer, files: Files) -> None:
+async def test_a_refusal_does_not_steer_the_terminal(server: RawServer, files: InternFiles) -> None:
     said = json.dumps({"error": {"message": "\x1b]0;owned\x07 no"}}).encode()
     server.behave = say(reply(said, "404 Not Found"))
     assert await failure(files.remove("x")) == "the intern refused: ]0;owned no"
@@ -272,7 +273,7 @@ async def test_a_refusal_does_not_steer_the_terminal(server: RawServer, files: F
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_takes_the_token_nowhere(
-    server: RawServer, elsewhere: RawServer, files: Files, tmp_path: Path, status: str
+    server: RawServer, elsewhere: RawServer, files: InternFiles, tmp_path: Path, status: str
 ) -> None:
     location = f"Location: {elsewhere.url}files/x\r\n".encode()
     server.behave = say(reply(b"", status, location))
@@ -289,7 +290,7 @@ async def test_a_redirect_takes_the_token_nowhere(
 
 
 class Pipes:
-    """A script's ends, as `Talk` uses them."""
+    """A script's ends, as `TerminalConnection` uses them."""
 
     is_terminal = False
 
@@ -308,9 +309,9 @@ class Pipes:
 
 
 @pytest.fixture
-def talk(monkeypatch: pytest.MonkeyPatch) -> Talk:
-    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.05)
-    return Talk(Pipes(), "main")  # type: ignore[arg-type]
+def connection(monkeypatch: pytest.MonkeyPatch) -> TerminalConnection:
+    monkeypatch.setattr(terminal, "_CLOSE_SECONDS", 0.05)
+    return TerminalConnection(Pipes(), "main")  # type: ignore[arg-type]
 
 
 def agree(*said: bytes, fields: bytes = b"", ends: bool = False) -> Callable[[Peer], Any]:
@@ -348,10 +349,10 @@ ATTACHED = text(b'{"type": "attached", "position": 0, "input": 0}')
     ids=["1 GB", "4 EB", "no UTF-8", "reserved bits", "masked", "no such frame"],
 )
 async def test_a_frame_that_breaks_the_rules_ends_it(
-    server: RawServer, talk: Talk, frame: bytes
+    server: RawServer, connection: TerminalConnection, frame: bytes
 ) -> None:
     server.behave = agree(ATTACHED, frame)
-    assert await failure(talk.over(way(server))) == UNCLEAR
+    assert await failure(connection.run(way(server))) == UNCLEAR
 
 
 @pytest.mark.parametrize(
@@ -368,29 +369,35 @@ async def test_a_frame_that_breaks_the_rules_ends_it(
         *(b'{"type": "input", "position": Infinity}', b'{"type": "input", "position": true}'),
     ],
 )
-async def test_a_message_that_is_none_ends_it(server: RawServer, talk: Talk, said: bytes) -> None:
+async def test_a_message_that_is_none_ends_it(
+    server: RawServer, connection: TerminalConnection, said: bytes
+) -> None:
     server.behave = agree(ATTACHED, text(said))
-    assert await failure(talk.over(way(server))) == UNCLEAR
+    assert await failure(connection.run(way(server))) == UNCLEAR
 
 
-async def test_an_end_is_one_though_the_connection_stays(server: RawServer, talk: Talk) -> None:
+async def test_an_end_is_one_though_the_connection_stays(
+    server: RawServer, connection: TerminalConnection
+) -> None:
     server.behave = agree(ATTACHED, text(b'{"type": "exit", "code": 7}'))
-    assert await talk.over(way(server)) == Exited(7)
+    assert await connection.run(way(server)) == 7
 
 
-async def test_what_a_newer_daemon_says_is_passed_over(server: RawServer, talk: Talk) -> None:
+async def test_what_a_newer_daemon_says_is_passed_over(
+    server: RawServer, connection: TerminalConnection
+) -> None:
     end = text(b'{"type": "exit", "code": 0}')
     server.behave = agree(ATTACHED, text(b'{"type": "news", "position": "x"}'), end)
-    assert await talk.over(way(server)) == Exited(0)
+    assert await connection.run(way(server)) == 0
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
 async def test_a_redirected_handshake_takes_the_token_nowhere(
-    server: RawServer, elsewhere: RawServer, talk: Talk, status: str
+    server: RawServer, elsewhere: RawServer, connection: TerminalConnection, status: str
 ) -> None:
     location = f"Location: ws://127.0.0.1:{elsewhere.port}/terminal\r\n".encode()
     server.behave = say(reply(b"", status, location))
-    assert await failure(talk.over(way(server))) == f"the intern refused: status {status[:3]}"
+    assert await failure(connection.run(way(server))) == f"the intern refused: status {status[:3]}"
     assert elsewhere.peers == []
 
 
@@ -405,11 +412,11 @@ async def test_a_redirected_handshake_takes_the_token_nowhere(
     ids=["an extension", "a protocol", "no HTTP", "many headers"],
 )
 async def test_a_handshake_that_breaks_the_rules_leads_nowhere(
-    server: RawServer, talk: Talk, behave: Callable[[Peer], Any]
+    server: RawServer, connection: TerminalConnection, behave: Callable[[Peer], Any]
 ) -> None:
     server.behave = behave
-    with pytest.raises(Dropped, match="the intern cannot be reached") as dropped:
-        await talk.over(way(server))
+    with pytest.raises(ConnectionDropped, match="the intern cannot be reached") as dropped:
+        await connection.run(way(server))
     assert str(dropped.value).isprintable()
 
 
@@ -445,6 +452,6 @@ async def test_what_cannot_be_understood_is_said_once_and_not_tried_again(
 
 
 def test_the_longest_page_that_there_can_be_is_read() -> None:
-    longest = {**entry("\x01" * 255), "size": replies.LARGEST_NUMBER}
-    page = json.dumps({"data": [longest] * replies.PAGE, "has_more": True})
-    assert len(page) < replies.LARGEST_ANSWER
+    longest = {**entry("\x01" * 255), "size": daemon.LARGEST_NUMBER}
+    page = json.dumps({"data": [longest] * daemon.PAGE, "has_more": True})
+    assert len(page) < daemon.LARGEST_ANSWER

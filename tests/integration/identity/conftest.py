@@ -2,12 +2,12 @@
 
 import pytest
 
-from tollhouse.identity.auth import Authenticator
+from tests.fakes.builders import Tenant, add_tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import Tenant, add_tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture

@@ -7,16 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.fakes.builders import OPERATOR, Tenant
+from tests.fakes.clock import FakeClock
 from tollhouse.identity import repository
-from tollhouse.identity.auth import Authenticator
-from tollhouse.identity.policy import subject_of
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import ApiKey, NewKey
+from tollhouse.identity.types import ApiKey, NewKey, subject_of
 from tollhouse.kernel.errors import Unauthenticated
-from tollhouse.storage.database import Database
-from tollhouse.storage.transaction import Read
-from tollhouse.testing.builders import OPERATOR, Tenant
-from tollhouse.testing.clock import FakeClock
+from tollhouse.storage.database import Database, Read
 
 
 async def accepts(authenticator: Authenticator, text: str) -> bool:
@@ -65,7 +63,7 @@ def reads() -> Reads:
 @pytest.fixture(autouse=True)
 def watching(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the test see the authenticator's reads."""
-    monkeypatch.setattr("tollhouse.identity.auth.repository", reads)
+    monkeypatch.setattr("tollhouse.identity.access.repository", reads)
 
 
 class TestKnownKey:
@@ -258,7 +256,7 @@ async def test_the_memory_of_keys_has_a_bound(
             await service.create_key(write, OPERATOR, acme.account.id, NewKey(name=str(number)))
             for number in range(4)
         ]
-    with patch("tollhouse.identity.auth._MOST_CACHED", 3):
+    with patch("tollhouse.identity.access._MOST_CACHED", 3):
         for key in issued:
             assert await accepts(authenticator, key.text)
         assert await accepts(authenticator, issued[-1].text)

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from tollhouse.identity.auth import Authenticator
-from tollhouse.identity.intern_keys import InternKeys
+from tests.fakes.builders import OPERATOR, Tenant
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
+from tollhouse.identity.access import Authenticator, InternKeys
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import (
     AccessPolicy,
@@ -19,9 +21,6 @@ from tollhouse.identity.types import (
 )
 from tollhouse.kernel.errors import NotFound, Unauthenticated
 from tollhouse.storage.database import Database
-from tollhouse.testing.builders import OPERATOR, Tenant
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
 CHEAP = AccessPolicy("key", allowed_models=("acme/small",))

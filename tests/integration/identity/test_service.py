@@ -6,7 +6,9 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from tollhouse.identity.keys import PREFIX
+from tests.fakes.builders import OPERATOR, Tenant
+from tests.fakes.clock import FakeClock
+from tollhouse.identity.access import PREFIX
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import (
     IssuedKey,
@@ -21,8 +23,6 @@ from tollhouse.kernel.errors import Forbidden, Invalid, NotFound
 from tollhouse.kernel.pages import Window
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.identity import api_keys
-from tollhouse.testing.builders import OPERATOR, Tenant
-from tollhouse.testing.clock import FakeClock
 
 ALL = Window()
 

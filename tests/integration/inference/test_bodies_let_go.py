@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.byte_script import End
+from tests.fakes.raw_server import RawServer, reply, say
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.inference.fakes import SUBJECT, PipelineFixture, steps
-from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.inference.formats.chat_completions.errors import parse_error_event
+from tollhouse.api.request_gate import RequestGate, Routes
+from tollhouse.inference.formats.chat_completions.wire import parse_error_event
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.http import HttpProvider
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Dialect
-from tollhouse.inference.upstream.client import HttpUpstream
-from tollhouse.inference.upstream.port import TimeLimits
+from tollhouse.outbound.http.client import HttpUpstream
+from tollhouse.outbound.http.port import TimeLimits
 from tollhouse.settings.sections import ServerSettings
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.raw_server import RawServer, reply, say
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from tests.fakes.raw_server import Behaviour
     from tests.unit.api.asgi_client import App
-    from tollhouse.inference.upstream.port import Upstream
-    from tollhouse.testing.raw_server import Behaviour
+    from tollhouse.outbound.http.port import Upstream
 
 BODY = 400_000
 """Bytes of each request and of each reply."""
@@ -62,7 +62,7 @@ class _Authenticator:
 
 
 class _Gateway:
-    """The front, one route, the pipeline and a provider that is reached over a socket."""
+    """The gate, one route, the pipeline and a provider that is reached over a socket."""
 
     def __init__(self, server: RawServer, upstream: Upstream, patience: float) -> None:
         provider = HttpProvider(
@@ -90,7 +90,9 @@ class _Gateway:
             )
         }
         routes = Routes(hot=hot, control=None, system=None)  # type: ignore[arg-type]
-        self._front: App = Front(routes, _Authenticator(), settings, fixture.clock, fixture.metrics)  # type: ignore[arg-type]
+        self._front: App = RequestGate(
+            routes, _Authenticator(), settings, fixture.clock, fixture.metrics
+        )  # type: ignore[arg-type]
 
     async def ask(self, *, stream: bool) -> int:
         """Send a request; return its status."""

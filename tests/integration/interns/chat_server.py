@@ -15,12 +15,11 @@ import httpx2
 from tests.chat_grammar import ParsedChat, check_recorded, check_stream
 from tests.chat_tee import ChatTee
 from tollhouse.api.control import control_app
-from tollhouse.api.front import Front, Routes
+from tollhouse.api.request_gate import RequestGate, Routes
 from tollhouse.api.server import make_server
-from tollhouse.identity.auth import Authenticator
+from tollhouse.identity.access import Authenticator
 from tollhouse.interns import endpoints
-from tollhouse.interns.chat.pace import ChatPace
-from tollhouse.interns.chat.service import ChatService
+from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.integration.interns.fake_daemon import FakeDaemon
     from tests.integration.interns.machine import Machine
-    from tollhouse.interns.chat.relay import Paces
+    from tollhouse.interns.chat.transcript import ChatTimeouts
     from tollhouse.interns.types import Intern
 
 PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
@@ -133,18 +132,23 @@ def answer(session: str, interaction: str, content: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serve_chat(
-    machine: Machine, paces: Paces, chats: int = CHATS_PER_MINUTE
+    machine: Machine, paces: ChatTimeouts, chats: int = CHATS_PER_MINUTE
 ) -> AsyncIterator[ChatServer]:
     """Serve the interns of a machine, run one, and check every chat stream at the end."""
     interns = machine.interns
     metrics, server_settings = Metrics(), ServerSettings()
     chat = ChatService(
-        interns.context, machine.service, machine.sandboxes, ChatPace(chats), metrics, paces
+        interns.context,
+        machine.service,
+        machine.sandboxes,
+        ChatRateLimiter(chats),
+        metrics,
+        paces,
     )
     control, service, chats_served, database = control_plane()
     service.target, chats_served.target, database.target = machine.service, chat, interns.database
     system: Any = None  # nothing is asked for outside of the API
-    front = Front(
+    front = RequestGate(
         Routes({}, control, system),
         Authenticator(interns.database, interns.clock, None),
         server_settings,
@@ -165,7 +169,7 @@ async def serve_chat(
             async with httpx2.AsyncClient(base_url=origin, headers=key, timeout=30) as http:
                 yield ChatServer(machine, await machine.running_intern(), metrics, origin, http)
         finally:
-            server.should_exit = True
+            server.stop()
             await serving
     for passed in tee.streams:
         check_recorded(passed)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.integration.interns.intern_fixture import InternFixture, make_intern_fixture
 from tests.integration.interns.machine import Machine, running_machine
 from tollhouse.storage.database import Database
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 
 @pytest.fixture(

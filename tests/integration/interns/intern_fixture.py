@@ -7,30 +7,28 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from tests.fakes.builders import OPERATOR, add_tenant
 from tests.integration.vault.vault_fixture import VaultFixture
 from tests.waiting import WAIT_SECONDS
-from tollhouse.identity.intern_keys import InternKeys
+from tollhouse.identity.access import InternKeys
 from tollhouse.interns import repository
-from tollhouse.interns.context import Context, Rules
-from tollhouse.interns.logs import Logs
-from tollhouse.interns.news import LocalNews
+from tollhouse.interns.context import InternContext, Notifications, Rules
+from tollhouse.interns.logs import InternLogs
 from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService
-from tollhouse.interns.types import Intern, Lease, NewIntern, Wish
+from tollhouse.interns.types import CreateIntern, Intern, InternLease
 from tollhouse.storage.tables.interns import interns
-from tollhouse.testing.builders import OPERATOR, add_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.fakes.builders import Tenant
+    from tests.fakes.clock import FakeClock
+    from tests.fakes.ids import SequentialIds
     from tollhouse.identity.types import Subject
-    from tollhouse.interns.types import State
-    from tollhouse.storage.database import Database
-    from tollhouse.storage.transaction import Read
-    from tollhouse.testing.builders import Tenant
-    from tollhouse.testing.clock import FakeClock
-    from tollhouse.testing.ids import SequentialIds
+    from tollhouse.interns.types import InternState
+    from tollhouse.storage.database import Database, Read
 
 MACHINE = "here"
 LEASE = timedelta(seconds=30)
@@ -67,19 +65,19 @@ class InternFixture:
         self.vault = VaultFixture(database, tenant, clock, ids)
         self.caller = self.vault.caller
         self.reconciler = StubReconciler()
-        self.notifications = LocalNews()
-        self.context = Context(
+        self.notifications = Notifications()
+        self.context = InternContext(
             database=database,
             identity=self.vault.identity,
             keys=InternKeys(clock, ids, self.vault.authenticator),
             vaults=self.vault.service,
             audit=self.vault.audit,
-            news=self.notifications,
+            notifications=self.notifications,
             clock=clock,
             ids=ids,
             rules=Rules(5),
         )
-        self.service = InternService(self.context, self.reconciler, Logs(logs, clock))
+        self.service = InternService(self.context, self.reconciler, InternLogs(logs, clock))
 
     async def create(
         self,
@@ -89,8 +87,8 @@ class InternFixture:
         key: str | None = None,
         **asked: object,
     ) -> Intern:
-        new = replace(NewIntern(name), **asked)  # type: ignore[arg-type]
-        return (await self.service.create(Wish(caller or self.caller, new, key))).intern
+        new = replace(CreateIntern(name), **asked)  # type: ignore[arg-type]
+        return (await self.service.create(caller or self.caller, new, key)).intern
 
     async def set_default_model(self, model: str | None) -> None:
         workspace, account = self.caller.workspace_id, self.caller.account_id
@@ -99,7 +97,7 @@ class InternFixture:
                 write, OPERATOR, account, workspace, {"default_text_model": model}
             )
 
-    async def set_state(self, intern: Intern, state: State) -> Intern:
+    async def set_state(self, intern: Intern, state: InternState) -> Intern:
         """Set the state of an intern in the database."""
         async with self.database.writing() as write:
             await write.execute(
@@ -131,14 +129,14 @@ class InternFixture:
         except TimeoutError:
             raise AssertionError(found) from None
 
-    async def lease(self, intern: Intern, machine: str = MACHINE) -> Lease | None:
+    async def lease(self, intern: Intern, machine: str = MACHINE) -> InternLease | None:
         now = self.clock.now()
         async with self.database.writing() as write:
-            return await repository.lease(write, intern.id, machine, now, now + LEASE)
+            return await repository.acquire_lease(write, intern.id, machine, now, now + LEASE)
 
     async def claimable(self, machine: str = MACHINE) -> list[str]:
         async with self.database.reading() as read:
-            return list(await repository.waiting(read, machine, self.clock.now()))
+            return list(await repository.due(read, machine, self.clock.now()))
 
 
 async def make_intern_fixture(

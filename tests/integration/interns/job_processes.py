@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.waiting import until
-from tollhouse.interns.runtimes.filesize import below
+from tollhouse.interns.runtimes.filesize import descendants
 
 _MARKER = b'"memory_bytes"'
 """Part of every job's command line."""
@@ -13,7 +13,7 @@ _MARKER = b'"memory_bytes"'
 
 def running_jobs() -> list[int]:
     """Return the ids of this process's running jobs."""
-    return [each for each in below(os.getpid()) if _MARKER in command(each)]
+    return [each for each in descendants(os.getpid()) if _MARKER in command(each)]
 
 
 def command(process: int) -> bytes:

@@ -10,23 +10,21 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.fakes.memory_blobs import MemoryBlobs
 from tests.integration.interns.fake_daemon import FakeDaemon
 from tests.waiting import WAIT_SECONDS
 from tollhouse.identity.types import KeyFilter, KeyKind
-from tollhouse.interns.archives import Archives
-from tollhouse.interns.doors import Doors
-from tollhouse.interns.journeys import Journeys, Paces, Tools
-from tollhouse.interns.logs import Logs
-from tollhouse.interns.machine import machine_name
+from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
+from tollhouse.interns.logs import InternLogs
 from tollhouse.interns.reconciler import Reconciler
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed, SandboxLimits
-from tollhouse.interns.sandboxes import Sandboxes
+from tollhouse.interns.sandboxes import PortForwarder, Sandboxes
 from tollhouse.interns.service import InternService
-from tollhouse.interns.types import Operation, State, Status
-from tollhouse.interns.workspaces import Workspaces
+from tollhouse.interns.types import InternState, InternStatus, Operation
+from tollhouse.interns.workspaces.archive_store import ArchiveStore
+from tollhouse.interns.workspaces.folders import Workspaces, machine_name
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.pages import Window
-from tollhouse.testing.memory_blobs import MemoryBlobs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -36,11 +34,11 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import ApiKey
     from tollhouse.interns.types import Intern
     from tollhouse.kernel.secret import Secret
-    from tollhouse.vault.egress.service import Wanted
+    from tollhouse.vault.egress.service import SessionSpec
 
 AWAY = 120.0
 LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64, 1_000_000)
-TIMEOUTS = Paces(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
+TIMEOUTS = ActionTimeouts(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
 
 
 class FakeSandbox:
@@ -142,13 +140,13 @@ class FakeEgress:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.open_for: dict[str, Wanted] = {}
+        self.open_for: dict[str, SessionSpec] = {}
         self.broken: Exception | None = None
 
     def make_ready(self) -> None:
         pass
 
-    async def open(self, wanted: Wanted) -> Path:
+    async def open(self, wanted: SessionSpec) -> Path:
         if self.broken is not None:
             raise self.broken
         self.open_for[wanted.id] = wanted
@@ -168,32 +166,32 @@ class Machine:
         self.folder = folder
         self.timeouts = TIMEOUTS
         self.boots_at_once = 4
-        self.logs = Logs(folder / "logs", interns.clock)
+        self.logs = InternLogs(folder / "logs", interns.clock)
         self._begin()
 
     def _begin(self) -> None:
         self.egress = FakeEgress(self.folder)
-        self.port_forwarder = Doors()
+        self.port_forwarder = PortForwarder()
         egress: Any = self.egress
         ids = self.interns.context.ids
-        archives = Archives(self.blobs, ids, self.interns.clock)
+        archives = ArchiveStore(self.blobs, ids, self.interns.clock)
         self.sandboxes = Sandboxes(self.folder / "run", egress, self.port_forwarder)
-        tools = Tools(
+        tools = ReconcilerDependencies(
             runtime=self.runtime,
             limits=LIMITS,
             egress=egress,
-            doors=self.port_forwarder,
+            port_forwarder=self.port_forwarder,
             sandboxes=self.sandboxes,
             workspaces=Workspaces(self.folder, archives, machine_name(self.folder, ids), 200_000),
             logs=self.logs,
-            paces=self.timeouts,
+            timeouts=self.timeouts,
         )
         self.workspaces = tools.workspaces
         context = self.interns.context
         self.reconciler = Reconciler(
             context,
             tools,
-            Journeys(context, tools, boots_at_once=self.boots_at_once),
+            ReconcilerActions(context, tools, boots_at_once=self.boots_at_once),
             lease_seconds=30,
             away_seconds=AWAY,
             round_seconds=0.05,
@@ -201,7 +199,7 @@ class Machine:
         self.service = InternService(context, self.reconciler, self.logs)
 
     async def start(self) -> None:
-        await self.reconciler.begin_alone()
+        await self.reconciler.clean_up()
         self.reconciler.start()
 
     async def stop(self) -> None:
@@ -257,16 +255,16 @@ class Machine:
         """Return the names of all workspaces, also of those put aside or retired."""
         return [path.name for path in self.folder.glob("files/*")]
 
-    async def until_status(self, intern: Intern, status: Status) -> Intern:
+    async def until_status(self, intern: Intern, status: InternStatus) -> Intern:
         return await self.until(intern, lambda found: found.state.status is status)
 
-    async def until_state(self, intern: Intern, state: State) -> Intern:
+    async def until_state(self, intern: Intern, state: InternState) -> Intern:
         return await self.until(intern, lambda found: found.state == state)
 
     async def running_intern(self, name: str = "ada") -> Intern:
         """Return an intern that runs."""
         intern = await self.interns.create(name, provision=True)
-        return await self.until_status(intern, Status.RUNNING)
+        return await self.until_status(intern, InternStatus.RUNNING)
 
     async def active_key_hashes(self) -> list[str]:
         """Return the hashes of the interns' keys that still authenticate."""

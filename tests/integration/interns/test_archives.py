@@ -2,11 +2,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from tests.fakes.memory_blobs import MemoryBlobs
 from tests.integration.interns.intern_fixture import InternFixture
-from tollhouse.interns.archives import ArchiveDamaged, Archives
 from tollhouse.interns.types import Intern
-from tollhouse.storage.blobs.port import BlobsUnavailable
-from tollhouse.testing.memory_blobs import MemoryBlobs
+from tollhouse.interns.workspaces.archive_store import ArchiveDamaged, ArchiveStore
+from tollhouse.storage.blobs import BlobsUnavailable
 
 _PIECE = 8 * 1024 * 1024
 
@@ -17,8 +17,8 @@ def blobs() -> MemoryBlobs:
 
 
 @pytest.fixture
-def archives(interns: InternFixture, blobs: MemoryBlobs) -> Archives:
-    return Archives(blobs, interns.context.ids, interns.clock)
+def archives(interns: InternFixture, blobs: MemoryBlobs) -> ArchiveStore:
+    return ArchiveStore(blobs, interns.context.ids, interns.clock)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def cut(*pieces: bytes) -> AsyncIterator[bytes]:
     raise OSError(5, "Input/output error")
 
 
-async def only(archives: Archives) -> bytes:
+async def only(archives: ArchiveStore) -> bytes:
     (archive,) = await archives.list()
     return b"".join([each async for each in archives.read(archive)])
 
@@ -52,7 +52,7 @@ def known(*interns: str) -> Callable[[], Awaitable[set[str]]]:
 
 
 async def test_what_was_stored_is_listed_and_read_back(
-    archives: Archives, intern: Intern, interns: InternFixture
+    archives: ArchiveStore, intern: Intern, interns: InternFixture
 ) -> None:
     await archives.store(intern, content(b"a" * _PIECE, b"b"))
     (found,) = await archives.list()
@@ -63,7 +63,7 @@ async def test_what_was_stored_is_listed_and_read_back(
 
 
 async def test_an_attempt_that_fails_leaves_nothing(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     with pytest.raises(OSError, match="Input/output"):
         await archives.store(intern, cut(b"a" * _PIECE))
@@ -71,7 +71,7 @@ async def test_an_attempt_that_fails_leaves_nothing(
 
 
 async def test_a_store_that_fails_at_the_end_has_no_archive(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     blobs.failures[1] = BlobsUnavailable("gone")
     with pytest.raises(BlobsUnavailable):
@@ -81,7 +81,7 @@ async def test_a_store_that_fails_at_the_end_has_no_archive(
 
 
 async def test_what_a_killed_server_left_is_no_archive_and_goes_with_the_next(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
     assert await archives.list() == []
@@ -91,7 +91,7 @@ async def test_what_a_killed_server_left_is_no_archive_and_goes_with_the_next(
 
 
 async def test_one_that_becomes_whole_while_others_are_looked_for_stays(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     await archives.store(intern, content(b"whole"))
     (folder,) = (each.folder for each in await archives.list())
@@ -106,7 +106,7 @@ async def test_one_that_becomes_whole_while_others_are_looked_for_stays(
 
 
 async def test_what_a_killed_server_left_of_nobody_goes_at_a_start(
-    archives: Archives, intern: Intern, blobs: MemoryBlobs
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
     await blobs.put("interns/gone/killed/00000", b"half")
@@ -115,7 +115,7 @@ async def test_what_a_killed_server_left_of_nobody_goes_at_a_start(
 
 
 async def test_whole_archives_of_those_who_are_gone_stay(
-    archives: Archives, intern: Intern
+    archives: ArchiveStore, intern: Intern
 ) -> None:
     await archives.store(intern, content(b"whole"))
     await archives.sweep(known())
@@ -123,7 +123,7 @@ async def test_whole_archives_of_those_who_are_gone_stay(
 
 
 async def test_a_second_archive_takes_the_place_of_the_first(
-    archives: Archives, intern: Intern
+    archives: ArchiveStore, intern: Intern
 ) -> None:
     await archives.store(intern, content(b"first"))
     await archives.store(intern, content(b"second"))
@@ -131,7 +131,7 @@ async def test_a_second_archive_takes_the_place_of_the_first(
 
 
 async def test_a_first_archive_stays_where_the_second_fails(
-    archives: Archives, intern: Intern
+    archives: ArchiveStore, intern: Intern
 ) -> None:
     await archives.store(intern, content(b"first"))
     with pytest.raises(OSError, match="Input/output"):
@@ -141,7 +141,7 @@ async def test_a_first_archive_stays_where_the_second_fails(
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 async def test_an_archive_that_is_not_as_it_was_written_is_noticed(
-    damage: str, archives: Archives, intern: Intern, blobs: MemoryBlobs
+    damage: str, archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
 ) -> None:
     await archives.store(intern, content(b"whole"))
     (key,) = (key for key in blobs.blobs if key.endswith("00000"))

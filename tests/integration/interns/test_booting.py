@@ -10,10 +10,10 @@ import pytest
 
 from tests.loop_time import LoopTime
 from tests.waiting import WAIT_SECONDS, until
+from tollhouse.identity.access import has_daemon_token
 from tollhouse.interns import repository
-from tollhouse.interns.doors import is_for_daemon
-from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNS
-from tollhouse.interns.types import Desired, Operation, State, Status
+from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING
+from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
 from tollhouse.kernel.errors import Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def test_its_daemon_is_reached_with_its_token_alone(machine: Machine) -> N
     intern = await machine.running_intern()
     access = await machine.service.daemon(machine.interns.caller, intern.id, "http://gateway")
     authorization = f"Bearer {access.token.reveal()}".encode()
-    assert is_for_daemon(authorization)
+    assert has_daemon_token(authorization)
     assert machine.port_forwarder.of(authorization).path == machine.sandboxes.socket_of(intern.id)
     for other in (b"", b"Bearer th-daemon-other", authorization[:-1], authorization + b"a"):
         with pytest.raises(Unauthenticated):
@@ -55,9 +55,9 @@ async def test_the_steps_of_a_boot_are_seen(machine: Machine) -> None:
     machine.runtime.held = asyncio.Event()
     intern = await machine.interns.create(provision=True)
     booting = await machine.until(intern, lambda found: found.step == 3)
-    assert booting.state == State(Status.PROVISIONING, Desired.RUNNING)
+    assert booting.state == InternState(InternStatus.PROVISIONING, DesiredState.RUNNING)
     machine.runtime.held.set()
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
 
 
 async def test_a_boot_is_not_looked_for_again_while_it_goes_on(
@@ -66,13 +66,13 @@ async def test_a_boot_is_not_looked_for_again_while_it_goes_on(
     machine.reconciler._round_seconds = 3_600  # noqa: SLF001 - only news wake it
     await machine.running_intern("bob")
     looks: list[str] = []
-    waiting = repository.waiting
+    waiting = repository.due
 
     async def counted(*args: Any) -> Sequence[str]:
         looks.append("")
         return await waiting(*args)
 
-    monkeypatch.setattr(repository, "waiting", counted)
+    monkeypatch.setattr(repository, "due", counted)
     await machine.running_intern()
     assert len(looks) == 1
 
@@ -89,7 +89,7 @@ async def test_its_own_model_comes_before_the_workspaces(machine: Machine) -> No
     async with machine.interns.database.writing() as write:
         await machine.service.change(write, machine.interns.caller, intern.id, {"model": "a/b"})
     await machine.request(Operation.PROVISION, intern)
-    running = await machine.until_state(intern, RUNS)
+    running = await machine.until_state(intern, RUNNING)
     assert running.run is not None
     assert running.run.model == "a/b"
 
@@ -100,7 +100,7 @@ async def test_its_agent_is_told_whom_to_ask_and_what_it_is_for(machine: Machine
     async with machine.interns.database.writing() as write:
         await machine.service.change(write, machine.interns.caller, intern.id, change)
     await machine.request(Operation.PROVISION, intern)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert machine.runtime.running[0].launch.settings["agent"] == {
         **change,
         "base_url": "http://gateway.internal/v1",
@@ -116,7 +116,7 @@ async def test_what_is_missing_on_the_machine_is_said(machine: Machine) -> None:
     )
     machine.runtime.missing = None
     await machine.request(Operation.PROVISION, intern)
-    assert (await machine.until_state(intern, RUNS)).last_failure_message is None
+    assert (await machine.until_state(intern, RUNNING)).last_failure_message is None
 
 
 async def test_a_sandbox_that_does_not_start_leaves_nothing(machine: Machine) -> None:
@@ -197,7 +197,7 @@ async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(
     assert (await machine.interns.get(second.id)).state == QUEUED
     await time.advance(machine.timeouts.boot_seconds)
     await machine.until_state(first, FAILED)
-    await machine.until_state(second, RUNS)
+    await machine.until_state(second, RUNNING)
 
 
 async def test_no_more_boot_at_a_time_than_may(machine: Machine) -> None:
@@ -213,4 +213,4 @@ async def test_no_more_boot_at_a_time_than_may(machine: Machine) -> None:
     assert steps.count(None) == 2
     machine.runtime.held.set()
     for intern in made:
-        await machine.until_state(intern, RUNS)
+        await machine.until_state(intern, RUNNING)

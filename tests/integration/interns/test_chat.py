@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.integration.interns.chat_server import PROMPT, serve_chat
-from tollhouse.interns.chat.relay import Paces
-from tollhouse.interns.types import Status
+from tollhouse.interns.chat.transcript import ChatTimeouts
+from tollhouse.interns.types import InternStatus
 
 if TYPE_CHECKING:
     from tests.integration.interns.machine import Machine
 
 
 async def test_an_intern_is_talked_to_while_it_runs(machine: Machine) -> None:
-    async with serve_chat(machine, Paces()) as chat:
+    async with serve_chat(machine, ChatTimeouts()) as chat:
         assert (await chat.stream()).content == "Hi"
         await machine.service.suspend(machine.interns.caller, chat.intern.id)
         reply = await chat.send()
@@ -22,7 +22,7 @@ async def test_an_intern_is_talked_to_while_it_runs(machine: Machine) -> None:
             "retryable": True,
         }
         await machine.service.provision(machine.interns.caller, chat.intern.id)
-        await machine.until_status(chat.intern, Status.RUNNING)
+        await machine.until_status(chat.intern, InternStatus.RUNNING)
         assert (await chat.stream()).content == "Hi"
     (first, sent), (second, sent_again) = chat.daemon.token_hashes
     assert (first, second) == (sent, sent_again)
@@ -30,7 +30,7 @@ async def test_an_intern_is_talked_to_while_it_runs(machine: Machine) -> None:
 
 
 async def test_another_workspaces_intern_is_not_found(machine: Machine) -> None:
-    async with serve_chat(machine, Paces()) as chat:
+    async with serve_chat(machine, ChatTimeouts()) as chat:
         elsewhere = await machine.interns.vault.workspace("elsewhere")
         foreign = await machine.interns.create("bob", caller=elsewhere)
         path = f"/v1/interns/{foreign.id}/chat/completions"

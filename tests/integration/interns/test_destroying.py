@@ -11,9 +11,9 @@ import pytest
 
 from tests.loop_time import LoopTime
 from tests.waiting import until, wait_for_event
-from tollhouse.interns.types import Operation, Status
+from tollhouse.interns.types import InternStatus, Operation
 from tollhouse.kernel.errors import NotFound
-from tollhouse.storage.blobs.port import BlobsUnavailable
+from tollhouse.storage.blobs import BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +96,11 @@ async def test_files_that_cannot_be_archived_keep_it(machine: Machine) -> None:
     machine.blobs.failures = dict.fromkeys(range(10), BlobsUnavailable("no store"))
     intern = await machine.running_intern()
     await machine.request(Operation.DELETE, intern)
-    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    failed = await machine.until_status(intern, InternStatus.DESTROY_FAILED)
     assert "workspace_archive_failed" in str(failed.last_failure_message)
     assert machine.workspaces.path(intern.id).exists()
     await machine.request(Operation.DELETE, intern)
-    await machine.until_status(intern, Status.DESTROY_FAILED)
+    await machine.until_status(intern, InternStatus.DESTROY_FAILED)
     await machine.request(Operation.DELETE, intern, acknowledged=True)
     await machine.until_gone(intern)
 
@@ -111,7 +111,7 @@ async def test_a_store_that_hangs_does_not_keep_it_under_way(machine: Machine) -
     machine.blobs.may_put.clear()
     intern = await machine.running_intern()
     await machine.request(Operation.DELETE, intern)
-    failed = await machine.until_status(intern, Status.DESTROY_FAILED)
+    failed = await machine.until_status(intern, InternStatus.DESTROY_FAILED)
     assert "workspace_archive_failed" in str(failed.last_failure_message)
 
 
@@ -144,9 +144,9 @@ async def test_one_that_could_not_be_deleted_can_be_later(
         raise OSError(5, "the database is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(machine.interns.context.keys, "delete", broken)
+        patched.setattr(type(machine.interns.context.keys), "delete", broken)
         await machine.request(Operation.DELETE, intern)
-        await machine.until_status(intern, Status.DESTROY_FAILED)
+        await machine.until_status(intern, InternStatus.DESTROY_FAILED)
     await machine.request(Operation.DELETE, intern)
     await machine.until_gone(intern)
     await until(lambda: not machine.workspace_names())

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.identity.policy import subject_of
-from tollhouse.identity.types import NewKey
-from tollhouse.interns.lifecycle import RUNS
+from tests.fakes.builders import OPERATOR
+from tollhouse.identity.types import NewKey, subject_of
+from tollhouse.interns.lifecycle import RUNNING
 from tollhouse.interns.types import Operation
 from tollhouse.kernel.errors import Invalid
-from tollhouse.testing.builders import OPERATOR
 
 if TYPE_CHECKING:
     from tests.integration.interns.machine import Machine
@@ -36,7 +35,7 @@ async def test_it_runs_again_with_another_token_and_another_text_of_its_key(
     await machine.request(Operation.SUSPEND, intern)
     assert not await machine.accepts_key(text)
     await machine.request(Operation.PROVISION, intern)
-    again = await machine.until_state(intern, RUNS)
+    again = await machine.until_state(intern, RUNNING)
     assert intern.run is not None
     assert again.run is not None
     assert again.run.token_hash != intern.run.token_hash
@@ -52,7 +51,7 @@ async def test_it_has_one_key_however_often_it_boots(machine: Machine) -> None:
         await machine.request(Operation.SUSPEND, intern)
         assert [key.hash for key in await machine.stored_keys()] == [first.hash]
         await machine.request(Operation.PROVISION, intern)
-        await machine.until_state(intern, RUNS)
+        await machine.until_state(intern, RUNNING)
     assert [key.hash for key in await machine.stored_keys()] == [first.hash]
 
 
@@ -64,7 +63,7 @@ async def test_a_key_that_a_manager_disabled_stays_so_at_the_next_boot(machine: 
         await interns.vault.identity.change_key(write, OPERATOR, key.hash, disabled=True)
     await machine.request(Operation.SUSPEND, intern)
     await machine.request(Operation.PROVISION, intern)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert not await machine.accepts_key(machine.key_text(intern))
 
 
@@ -77,7 +76,7 @@ async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machin
     assert not await machine.accepts_key(machine.key_text(intern))
     await machine.request(Operation.SUSPEND, intern)
     await machine.request(Operation.PROVISION, intern)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert await machine.accepts_key(machine.key_text(intern))
     [made] = await machine.stored_keys()
     assert made.hash != key.hash
@@ -115,7 +114,7 @@ async def test_who_has_it_run_again_answers_for_it_then(machine: Machine) -> Non
             write, OPERATOR, interns.caller.account_id, NewKey("other")
         )
     await machine.service.provision(subject_of(made.key), intern.id)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert await payer_of(machine, intern) == made.key.hash
 
 
@@ -124,15 +123,15 @@ async def test_an_intern_that_has_itself_run_does_not_answer_for_itself(machine:
     own = await machine.interns.vault.authenticator.authenticate(machine.key_text(intern).reveal())
     await machine.request(Operation.SUSPEND, intern)
     await machine.service.provision(own, intern.id)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert await payer_of(machine, intern) == machine.interns.caller.key_hash
 
 
 async def test_who_answers_for_it_stays_after_a_kill_and_a_restart(machine: Machine) -> None:
     intern = await machine.running_intern()
     await machine.kill()
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert await payer_of(machine, intern) == machine.interns.caller.key_hash
     machine.runtime.running[0].end("a bug")
-    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
     assert await payer_of(machine, intern) == machine.interns.caller.key_hash

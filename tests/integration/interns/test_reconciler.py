@@ -9,9 +9,9 @@ import pytest
 
 from tests.waiting import until, wait_for_event
 from tollhouse.interns import repository
-from tollhouse.interns.health import is_healthy
-from tollhouse.interns.lifecycle import BEGUN, FAILED, QUEUED, RUNS, STOPPED
+from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
+from tollhouse.interns.sandboxes import is_healthy
 from tollhouse.interns.types import Operation
 from tollhouse.kernel.secret import Secret
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def test_a_sandbox_that_ends_by_itself_is_started_anew(machine: Machine) -> None:
     intern = await machine.running_intern()
     machine.runtime.running[0].end("a bug")
-    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
     assert len(machine.runtime.running) == 1
     assert len(await machine.active_key_hashes()) == 1
 
@@ -31,7 +31,7 @@ async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> Non
     intern = await machine.running_intern()
     for restarts in range(MOST_RESTARTS + 1):
         await machine.until(
-            intern, lambda found, at=restarts: found.restarts == at and found.state == RUNS
+            intern, lambda found, at=restarts: found.restarts == at and found.state == RUNNING
         )
         machine.runtime.running[0].end("a bug")
     failed = await machine.until_state(intern, FAILED)
@@ -45,12 +45,12 @@ async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: M
     ended = 0
     for _ in range(MOST_RESTARTS + 2):
         await until(lambda at=ended: len(machine.runtime.started) > at)
-        await machine.until_state(intern, RUNS)
+        await machine.until_state(intern, RUNNING)
         machine.interns.clock.advance(600)
         ended = len(machine.runtime.started)
         machine.runtime.running[0].end("a bug")
     await until(lambda: len(machine.runtime.started) > ended)
-    assert (await machine.until_state(intern, RUNS)).restarts == 1
+    assert (await machine.until_state(intern, RUNNING)).restarts == 1
 
 
 async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
@@ -62,7 +62,7 @@ async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
     await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
     await until(lambda: machine.sandboxes.get(intern.id) is None)
     assert machine.runtime.running == []
-    assert (await interns.get(intern.id)).state == RUNS
+    assert (await interns.get(intern.id)).state == RUNNING
 
 
 async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
@@ -92,7 +92,7 @@ async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
 async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None:
     intern = await machine.running_intern()
     await machine.interns.set_state(intern, FAILED)
-    machine.interns.notifications.ring(intern.id)
+    machine.interns.notifications.notify(intern.id)
     await until(lambda: not machine.runtime.running)
 
 
@@ -101,9 +101,9 @@ async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine)
     machine.runtime.held = asyncio.Event()
     await machine.kill()
     booting = await machine.interns.get(intern.id)
-    assert booting.state in {QUEUED, BEGUN}
+    assert booting.state in {QUEUED, BOOTING}
     machine.runtime.held.set()
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
 
 
 async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
@@ -114,7 +114,7 @@ async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
     assert machine.runtime.running == []
     assert (await machine.interns.get(intern.id)).state == QUEUED
     await machine.kill()
-    again = await machine.until_state(intern, RUNS)
+    again = await machine.until_state(intern, RUNNING)
     assert again.restarts == 0
     assert len(machine.runtime.running) == 1
     assert len(await machine.active_key_hashes()) == 1
@@ -143,7 +143,7 @@ async def test_a_boot_goes_on_after_a_kill_at_any_step(
         assert (await machine.interns.get(intern.id)).step == step
         patch.undo()
         await machine.kill()
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
     assert len(machine.runtime.running) == 1
     assert len(await machine.active_key_hashes()) == 1
     assert list(machine.egress.open_for) == [intern.id]
@@ -264,7 +264,7 @@ async def test_daemons_are_asked_over_their_own_socket(machine: Machine) -> None
 async def test_what_became_of_an_intern_is_told(machine: Machine) -> None:
     intern = await machine.running_intern()
     machine.runtime.running[0].end("a bug")
-    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNS)
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
     told = [line.text for line in machine.service.log(intern, 100)]
     boot = [
         "provisioning (1/4: Preparing the workspace)",

@@ -10,9 +10,16 @@ import pytest
 
 from tollhouse.audit.types import AuditAction
 from tollhouse.interns import repository
-from tollhouse.interns.lifecycle import RUNS, STOPPED
+from tollhouse.interns.lifecycle import RUNNING, STOPPED
 from tollhouse.interns.policy import Cursor, InternBusy, Misconfigured, ServiceUnreachable
-from tollhouse.interns.types import Desired, InternFilter, NewIntern, Run, State, Status, Wish
+from tollhouse.interns.types import (
+    CreateIntern,
+    DesiredState,
+    InternFilter,
+    InternRun,
+    InternState,
+    InternStatus,
+)
 from tollhouse.kernel.errors import Bug, Conflict, NotFound, TollhouseError, Unavailable
 from tollhouse.kernel.secret import Secret
 
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from tests.integration.interns.intern_fixture import InternFixture
     from tollhouse.vault.types import Vault
 
-STOPPING = State(Status.RUNNING, Desired.STOPPED)
+STOPPING = InternState(InternStatus.RUNNING, DesiredState.STOPPED)
 
 
 def reason(error: pytest.ExceptionInfo[Conflict]) -> object:
@@ -29,7 +36,7 @@ def reason(error: pytest.ExceptionInfo[Conflict]) -> object:
 
 async def test_a_new_intern_waits_to_be_provisioned(interns: InternFixture) -> None:
     intern = await interns.create(description="counts", instructions="be kind")
-    assert intern.state == State(Status.QUEUED, Desired.IDLE)
+    assert intern.state == InternState(InternStatus.QUEUED, DesiredState.IDLE)
     assert (intern.description, intern.instructions, intern.model) == ("counts", "be kind", None)
     assert intern.vault_id is not None
     assert await interns.claimable() == []
@@ -37,7 +44,7 @@ async def test_a_new_intern_waits_to_be_provisioned(interns: InternFixture) -> N
 
 async def test_one_that_is_to_run_at_once_waits_for_the_reconciler(interns: InternFixture) -> None:
     intern = await interns.create(provision=True)
-    assert intern.state == State(Status.QUEUED, Desired.RUNNING)
+    assert intern.state == InternState(InternStatus.QUEUED, DesiredState.RUNNING)
     assert await interns.claimable() == [intern.id]
 
 
@@ -51,23 +58,25 @@ async def test_a_boot_is_expected_of_what_is_to_run_and_of_nothing_else(
 
 
 async def test_the_same_request_makes_one_intern(interns: InternFixture) -> None:
-    wish = Wish(interns.caller, NewIntern("ada"), None)
-    first, second = await interns.service.create(wish), await interns.service.create(wish)
+    request = interns.caller, CreateIntern("ada"), None
+    first = await interns.service.create(*request)
+    second = await interns.service.create(*request)
     assert (first.is_new, second.is_new) == (True, False)
     assert first.intern == second.intern
 
 
 async def test_the_same_request_at_once_makes_one_intern(interns: InternFixture) -> None:
-    wish = Wish(interns.caller, NewIntern("ada"), "key")
-    made = await asyncio.gather(*(interns.service.create(wish) for _ in range(8)))
+    request = interns.caller, CreateIntern("ada"), "key"
+    made = await asyncio.gather(*(interns.service.create(*request) for _ in range(8)))
     assert len({each.intern.id for each in made}) == 1
     assert sorted(each.is_new for each in made) == [False] * 7 + [True]
 
 
 async def test_of_two_requests_for_one_name_at_once_one_wins(interns: InternFixture) -> None:
-    wishes = [Wish(interns.caller, NewIntern("ada", text), None) for text in ("one", "two")]
+    wanted = [CreateIntern("ada", text) for text in ("one", "two")]
     made = await asyncio.gather(
-        *(interns.service.create(each) for each in wishes), return_exceptions=True
+        *(interns.service.create(interns.caller, each, None) for each in wanted),
+        return_exceptions=True,
     )
     refused = [each for each in made if isinstance(each, Conflict)]
     assert len(refused) == 1
@@ -97,11 +106,11 @@ async def test_a_creation_whose_vault_could_not_be_made_goes_on_with_the_next_tr
         "The intern's vault cannot be made now; send the same request again.",
     )
     created = await interns.service.create(
-        Wish(interns.caller, NewIntern("ada", provision=True), None)
+        interns.caller, CreateIntern("ada", provision=True), None
     )
     assert created.is_new
     assert created.intern.vault_id is not None
-    assert created.intern.state == State(Status.QUEUED, Desired.RUNNING)
+    assert created.intern.state == InternState(InternStatus.QUEUED, DesiredState.RUNNING)
 
 
 def never_opens(*_: object) -> Unavailable:
@@ -148,7 +157,7 @@ async def test_an_intern_that_is_deleted_before_it_has_a_vault_is_not_said_to_be
     async def slow(*args: Any) -> Vault:
         async with interns.database.writing() as write:
             for intern_id in await repository.ids(write):
-                await repository.drop_unfinished(write, intern_id)
+                await repository.delete_unfinished(write, intern_id)
         return await new_vault(*args)
 
     monkeypatch.setattr(interns.vault.service, "new_vault", slow)
@@ -160,13 +169,13 @@ async def test_an_intern_that_is_deleted_before_it_has_a_vault_is_not_said_to_be
 async def test_the_same_request_is_the_same_intern_whatever_it_is_called_by_now(
     interns: InternFixture,
 ) -> None:
-    wish = Wish(interns.caller, NewIntern("ada"), None)
-    first = (await interns.service.create(wish)).intern
+    request = interns.caller, CreateIntern("ada")
+    first = (await interns.service.create(*request, None)).intern
     async with interns.database.writing() as write:
         await interns.service.change(write, interns.caller, first.id, {"name": "bob"})
-    again = await interns.service.create(wish)
+    again = await interns.service.create(*request, None)
     assert (again.intern.id, again.intern.name, again.is_new) == (first.id, "bob", False)
-    other = await interns.service.create(replace(wish, idempotency_key="another"))
+    other = await interns.service.create(*request, "another")
     assert (other.intern.name, other.is_new) == ("ada", True)
 
 
@@ -191,11 +200,11 @@ async def test_numbers_are_given_again(interns: InternFixture) -> None:
     made = [await interns.create(name) for name in ("aa", "bb", "cc")]
     assert [each.number for each in made] == [1, 2, 3]
     for gone in made[:2]:
-        await interns.set_state(gone, State(Status.DESTROYING, Desired.ABSENT))
+        await interns.set_state(gone, InternState(InternStatus.DESTROYING, DesiredState.ABSENT))
         held = await interns.lease(gone)
         assert held is not None
         async with interns.database.writing() as write:
-            assert await repository.remove(write, held)
+            assert await repository.delete(write, held)
     assert [(await interns.create(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
 
 
@@ -234,8 +243,8 @@ async def test_interns_are_listed_newest_first_in_pages(interns: InternFixture) 
 
 async def test_a_list_holds_what_has_a_status(interns: InternFixture) -> None:
     await interns.create("aa")
-    running = await interns.set_state(await interns.create("bb"), RUNS)
-    wanted = InternFilter(interns.caller.workspace_id, frozenset({Status.RUNNING}))
+    running = await interns.set_state(await interns.create("bb"), RUNNING)
+    wanted = InternFilter(interns.caller.workspace_id, frozenset({InternStatus.RUNNING}))
     async with interns.database.reading() as read:
         found = await interns.service.interns(read, wanted, None, 10)
     assert [each.id for each in found.interns] == [running.id]
@@ -291,21 +300,25 @@ async def test_nothing_is_begun_where_nobody_would_do_it(interns: InternFixture)
 
 
 async def test_provisioning_again_forgets_why_it_failed(interns: InternFixture) -> None:
-    intern = await interns.set_state(await interns.create(), State(Status.FAILED, Desired.IDLE))
+    intern = await interns.set_state(
+        await interns.create(), InternState(InternStatus.FAILED, DesiredState.IDLE)
+    )
     async with interns.database.writing() as write:
-        await repository.change(write, intern.id, last_failure_message="no luck", restarts=3)
+        await repository.update_settings(
+            write, intern.id, last_failure_message="no luck", restarts=3
+        )
     await interns.service.provision(interns.caller, intern.id)
     again = await interns.get(intern.id)
     assert (again.last_failure_message, again.restarts) == (None, 0)
 
 
 async def test_suspending_waits_until_it_is_stopped(interns: InternFixture) -> None:
-    intern = await interns.set_state(await interns.create(), RUNS)
+    intern = await interns.set_state(await interns.create(), RUNNING)
     suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
     await interns.until(intern, lambda found: found.state == STOPPING)
     assert not suspending.done()
     await interns.set_state(intern, STOPPED)
-    interns.notifications.ring(intern.id)
+    interns.notifications.notify(intern.id)
     await suspending
 
 
@@ -319,15 +332,15 @@ async def test_a_suspension_that_fails_says_why(interns: InternFixture) -> None:
     suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
     await asyncio.sleep(0)
     async with interns.database.writing() as write:
-        await repository.change(write, intern.id, last_failure_message="the disk is full")
-    await interns.set_state(intern, State(Status.FAILED, Desired.IDLE))
-    interns.notifications.ring(intern.id)
+        await repository.update_settings(write, intern.id, last_failure_message="the disk is full")
+    await interns.set_state(intern, InternState(InternStatus.FAILED, DesiredState.IDLE))
+    interns.notifications.notify(intern.id)
     with pytest.raises(ServiceUnreachable, match="the disk is full"):
         await suspending
 
 
 async def test_what_goes_on_when_a_suspension_is_not_waited_for(interns: InternFixture) -> None:
-    intern = await interns.set_state(await interns.create(), RUNS)
+    intern = await interns.set_state(await interns.create(), RUNNING)
     suspending = asyncio.create_task(interns.service.suspend(interns.caller, intern.id))
     await interns.until(intern, lambda found: found.state == STOPPING)
     suspending.cancel()
@@ -364,10 +377,10 @@ async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
     async def unavailable(*_: object) -> None:
         raise Unavailable("its key is gone", metadata=metadata)
 
-    intern = await interns.set_state(await interns.create(), RUNS)
+    intern = await interns.set_state(await interns.create(), RUNNING)
     async with interns.database.writing() as write:
-        facts = Run("a/b", "hash", "x", b"sealed")
-        await repository.change(write, intern.id, **repository.run_facts(facts))
+        facts = InternRun("a/b", "hash", "x", b"sealed")
+        await repository.update_settings(write, intern.id, **repository.run_columns(facts))
     monkeypatch.setattr(interns.vault.service, "open_beside", unavailable)
     with pytest.raises(kind) as caught:
         await interns.service.daemon(interns.caller, intern.id, "http://gateway")
@@ -375,13 +388,13 @@ async def test_a_token_that_does_not_open_is_a_fault_of_the_server(
 
 
 async def test_a_token_is_shown_to_nobody_who_is_not_on_the_record(interns: InternFixture) -> None:
-    intern = await interns.set_state(await interns.create(), RUNS)
+    intern = await interns.set_state(await interns.create(), RUNNING)
     assert intern.vault_id is not None
     sealed = await interns.vault.service.seal_beside(
         intern.vault_id, "daemon-token", Secret("token-of-daemon")
     )
     async with interns.database.writing() as write:
-        await repository.change(
+        await repository.update_settings(
             write,
             intern.id,
             hostname="127.0.0.1",

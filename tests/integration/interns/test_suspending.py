@@ -9,7 +9,7 @@ import pytest
 
 from tests.loop_time import LoopTime
 from tests.waiting import wait_for_event
-from tollhouse.interns.lifecycle import FAILED, RUNS, STOPPED
+from tollhouse.interns.lifecycle import FAILED, RUNNING, STOPPED
 from tollhouse.interns.types import Operation
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
     await wait_for_event(begun)
     (machine.workspaces.path(intern.id) / "log").write_text("the daemon's")
     await machine.kill()
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
 
 
 async def test_files_that_changed_meanwhile_are_noticed_once(machine: Machine) -> None:
@@ -60,7 +60,7 @@ async def test_files_that_changed_meanwhile_are_noticed_once(machine: Machine) -
     failed = await machine.until_state(intern, FAILED)
     assert "its files are not those" in str(failed.last_failure_message)
     await machine.request(Operation.PROVISION, intern)
-    await machine.until_state(intern, RUNS)
+    await machine.until_state(intern, RUNNING)
 
 
 async def test_a_suspension_that_cannot_keep_the_files_has_failed(

@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.interns import workspace as workspace_module
-from tollhouse.interns.archive import ArchiveBroken, pack, unpack
-from tollhouse.interns.holes import BLOCK, FileChanged
-from tollhouse.interns.size import measure
-from tollhouse.interns.tree import TreeTooLarge, walk
-from tollhouse.interns.workspace import digest, give, make
-from tollhouse.kernel.compression import zstd
+from tollhouse.interns.workspaces import contents
+from tollhouse.interns.workspaces.archive_format import ArchiveBroken, pack, unpack
+from tollhouse.interns.workspaces.contents import chown, digest, make_workspace, measure
+from tollhouse.interns.workspaces.tree import BLOCK, FileChanged, TreeTooLarge, walk
+from tollhouse.kernel.files import zstd
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "workspace"
-    make(folder)
+    make_workspace(folder)
     yield folder
     for each in tmp_path.iterdir():  # who looks through a test's folder cannot go so deep
         subprocess.run(["rm", "-rf", "--", str(each)], check=True)
@@ -208,7 +206,7 @@ def test_all_of_a_workspace_is_given_and_nothing_that_links_lead_to(
 ) -> None:
     (tmp_path / "outside").touch()
     (filled / "link").symlink_to(tmp_path / "outside")
-    give(filled, 200_001)
+    chown(filled, 200_001)
     assert {entry.status.st_uid for entry in walk(filled)} == {200_001}
     assert filled.stat().st_uid == 200_001
     assert (tmp_path / "outside").stat().st_uid == 0
@@ -239,7 +237,7 @@ def test_a_hole_is_digested_as_the_zeros_that_it_holds(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for plain in (1 << 30, 3 * BLOCK, 0):
-        monkeypatch.setattr(workspace_module, "PLAIN_ZEROS", plain)
+        monkeypatch.setattr(contents, "PLAIN_ZEROS", plain)
         path = sparse(workspace / "file", 20 * BLOCK + 5, (9 * BLOCK, b"x"))
         with_holes = digest(workspace)
         path.write_bytes(path.read_bytes())
@@ -249,7 +247,7 @@ def test_a_hole_is_digested_as_the_zeros_that_it_holds(
 def test_zeros_that_stand_for_themselves_still_count(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace_module, "PLAIN_ZEROS", BLOCK)
+    monkeypatch.setattr(contents, "PLAIN_ZEROS", BLOCK)
     seen = set()
     for size, place in ((20, 9), (21, 9), (20, 10), (40, 9)):
         sparse(workspace / "file", size * BLOCK, (place * BLOCK, b"x"))

@@ -14,9 +14,8 @@ import pytest
 from tests.integration.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tollhouse.kernel.ids import RandomIds
 from tollhouse.kernel.secret import Secret
-from tollhouse.storage.blobs.local import LocalBlobs
-from tollhouse.storage.blobs.port import Blobs
-from tollhouse.storage.blobs.s3 import S3Blobs, S3Credentials, S3Place
+from tollhouse.storage.blobs import Blobs, LocalBlobs
+from tollhouse.storage.s3_blobs import S3Blobs, S3Credentials, S3Place
 
 
 def place_at(endpoint: str, bucket: str = BUCKET, user: str = ACCESS_KEY_ID) -> S3Place:

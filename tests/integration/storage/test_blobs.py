@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.storage.blobs.port import (
+from tollhouse.storage.blobs import (
     LONGEST_KEY,
     LONGEST_NAME,
     PIECE,
     BlobExists,
     BlobMissing,
+    BlobsUnavailable,
     InvalidKey,
 )
 
 if TYPE_CHECKING:
-    from tollhouse.storage.blobs.port import Blobs
+    from pathlib import Path
+
+    from tollhouse.storage.blobs import Blobs
 
 KEY = "batches/7f3a/input/00003.jsonl.zst"
 INVALID = [
@@ -31,6 +35,17 @@ SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 6 * PIECE + 123]
 def content(size: int) -> bytes:
     """Return bytes that differ from piece to piece."""
     return b"".join(number.to_bytes(4, "big") for number in range(size // 4 + 1))[:size]
+
+
+def staged(blobs: Blobs, data: bytes) -> Path:
+    """Return a file in the staging folder."""
+    path = blobs.staging() / f"~{os.getpid()}"
+    path.write_bytes(data)
+    return path
+
+
+def is_there(path: Path) -> bool:
+    return path.exists()
 
 
 async def streamed(blobs: Blobs, key: str) -> list[bytes]:
@@ -59,6 +74,28 @@ async def test_the_same_content_is_no_excuse(blobs: Blobs) -> None:
     await blobs.put(KEY, b"same")
     with pytest.raises(BlobExists):
         await blobs.put(KEY, b"same")
+
+
+async def test_a_file_becomes_a_blob(blobs: Blobs) -> None:
+    path = staged(blobs, content(3 * PIECE))
+    await blobs.put_file(KEY, path)
+    assert await blobs.get(KEY) == content(3 * PIECE)
+    assert not is_there(path)
+
+
+async def test_a_file_for_a_key_that_is_taken_is_removed(blobs: Blobs) -> None:
+    await blobs.put(KEY, b"first")
+    path = staged(blobs, b"second")
+    with pytest.raises(BlobExists):
+        await blobs.put_file(KEY, path)
+    assert await blobs.get(KEY) == b"first"
+    assert not is_there(path)
+
+
+async def test_a_file_that_is_missing_is_no_blob(blobs: Blobs) -> None:
+    with pytest.raises(BlobsUnavailable):
+        await blobs.put_file(KEY, blobs.staging() / "~missing")
+    assert await blobs.list("") == []
 
 
 async def test_of_many_writers_exactly_one_is_first(blobs: Blobs) -> None:

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.util import await_only
 
+from tests.fakes.clock import START
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage import postgresql
-from tollhouse.storage.database import Database, open_database
+from tollhouse.storage.database import Database, Read, open_database
 from tollhouse.storage.tables.identity import accounts, users
-from tollhouse.storage.transaction import Read
-from tollhouse.testing.clock import START
 
 
 def account(name: str) -> sa.Insert:
@@ -75,6 +74,26 @@ class TestReading:
         async with database.writing() as write:
             await write.execute(account("a"))
             assert await stored(database) == []
+
+    async def test_gives_the_connections_of_cancelled_readers_back(
+        self, database: Database
+    ) -> None:
+        async def read_for_ever() -> None:
+            async with database.reading() as read:
+                await names(read)
+                reading.release()
+                await asyncio.Event().wait()
+
+        for _ in range(3):
+            reading = asyncio.Semaphore(0)
+            tasks = [asyncio.create_task(read_for_ever()) for _ in range(4)]
+            for _ in tasks:
+                await reading.acquire()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await database.ping()
 
     async def test_gives_many_readers_their_turn(self, database: Database) -> None:
         assert await asyncio.gather(*(stored(database) for _ in range(30))) == [[]] * 30
@@ -162,14 +181,14 @@ class TestAfterCommit:
     ) -> None:
         calls: list[str] = []
         committing, go_on = asyncio.Event(), asyncio.Event()
-        commit = AsyncConnection.commit
+        commit = sa.Connection.commit
 
-        async def slow_commit(connection: AsyncConnection) -> None:
+        def slow_commit(connection: sa.Connection) -> None:
             committing.set()
-            await go_on.wait()
-            await commit(connection)
+            await_only(go_on.wait())
+            commit(connection)
 
-        monkeypatch.setattr(AsyncConnection, "commit", slow_commit)
+        monkeypatch.setattr(sa.Connection, "commit", slow_commit)
 
         async def change() -> None:
             async with database.writing() as write:
@@ -192,7 +211,7 @@ class TestAfterCommit:
     async def test_runs_where_nobody_knows_whether_the_commit_succeeded(
         self, database: Database, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def lost(_: object) -> None:
+        def lost(_: object) -> None:
             raise ConnectionResetError
 
         calls: list[str] = []
@@ -202,7 +221,7 @@ class TestAfterCommit:
                 write.after_commit(lambda: calls.append("done"))
                 await write.execute(account("a"))
 
-        monkeypatch.setattr(AsyncConnection, "commit", lost)
+        monkeypatch.setattr(sa.Connection, "commit", lost)
         with pytest.raises(ConnectionResetError):
             await change()
         assert calls == ["done"]

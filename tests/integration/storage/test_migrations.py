@@ -3,10 +3,12 @@
 import asyncio
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,14 +20,20 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from tests.integration.storage.old_migrations import migrations_before
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
+from tollhouse.storage import revision
 from tollhouse.storage.database import Database, open_database
-from tollhouse.storage.migrate_child import upgrade_in_child
+from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import MIGRATIONS, upgrade
-from tollhouse.storage.revision import HEAD, current, require_head
+from tollhouse.storage.revision import (
+    HEAD,
+    create_schema,
+    current,
+    require_head,
+    upgrade_in_child,
+)
 from tollhouse.storage.tables import METADATA
 from tollhouse.storage.tables.batches import batches
-from tollhouse.storage.urls import sqlite_url
 
 ROOT = Path(__file__).parents[3]
 BREAKS = """
@@ -253,6 +261,65 @@ class TestFailedUpgrade:
             asyncio.run(required(empty_url))
 
 
+class TestNewFile:
+    """Its whole schema comes from `storage/schema.sql`; `make schema` writes that anew."""
+
+    def test_is_what_the_migrations_make(self, sqlite_template: Path, tmp_path: Path) -> None:
+        file = tmp_path / "new.db"
+        assert created(file)
+        assert contents(file) == contents(sqlite_template)
+        assert file.read_bytes()[16:24] == sqlite_template.read_bytes()[16:24]
+
+    def test_may_be_there_already_if_it_is_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "new.db").touch()
+        assert created(tmp_path / "new.db")
+        asyncio.run(required(sqlite_url(tmp_path / "new.db")))
+
+    def test_is_none_that_holds_a_table(self, tmp_path: Path) -> None:
+        with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+            connection.execute("CREATE TABLE theirs (id)")
+        assert not created(tmp_path / "other.db")
+        assert tables(sqlite_url(tmp_path / "other.db")) == {"theirs"}
+
+    def test_that_could_not_be_finished_holds_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script = tmp_path / "schema.sql"
+        whole = (ROOT / "src/tollhouse/storage/schema.sql").read_text()
+        script.write_text(whole.replace("COMMIT;", "SELECT * FROM no_such_table; COMMIT;"))
+        monkeypatch.setattr(revision, "_SCHEMA", script)
+        with pytest.raises(StartError, match=r"cannot be used \(no such table: no_such_table\)"):
+            created(tmp_path / "new.db")
+        assert contents(tmp_path / "new.db") == ([], {})
+
+    def test_that_cannot_be_made_is_refused_in_one_line(self, tmp_path: Path) -> None:
+        with pytest.raises(StartError, match=r"cannot be used \(unable to open database file\)"):
+            created(tmp_path / "none" / "t.db")
+
+
+def created(file: Path) -> bool:
+    async def create() -> bool:
+        database = open_database(sqlite_url(file))
+        try:
+            return await create_schema(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(create())
+
+
+def contents(file: Path) -> tuple[list[tuple[str, ...]], dict[str, list[tuple[Any, ...]]]]:
+    """Return how every table and index was made, and all rows."""
+    with closing(sqlite3.connect(file)) as connection:
+        made = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+        schema = connection.execute(made).fetchall()
+        names = [name for kind, name, *_ in schema if kind == "table"]
+        return schema, {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall()  # noqa: S608 - our own
+            for name in names
+        }
+
+
 class TestUnusable:
     def test_file_is_refused_in_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("this is no database, and it is longer than a header" * 20)
@@ -358,7 +425,7 @@ class TestProgram:
     def test_stays_out_of_the_servers_memory(self) -> None:
         program = (
             "import sys, tollhouse.storage.database, tollhouse.storage.revision\n"
-            "import tollhouse.storage.migrate_child\n"
+            "import tollhouse.storage.revision\n"
             "print(sorted(name for name in sys.modules if name.split('.')[0] == 'alembic'))"
         )
         command = [sys.executable, "-c", program]
@@ -366,11 +433,12 @@ class TestProgram:
         assert said == "[]\n"
 
 
-def test_the_wheel_holds_the_migrations(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_migrations_and_the_schema(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    expected = [path.relative_to(ROOT / "src") for path in MIGRATIONS.rglob("*.py")]
-    assert expected
+    files = [*MIGRATIONS.rglob("*.py"), MIGRATIONS.with_name("schema.sql")]
+    expected = [path.relative_to(ROOT / "src") for path in files]
+    assert len(expected) > 2
     assert {str(path) for path in expected} <= names

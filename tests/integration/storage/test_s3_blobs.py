@@ -17,8 +17,8 @@ from tests.integration.storage.fake_s3 import (
     work_then_slow_down,
 )
 from tollhouse.kernel.ids import RandomIds
-from tollhouse.storage.blobs.port import PIECE, BlobExists, BlobMissing, BlobsUnavailable
-from tollhouse.storage.blobs.s3 import S3Blobs
+from tollhouse.storage.blobs import PIECE, BlobExists, BlobMissing, BlobsUnavailable
+from tollhouse.storage.s3_blobs import S3Blobs
 
 if TYPE_CHECKING:
     from tests.integration.storage.fake_s3 import FakeS3, Fault

@@ -5,10 +5,9 @@ import pytest
 from tests.integration.vault.vault_fixture import VaultFixture
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.vault.envelope import Unopenable, new_key
-from tollhouse.vault.keys.base import KeysUnavailable, WrongKey
-from tollhouse.vault.keys.symmetric import SymmetricKeys
+from tollhouse.vault.key_encryption import KeysUnavailable, SymmetricKeys, WrongKey
+from tollhouse.vault.maintenance import check_keys
 from tollhouse.vault.types import WrappedKey
-from tollhouse.vault.upkeep import check_keys
 
 
 class Failing(SymmetricKeys):
@@ -103,7 +102,7 @@ async def test_rotation_stops_where_a_key_does_not_open_and_forgets_nothing(
     await vault.put("token", "kept")
     vault.restart_with(SymmetricKeys([new_key()]))
     with pytest.raises(Unopenable):
-        await vault.upkeep.rotate("somebody")
+        await vault.maintenance.rotate("somebody")
     vault.restart_with(SymmetricKeys([vault.kek]))
     async with vault.database.reading() as read:
         await check_keys(read, vault.keys)

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
+from tests.fakes.builders import OPERATOR
 from tests.integration.vault.vault_fixture import VaultFixture
 from tollhouse.audit.types import AuditAction
 from tollhouse.identity.types import KeyKind
@@ -15,7 +16,6 @@ from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unauthenticated
 from tollhouse.kernel.pages import Window
 from tollhouse.storage.tables.audit import audit_heads
 from tollhouse.storage.tables.vault import vault_secrets, vaults
-from tollhouse.testing.builders import OPERATOR
 from tollhouse.vault.policy import WritesDisabled
 from tollhouse.vault.types import Scope
 
@@ -312,7 +312,7 @@ async def test_what_cannot_be_recorded_is_not_done(
     async def refuses(*_: object) -> None:
         raise OSError
 
-    monkeypatch.setattr("tollhouse.audit.repository.append", refuses)
+    monkeypatch.setattr("tollhouse.audit.service._append", refuses)
     with pytest.raises(OSError, match=r"^$"):
         await change(vault)
     monkeypatch.undo()

@@ -5,34 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tests.fakes.builders import OPERATOR, Tenant
 from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
-from tollhouse.identity.auth import Authenticator
-from tollhouse.identity.policy import subject_of
+from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import KeyKind, Subject
+from tollhouse.identity.types import KeyKind, Subject, subject_of
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.secret import Secret
-from tollhouse.testing.builders import OPERATOR, Tenant
-from tollhouse.vault.context import Context
+from tollhouse.vault.disclosures import ResolutionCache
 from tollhouse.vault.envelope import new_key
-from tollhouse.vault.keyring import Keyring
-from tollhouse.vault.keys.symmetric import SymmetricKeys
-from tollhouse.vault.resolutions import Resolutions
-from tollhouse.vault.service import VaultService
+from tollhouse.vault.key_encryption import Keyring, SymmetricKeys
+from tollhouse.vault.maintenance import ImportedSecret, VaultMaintenance
+from tollhouse.vault.service import VaultContext, VaultService
 from tollhouse.vault.types import NewSecret, Resolved, StoredSecret, VaultKind
-from tollhouse.vault.upkeep import Unbound, Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.fakes.clock import FakeClock
+    from tests.fakes.ids import SequentialIds
     from tollhouse.audit.types import AuditRow, ChainFault
     from tollhouse.identity.types import Manager, Workspace
-    from tollhouse.storage.database import Database
-    from tollhouse.storage.transaction import Write
-    from tollhouse.testing.clock import FakeClock
-    from tollhouse.testing.ids import SequentialIds
-    from tollhouse.vault.keys.base import KeyEncryption
+    from tollhouse.storage.database import Database, Write
+    from tollhouse.vault.key_encryption import KeyEncryption
 
 HOSTS = ("api.example.com",)
 ALL = Window(0, 100)
@@ -75,7 +71,7 @@ class VaultFixture:
     def restart_with(self, keys: KeyEncryption) -> None:
         """Build the services anew with some keys and empty caches."""
         self.keys = keys
-        self.context = Context(
+        self.context = VaultContext(
             self.database,
             self.identity,
             self.audit,
@@ -85,8 +81,8 @@ class VaultFixture:
             self._changed,
         )
         self.service = VaultService(self.context)
-        self.upkeep = Upkeep(self.context, self.service)
-        self.resolutions = Resolutions(
+        self.maintenance = VaultMaintenance(self.context, self.service)
+        self.resolutions = ResolutionCache(
             self.database, self.service, self.clock, max_age_seconds=None
         )
 
@@ -154,10 +150,10 @@ class VaultFixture:
         return (await self.service.open(secret)).reveal()
 
     async def import_unbound(self, *names: str, value: str = "old") -> Sequence[str]:
-        secrets = [Unbound(name, Secret(value)) for name in names]
-        return (
-            await self.upkeep.import_unbound(self.tenant.workspace, secrets, "somebody")
-        ).imported
+        secrets = [ImportedSecret(name, Secret(value)) for name in names]
+        workspace = self.tenant.workspace
+        imported, _ = await self.maintenance.import_unbound(workspace, secrets, "somebody")
+        return imported
 
     async def audit_rows(self, chain: str | None = None) -> Sequence[AuditRow]:
         async with self.database.reading() as read:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.budgets import effective_budget, key_budget, key_standing
+from tollhouse.accounting.limits import effective_budget, key_status
 from tollhouse.accounting.types import (
     Budget,
     BudgetScope,
     KeyLimit,
-    KeyStanding,
+    KeyStatus,
     KeyUsage,
     Reset,
     Spend,
@@ -31,9 +31,9 @@ def budget(scope: str, limit: int, spend: int = 0) -> Budget:
 class TestOfAKeysLimit:
     def test_there_is_none_without_a_limit(self) -> None:
         limit = KeyLimit(None, Reset.DAILY, include_byok=True)
-        assert key_budget(limit, USAGE, TODAY) is None
-        assert key_standing(limit, USAGE, TODAY) == KeyStanding(USAGE, limit, ())
-        assert key_standing(limit, USAGE, TODAY).remaining_nano is None
+        assert key_status(limit, USAGE, TODAY).own_budget is None
+        assert key_status(limit, USAGE, TODAY) == KeyStatus(USAGE, limit, ())
+        assert key_status(limit, USAGE, TODAY).remaining_nano is None
 
     @pytest.mark.parametrize(
         ("reset", "spend", "resets_at"),
@@ -47,7 +47,7 @@ class TestOfAKeysLimit:
     def test_it_counts_the_current_window(
         self, reset: Reset | None, spend: int, resets_at: datetime | None
     ) -> None:
-        found = key_budget(KeyLimit(5_000, reset), USAGE, TODAY)
+        found = key_status(KeyLimit(5_000, reset), USAGE, TODAY).own_budget
         assert found == Budget(BudgetScope.KEY_LIMIT, 5_000, spend, reset, resets_at)
         assert found.remaining_nano == 5_000 - spend
 
@@ -58,33 +58,34 @@ class TestOfAKeysLimit:
     def test_it_counts_own_provider_keys_where_it_shall(
         self, reset: Reset | None, spend: int
     ) -> None:
-        found = key_budget(KeyLimit(9_000, reset, include_byok=True), USAGE, TODAY)
+        limit = KeyLimit(9_000, reset, include_byok=True)
+        found = key_status(limit, USAGE, TODAY).own_budget
         assert found is not None
         assert (found.spend_nano, found.include_byok) == (spend, True)
 
     def test_lowered_below_what_is_used_nothing_is_left(self) -> None:
-        standing = key_standing(KeyLimit(999), USAGE, TODAY)
-        assert standing.remaining_nano == 0
-        assert [(each.remaining_nano, each.is_spent) for each in standing.budgets] == [(-1, True)]
+        status = key_status(KeyLimit(999), USAGE, TODAY)
+        assert status.remaining_nano == 0
+        assert [(each.remaining_nano, each.is_spent) for each in status.budgets] == [(-1, True)]
 
     def test_its_standing_tells_when_it_is_reset(self) -> None:
-        standing = key_standing(KeyLimit(9, Reset.DAILY), USAGE, TODAY)
-        assert [each.resets_at for each in standing.budgets] == [datetime(2026, 3, 13, tzinfo=UTC)]
+        status = key_status(KeyLimit(9, Reset.DAILY), USAGE, TODAY)
+        assert [each.resets_at for each in status.budgets] == [datetime(2026, 3, 13, tzinfo=UTC)]
 
     def test_of_a_limit_of_nothing_nothing_is_left(self) -> None:
-        standing = key_standing(KeyLimit(0), KeyUsage(), TODAY)
-        assert standing.remaining_nano == 0
-        assert [each.is_spent for each in standing.budgets] == [True]
+        status = key_status(KeyLimit(0), KeyUsage(), TODAY)
+        assert status.remaining_nano == 0
+        assert [each.is_spent for each in status.budgets] == [True]
 
     def test_the_remainder_is_the_keys_own(self) -> None:
         others = (budget("workspace", 3), budget("key_limit", 7, 1), budget("member", 1))
-        assert KeyStanding(budgets=others).remaining_nano == 6
-        assert KeyStanding(budgets=others[:1]).remaining_nano is None
+        assert KeyStatus(budgets=others).remaining_nano == 6
+        assert KeyStatus(budgets=others[:1]).remaining_nano is None
 
     def test_the_remainder_is_without_what_batches_have_reserved(self) -> None:
-        standings = [key_standing(KeyLimit(1_009), USAGE, TODAY, n) for n in (0, 3, 9, 12)]
-        assert [each.remaining_nano for each in standings] == [9, 6, 0, 0]
-        assert {each.budgets for each in standings} == {standings[0].budgets}
+        statuses = [key_status(KeyLimit(1_009), USAGE, TODAY, n) for n in (0, 3, 9, 12)]
+        assert [each.remaining_nano for each in statuses] == [9, 6, 0, 0]
+        assert {each.budgets for each in statuses} == {statuses[0].budgets}
 
 
 class TestTheEffectiveOne:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tollhouse.accounting.settlement.flusher import Flusher
+from tollhouse.accounting.settlement.settler import Flusher
 
 
 class Disk:

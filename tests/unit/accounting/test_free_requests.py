@@ -1,7 +1,7 @@
 import pytest
 
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.policy import free_requests
-from tollhouse.accounting.rules import AccountingRules
 from tollhouse.accounting.types import Credits, FreeRequests
 
 CREDIT = 1_000_000_000

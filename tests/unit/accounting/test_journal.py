@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from tests.unit.disk import largest_file
 from tollhouse.accounting.settlement import journal as module
-from tollhouse.accounting.settlement.journal import KEPT, RECORD_ROOM, ROOM, Journal, parse
+from tollhouse.accounting.settlement.journal import (
+    GROWTH_BYTES,
+    RECORD_BYTES,
+    SHRINK_BYTES,
+    Journal,
+    parse,
+)
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
 
@@ -34,14 +40,13 @@ def journal(folder: Path) -> Iterator[Journal]:
 
 def left_in(folder: Path) -> list[bytes]:
     """Return what another process would find, without the first one having closed anything."""
-    found = Journal(folder).leftovers()
-    assert found.damages == []
+    found = Journal(folder).read_unbooked()
+    assert found.damaged == []
     return found.payloads
 
 
 def test_nothing_is_touched_before_the_first_record(journal: Journal, folder: Path) -> None:
-    journal.turn()
-    journal.forget()
+    journal.empty_booked()
     journal.sync()
     assert left_in(folder) == []
     assert not folder.exists()
@@ -56,7 +61,7 @@ def test_a_record_is_on_disk_when_append_returns(journal: Journal, folder: Path)
 
 def test_only_the_owner_may_read_it(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
-    journal.set_aside(TWO)
+    journal.quarantine(TWO)
     assert folder.stat().st_mode & 0o077 == 0
     assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0] * 3
 
@@ -65,10 +70,10 @@ def test_what_comes_after_a_turn_is_kept_when_the_rest_is_forgotten(
     journal: Journal, folder: Path
 ) -> None:
     journal.append(ONE)
-    journal.turn()
+    journal.switch_files()
     journal.append(TWO)
     assert sorted(left_in(folder)) == [ONE, TWO]
-    journal.forget()
+    journal.empty_booked()
     assert left_in(folder) == [TWO]
 
 
@@ -76,8 +81,8 @@ def test_the_files_take_turns_for_ever(journal: Journal, folder: Path) -> None:
     for number in range(20):
         payload = b'{"id":%d}' % number
         journal.append(payload)
-        journal.turn()
-        journal.forget()
+        journal.switch_files()
+        journal.empty_booked()
         assert left_in(folder) == []
     assert len(list(folder.iterdir())) == 2
 
@@ -93,15 +98,15 @@ def test_a_journal_that_was_left_behind_is_appended_to(journal: Journal, folder:
 
 def test_clearing_empties_both_files(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
-    journal.turn()
+    journal.switch_files()
     journal.append(TWO)
     journal.clear()
     assert left_in(folder) == []
 
 
 def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -> None:
-    journal.set_aside(ONE)
-    journal.set_aside(TWO)
+    journal.quarantine(ONE)
+    journal.quarantine(TWO)
     assert left_in(folder) == []
     aside = (folder / "unbookable.log").read_bytes()
     assert parse("unbookable.log", aside).payloads == [ONE, TWO]
@@ -111,7 +116,7 @@ def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -
 def test_a_record_that_finds_no_room_leaves_nothing_behind(
     journal: Journal, folder: Path, room: int
 ) -> None:
-    large = b'"%b"' % (b"x" * ROOM)
+    large = b'"%b"' % (b"x" * GROWTH_BYTES)
     journal.append(ONE)
     size = (folder / "a.log").stat().st_size
     with largest_file(size + room), pytest.raises(OSError, match=r"space|large"):
@@ -132,7 +137,7 @@ def test_a_record_that_fits_needs_no_room_on_the_disk(journal: Journal, folder: 
 def test_a_map_that_fails_leaves_the_journal_as_it_was(
     journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = b'"%b"' % (b"x" * ROOM)
+    large = b'"%b"' % (b"x" * GROWTH_BYTES)
     journal.append(ONE)
     with monkeypatch.context() as patched:
         patched.setattr(module.mmap, "mmap", failing)
@@ -140,14 +145,14 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
             journal.append(large)
         journal.append(TWO)
     assert left_in(folder) == [ONE, TWO]
-    for _ in range(KEPT // ROOM):
+    for _ in range(SHRINK_BYTES // GROWTH_BYTES):
         journal.append(large)
-    journal.turn()
+    journal.switch_files()
     with monkeypatch.context() as patched:
         patched.setattr(module.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
-            journal.forget()
-    journal.forget()
+            journal.empty_booked()
+    journal.empty_booked()
     assert left_in(folder) == []
 
 
@@ -161,7 +166,7 @@ def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, mapped: int
 ) -> None:
     """Either the first file cannot be mapped, or the second one."""
-    maps = Mock(side_effect=[mmap(-1, ROOM)] * mapped + [OSError("no room for a map")])
+    maps = Mock(side_effect=[mmap(-1, GROWTH_BYTES)] * mapped + [OSError("no room for a map")])
     opened = open_files()
     with monkeypatch.context() as patched:
         patched.setattr(module.mmap, "mmap", maps)
@@ -198,18 +203,18 @@ def test_both_files_are_flushed_to_the_disk(
 
 
 def test_what_is_no_record_is_kept_as_it_was(journal: Journal, folder: Path) -> None:
-    journal.keep_damaged(parse("a.log", b"garbage\ncut o").damages)
+    journal.keep_damaged(parse("a.log", b"garbage\ncut o").damaged)
     assert (folder / "damaged.log").read_bytes() == b"garbage\n\ncut o\n"
 
 
 def test_a_file_that_grew_gives_its_room_back(journal: Journal, folder: Path) -> None:
-    for _ in range(KEPT // ROOM):
-        journal.append(b'"%b"' % (b"x" * ROOM))
-    assert (folder / "a.log").stat().st_size > KEPT
-    journal.turn()
-    journal.forget()
-    assert (folder / "a.log").stat().st_size == ROOM
-    journal.turn()
+    for _ in range(SHRINK_BYTES // GROWTH_BYTES):
+        journal.append(b'"%b"' % (b"x" * GROWTH_BYTES))
+    assert (folder / "a.log").stat().st_size > SHRINK_BYTES
+    journal.switch_files()
+    journal.empty_booked()
+    assert (folder / "a.log").stat().st_size == GROWTH_BYTES
+    journal.switch_files()
     journal.append(ONE)
     assert left_in(folder) == [ONE]
 
@@ -225,7 +230,7 @@ def test_a_tail_that_was_cut_off_is_named_with_its_offset() -> None:
     for end in range(first + 1, len(whole)):
         found = parse("a.log", whole[:end] + bytes(100))
         assert found.payloads == [ONE]
-        [damage] = found.damages
+        [damage] = found.damaged
         assert (damage.file, damage.offset, damage.data) == ("a.log", first, whole[first:end])
         assert damage.is_tail
 
@@ -239,14 +244,14 @@ def test_one_wrong_byte_costs_at_most_the_records_beside_it(data: st.DataObject)
     found = parse("a.log", bytes(whole))
     assert set(found.payloads) <= set(payloads)
     assert len(found.payloads) >= len(payloads) - 2
-    assert found.damages
+    assert found.damaged
 
 
 def test_a_file_whose_emptying_was_cut_short_holds_no_damage() -> None:
     whole = lines_of(ONE, TWO, THREE)
     for zeros in range(1, len(whole)):
         found = parse("a.log", bytes(zeros) + whole[zeros:])
-        assert found.damages == []
+        assert found.damaged == []
         assert found.payloads == [ONE, TWO, THREE][3 - len(found.payloads) :]
 
 
@@ -254,15 +259,15 @@ def test_damage_in_the_middle_is_no_tail() -> None:
     data = lines_of(ONE) + b"garbage\n" + lines_of(TWO)
     found = parse("a.log", data)
     assert found.payloads == [ONE, TWO]
-    assert [damage.is_tail for damage in found.damages] == [False]
+    assert [damage.is_tail for damage in found.damaged] == [False]
 
 
 def test_a_file_that_grew_a_little_keeps_its_room(journal: Journal, folder: Path) -> None:
     for _ in range(2):
-        journal.append(b'"%b"' % (b"x" * ROOM))
+        journal.append(b'"%b"' % (b"x" * GROWTH_BYTES))
     size = (folder / "a.log").stat().st_size
-    journal.turn()
-    journal.forget()
+    journal.switch_files()
+    journal.empty_booked()
     assert left_in(folder) == []
     assert (folder / "a.log").read_bytes() == bytes(size)
 
@@ -272,20 +277,20 @@ def test_reserved_room_is_there_in_both_files_when_the_disk_is_full(
 ) -> None:
     charges = 5_000
     journal.reserve(charges)
-    payload = b'"%b"' % (b"x" * (RECORD_ROOM - 20))
+    payload = b'"%b"' % (b"x" * (RECORD_BYTES - 20))
     with largest_file(0):
         journal.reserve(charges)
         for _ in range(2):
             for _ in range(charges):
                 journal.append(payload)
-            journal.turn()
+            journal.switch_files()
     assert left_in(folder) == [payload] * (2 * charges)
 
 
 def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
-    with largest_file(ROOM), pytest.raises(OSError, match=r"space|large"):
-        journal.reserve(10 * ROOM // RECORD_ROOM)
+    with largest_file(GROWTH_BYTES), pytest.raises(OSError, match=r"space|large"):
+        journal.reserve(10 * GROWTH_BYTES // RECORD_BYTES)
     assert left_in(folder) == [ONE]
     journal.append(TWO)
     assert left_in(folder) == [ONE, TWO]
@@ -293,17 +298,17 @@ def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder:
 
 def test_reserving_opens_the_files(journal: Journal, folder: Path) -> None:
     journal.reserve(1)
-    assert (folder / "a.log").stat().st_size == ROOM
+    assert (folder / "a.log").stat().st_size == GROWTH_BYTES
 
 
 def missing_in(folder: Path) -> list[str]:
     """Return the files of which a start would find charges missing."""
-    return [each.file for each in Journal(folder).leftovers().missing]
+    return [each.file for each in Journal(folder).read_unbooked().missing]
 
 
-@pytest.mark.parametrize("size", [0, 10, ROOM // 2])
+@pytest.mark.parametrize("size", [0, 10, GROWTH_BYTES // 2])
 def test_a_file_that_was_cut_is_missed(journal: Journal, folder: Path, size: int) -> None:
-    for _ in range(ROOM // 2 // len(ONE)):
+    for _ in range(GROWTH_BYTES // 2 // len(ONE)):
         journal.append(ONE)
     journal.close()
     os.truncate(folder / "a.log", size)
@@ -311,18 +316,18 @@ def test_a_file_that_was_cut_is_missed(journal: Journal, folder: Path, size: int
 
 
 def test_a_file_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
-    journal.turn()
+    journal.switch_files()
     journal.append(ONE)
     journal.close()
     (folder / "b.log").unlink()
-    [gone] = Journal(folder).leftovers().missing
+    [gone] = Journal(folder).read_unbooked().missing
     assert (gone.file, gone.found) == ("b.log", 0)
     assert gone.expected > len(ONE)
 
 
 def test_a_folder_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
-    journal.turn()
+    journal.switch_files()
     journal.append(TWO)
     journal.close()
     rmtree(folder)
@@ -332,16 +337,16 @@ def test_a_folder_that_was_deleted_is_missed(journal: Journal, folder: Path) -> 
 def test_a_file_that_was_filled_with_zeros_is_missed(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
     journal.close()
-    (folder / "a.log").write_bytes(bytes(ROOM))
+    (folder / "a.log").write_bytes(bytes(GROWTH_BYTES))
     assert missing_in(folder) == ["a.log"]
 
 
 def test_an_older_copy_is_missed(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
     older = (folder / "a.log").read_bytes()
-    journal.turn()
-    journal.forget()
-    journal.turn()
+    journal.switch_files()
+    journal.empty_booked()
+    journal.switch_files()
     journal.append(TWO)
     journal.close()
     (folder / "a.log").write_bytes(older)
@@ -353,8 +358,8 @@ def test_nothing_is_missed_of_what_is_there_or_was_booked(journal: Journal, fold
     for payload in (ONE, TWO, THREE):
         journal.append(payload)
         assert missing_in(folder) == []
-        journal.turn()
-        journal.forget()
+        journal.switch_files()
+        journal.empty_booked()
         assert missing_in(folder) == []
     journal.clear()
     assert missing_in(folder) == []

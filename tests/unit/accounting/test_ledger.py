@@ -6,17 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.ledger.differences import (
+from tollhouse.accounting.ledger.types import (
     SUM,
+    Difference,
+    Movement,
+    Statement,
     of_balances,
     of_charge,
     of_counters,
     of_lost_generation,
     of_several_charges,
     of_sides,
+    running_balances,
 )
-from tollhouse.accounting.ledger.statements import running
-from tollhouse.accounting.ledger.types import Difference, Movement, Statement
 
 
 class TestCounters:
@@ -114,7 +116,7 @@ def movement(change_nano: int) -> Movement:
 def test_balances_run_from_the_opening_one_to_the_closing_one(
     opening: int, changes: list[int]
 ) -> None:
-    lines = running(opening, [movement(change) for change in changes])
+    lines = running_balances(opening, [movement(change) for change in changes])
     statement = Statement("a", opening, sum(changes), lines, len(lines))
     assert [line.movement.change_nano for line in lines] == changes
     for before, line in zip([opening, *(each.balance_nano for each in lines)], lines, strict=False):

@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.clock import START
 from tollhouse.accounting.policy import (
-    change_of_credits,
+    balance_change,
     check_credits,
     credit_posting,
-    first_day_needed,
-    gained,
+    credits_change,
+    first_day_of_windows,
+    is_same_posting,
     key_usage,
-    same_credit,
 )
 from tollhouse.accounting.types import Credits, KeyUsage, Posting, PostingKind, Spend
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
-from tollhouse.testing.clock import START
 
 DAY = timedelta(days=1)
 THURSDAY = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)
@@ -94,12 +94,12 @@ class TestWindows:
         self, history: dict[int, Spend], now: datetime
     ) -> None:
         days = {now.astimezone(UTC).date() - back * DAY: spend for back, spend in history.items()}
-        asked = {day: spend for day, spend in days.items() if day >= first_day_needed(now)}
+        asked = {day: spend for day, spend in days.items() if day >= first_day_of_windows(now)}
         assert usage(asked, now) == usage(days, now)
 
     @given(instants)
     def test_ask_for_a_month_and_a_week_at_most(self, now: datetime) -> None:
-        assert now.astimezone(UTC).date() - first_day_needed(now) < timedelta(days=31)
+        assert now.astimezone(UTC).date() - first_day_of_windows(now) < timedelta(days=31)
 
 
 def credit(**changes: object) -> Posting:
@@ -143,8 +143,8 @@ class TestCredits:
     ) -> None:
         assert (posting.source, posting.destination) == (source, destination)
         assert posting.amount_nano == 5
-        assert gained(posting) == gain
-        assert change_of_credits(posting) == change
+        assert balance_change(posting) == gain
+        assert credits_change(posting) == change
         assert change.balance_nano == gain
 
     @pytest.mark.parametrize(
@@ -164,17 +164,17 @@ class TestCredits:
             credit(**facts)
 
     def test_asked_for_again_are_the_same(self) -> None:
-        assert same_credit(credit(), credit(note="again"))
+        assert is_same_posting(credit(), credit(note="again"))
 
     @pytest.mark.parametrize(
         "other", [{"amount_nano": 6}, {"kind": PostingKind.GRANT}, {"account_id": "other"}]
     )
     def test_are_not_the_same_where_something_counts(self, other: dict[str, object]) -> None:
-        assert not same_credit(credit(), credit(**other))
+        assert not is_same_posting(credit(), credit(**other))
 
     def test_given_and_taken_are_not_the_same(self) -> None:
-        assert not same_credit(adjustment(5), adjustment(-5))
-        assert not same_credit(adjustment(5), adjustment(5, generation_id="g"))
+        assert not is_same_posting(adjustment(5), adjustment(-5))
+        assert not is_same_posting(adjustment(5), adjustment(5, generation_id="g"))
 
 
 class TestCheckOfCredits:

@@ -10,7 +10,7 @@ from tollhouse.accounting.pricing import (
     cost,
     estimate,
     estimate_many,
-    most,
+    maximum_cost,
     no_charge,
     rates_for,
 )
@@ -231,19 +231,19 @@ class TestEstimate:
 class TestMost:
     def test_is_the_tokens_the_fee_and_every_image(self) -> None:
         price = Price(replace(flat("0.000000001", request="0.000000100"), image=1000 * NANO))
-        assert most(10, 5, 2, price) == 15 + 100 + 2_000
+        assert maximum_cost(10, 5, 2, price) == 15 + 100 + 2_000
 
     def test_has_no_cap(self) -> None:
-        assert most(0, 10**6, 0, Price(flat("1"))) == 10**6 * 10**9
+        assert maximum_cost(0, 10**6, 0, Price(flat("1"))) == 10**6 * 10**9
 
     def test_takes_the_tier_with_the_dearest_fee_and_images(self) -> None:
         dear = replace(flat("0", request="0.000000007"), image=5 * NANO)
         price = Price(replace(flat("0"), image=NANO), tiers=(Tier(200, dear),))
-        assert most(1, 1, 2, price) == 7 + 10
+        assert maximum_cost(1, 1, 2, price) == 7 + 10
 
     def test_rounds_a_part_of_a_nano_credit_up(self) -> None:
         price = Price(flat("0", request="0.0000000001"))
-        assert most(0, 0, 0, price) == 1
+        assert maximum_cost(0, 0, 0, price) == 1
 
 
 class TestEstimateMany:

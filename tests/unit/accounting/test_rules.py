@@ -3,7 +3,7 @@
 from decimal import Decimal
 from fractions import Fraction
 
-from tollhouse.accounting.rules import AccountingRules, rules_of
+from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.settings.sections import LimitsSettings
 
 CREDIT = 1_000_000_000

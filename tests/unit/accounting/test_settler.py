@@ -1,6 +1,7 @@
 """The settler alone, with a writer whose moment of writing the test chooses."""
 
 import asyncio
+from binascii import crc32
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -9,14 +10,14 @@ import msgspec
 import pytest
 import structlog
 
-from tollhouse.accounting.ports import Unbookable
+from tests.fakes.builders import generation_record
 from tollhouse.accounting.settlement import settler as module
-from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.journal import Journal, JournalPart
+from tollhouse.accounting.settlement.messages import SetAside
+from tollhouse.accounting.settlement.payloads import payload_of, record_of
 from tollhouse.accounting.settlement.settler import RecoveredCharges, Settler
 from tollhouse.accounting.types import Attribution, GenerationRecord
-from tollhouse.kernel.errors import Unavailable
-from tollhouse.kernel.start import StartError
-from tollhouse.testing.builders import generation_record
+from tollhouse.kernel.errors import StartError, Unavailable
 
 
 class Writer:
@@ -24,21 +25,28 @@ class Writer:
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
+        self.parts: list[JournalPart | None] = []
         self.booked: set[str] = set()
+        self.unbookable: set[str] = set()
         self.begun = asyncio.Event()
         self.let = asyncio.Event()
         self.let.set()
         self.failure: Callable[[list[str]], Exception | None] = lambda _: None
         self.closed = False
 
-    async def write(self, records: Sequence[GenerationRecord]) -> None:
+    async def write(
+        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+    ) -> Sequence[SetAside]:
         group = [record.id for record in records]
         self.groups.append(group)
+        self.parts.append(part)
         self.begun.set()
         await self.let.wait()
         if (failure := self.failure(group)) is not None:
             raise failure
-        self.booked.update(group)
+        self.booked.update(set(group) - self.unbookable)
+        bad = (payload_of(record) for record in records if record.id in self.unbookable)
+        return [SetAside(payload, "IntegrityError") for payload in bad]
 
     async def close(self) -> None:
         self.closed = True
@@ -79,7 +87,7 @@ async def settle(settler: Settler, *ids: str) -> None:
 
 def left_in(folder: Path) -> list[str]:
     """Return the ids of the charges that a kill would leave in the journal now."""
-    return sorted(msgspec.json.decode(each)["id"] for each in Journal(folder).leftovers().payloads)
+    return sorted(record_of(each).id for each in Journal(folder).read_unbooked().payloads)
 
 
 async def test_a_charge_is_in_the_journal_when_settle_returns(
@@ -88,6 +96,12 @@ async def test_a_charge_is_in_the_journal_when_settle_returns(
     await settle(settler, "a", "b")
     assert left_in(folder) == ["a", "b"]
     assert writer.groups == []
+    await settler.close()
+
+
+async def test_who_need_not_wait_gets_nothing_to_wait_for(settler: Settler, folder: Path) -> None:
+    assert settler.accept(generation_record(id="a")) is None
+    assert left_in(folder) == ["a"]
     await settler.close()
 
 
@@ -154,7 +168,7 @@ async def test_who_reads_does_not_wait_where_everything_is_booked(settler: Settl
 async def test_who_reads_is_told_when_the_database_does_not_take_the_charges(
     journal: Journal, writer: Writer
 ) -> None:
-    settler = Settler(journal, writer, patience_seconds=0.01)
+    settler = Settler(journal, writer, timeout_seconds=0.01)
     writer.failure = lambda _: OSError("disk full")
     await settle(settler, "a")
     with pytest.raises(Unavailable) as caught:
@@ -163,13 +177,24 @@ async def test_who_reads_is_told_when_the_database_does_not_take_the_charges(
     await settler.close()
 
 
-async def test_a_group_has_a_largest_size(
+async def test_many_charges_cut_the_gathering_short(
     settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CROWDED", 2_000)
-    await settle(settler, *(str(number) for number in range(1_100)))
+    monkeypatch.setattr(module, "GATHER_SECONDS", 3600)
+    monkeypatch.setattr(module, "LARGEST_GROUP", 3)
+    await settle(settler, "a", "b", "c")
+    await writer.begun.wait()
+    assert writer.groups == [["a", "b", "c"]]
+    await settler.close()
+
+
+async def test_a_group_is_what_the_file_of_the_journal_holds(
+    settler: Settler, writer: Writer, folder: Path
+) -> None:
+    await settle(settler, "a", "b")
+    written = (folder / "a.log").read_bytes().rstrip(b"\0")
     await settler.settled()
-    assert [len(group) for group in writer.groups] == [500, 500, 100]
+    assert writer.parts == [JournalPart("a.log", len(written), crc32(written))]
     await settler.close()
 
 
@@ -187,13 +212,13 @@ async def test_a_failed_write_is_tried_again_until_it_succeeds(
 async def test_a_charge_that_cannot_be_stored_is_set_aside_alone(
     settler: Settler, writer: Writer, folder: Path
 ) -> None:
-    writer.failure = lambda group: Unbookable("out of range") if "bad" in group else None
+    writer.unbookable.add("bad")
     await settle(settler, "a", "bad", "b")
     await settler.settled()
     assert writer.booked == {"a", "b"}
     assert left_in(folder) == []
     [line] = (folder / "unbookable.log").read_text().splitlines()
-    assert msgspec.json.decode(line[9:])["id"] == "bad"
+    assert record_of(line[9:]).id == "bad"
     await settler.close()
 
 
@@ -210,7 +235,7 @@ async def test_a_charge_that_finds_no_room_is_refused(
 async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
     settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CROWDED", 2)
+    monkeypatch.setattr(module, "BACKPRESSURE_PENDING", 2)
     writer.let.clear()
     await settle(settler, "a")
     await writer.begun.wait()
@@ -227,8 +252,8 @@ async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
 async def test_a_reply_does_not_wait_for_ever_since_its_charge_is_safe(
     journal: Journal, writer: Writer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CROWDED", 0)
-    settler = Settler(journal, writer, patience_seconds=0.01)
+    monkeypatch.setattr(module, "BACKPRESSURE_PENDING", 0)
+    settler = Settler(journal, writer, timeout_seconds=0.01)
     writer.failure = lambda _: OSError("disk full")
     await settle(settler, "a", "b")
     assert left_in(folder) == ["a", "b"]
@@ -302,7 +327,7 @@ async def test_what_can_neither_be_flushed_nor_booked_is_refused(
 ) -> None:
     monkeypatch.setattr(journal, "sync", unable)
     writer.failure = unable
-    settler = Settler(journal, writer, sync=True, patience_seconds=0.01)
+    settler = Settler(journal, writer, sync=True, timeout_seconds=0.01)
     with pytest.raises(OSError, match="gone"):
         await settle(settler, "a")
     await settler.close()
@@ -312,7 +337,7 @@ async def test_a_journal_that_cannot_be_emptied_holds_up_nobody(
     journal: Journal, settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(journal, "forget", unable)
+        patched.setattr(journal, "empty_booked", unable)
         await settle(settler, "a")
         await settler.settled()
     await settle(settler, "b")
@@ -333,7 +358,7 @@ async def test_after_the_end_no_charge_is_taken(
 
 
 async def test_who_gave_up_is_not_remembered(journal: Journal, writer: Writer) -> None:
-    settler = Settler(journal, writer, patience_seconds=0.001)
+    settler = Settler(journal, writer, timeout_seconds=0.001)
     writer.let.clear()
     await settle(settler, "a")
     for _ in range(3):
@@ -350,18 +375,6 @@ async def killed_with(folder: Path, *ids: str) -> None:
     for id_ in ids:
         left.append(msgspec.json.encode(generation_record(id=id_)))
     left.close()
-
-
-async def test_what_the_release_before_left_is_booked(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    facts = msgspec.to_builtins(generation_record(id="a"))
-    del facts["payer_hash"]
-    left = Journal(folder)
-    left.append(msgspec.json.encode(facts))
-    left.close()
-    assert await settler.recover() == RecoveredCharges(charges=1, damaged=0)
-    assert writer.groups == [["a"]]
 
 
 async def test_what_a_killed_process_left_is_booked_and_forgotten(
@@ -381,8 +394,9 @@ async def test_every_field_of_a_charge_survives(
     record = generation_record(id="whole", attribution=attribution, cost_nano=2**40)
     seen: list[GenerationRecord] = []
 
-    async def write(records: Sequence[GenerationRecord]) -> None:
+    async def write(records: Sequence[GenerationRecord], _part: object) -> Sequence[SetAside]:
         seen.extend(records)
+        return []
 
     monkeypatch.setattr(writer, "write", write)
     left = Journal(folder)
@@ -413,7 +427,7 @@ async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
     file.write_bytes(file.read_bytes().rstrip(b"\0")[:-5])
     assert await settler.recover() == RecoveredCharges(charges=1, damaged=1)
     assert writer.booked == {"a"}
-    assert b'"id":"b"' in (folder / "damaged.log").read_bytes()
+    assert b'[2,"b",' in (folder / "damaged.log").read_bytes()
 
 
 async def test_a_recovery_that_fails_loses_nothing(
@@ -426,15 +440,24 @@ async def test_a_recovery_that_fails_loses_nothing(
     assert left_in(folder) == ["a"]
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"id":"of 0.1.0","account_id":"a"}',
+        payload_of(generation_record(id="from the future")).replace(b"[2,", b"[3,", 1),
+        payload_of(generation_record(id="from the future"))[:-1] + b",null]",
+    ],
+    ids=["the release before", "a later one", "one with another field"],
+)
 async def test_charges_of_another_version_are_not_dropped(
-    settler: Settler, writer: Writer, folder: Path
+    settler: Settler, writer: Writer, folder: Path, payload: bytes
 ) -> None:
     left = Journal(folder)
-    left.append(b'{"id":"from the future"}')
+    left.append(payload)
     left.close()
     with pytest.raises(StartError, match="version"):
         await settler.recover()
-    assert left_in(folder) == ["from the future"]
+    assert Journal(folder).read_unbooked().payloads == [payload]
     assert writer.groups == []
 
 
@@ -572,7 +595,7 @@ async def test_after_a_charge_was_set_aside_its_account_is_read_again(
             self.booked_ids += [record.id for record in records]
 
     settler.observer = observer = Obliging(writer)
-    writer.failure = lambda ids: Unbookable() if "b" in ids else None
+    writer.unbookable.add("b")
     await settle(settler, "a", "b")
     await settler.settled()
     assert observer.invalidated_accounts == ["account"]
@@ -599,4 +622,4 @@ async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folde
     [line] = [each for each in logs if each["event"] == "journal_charges_missing"]
     assert (line["log_level"], line["file"], line["found_bytes"]) == ("error", "a.log", 0)
     assert [each.file for each in journal.noted_missing()] == ["a.log"]
-    assert journal.leftovers().missing == []
+    assert journal.read_unbooked().missing == []

@@ -7,13 +7,12 @@ import pytest
 
 from tests.loop_time import LoopTime
 from tests.unit.inference.fakes import steps
-from tollhouse.api.body_memory import GRACE_SECONDS, LEAST_RATE, BodyMemory
-from tollhouse.api.limits import read_body
+from tollhouse.api.request_bodies import GRACE_SECONDS, LEAST_RATE, BodyMemory, read_body
 from tollhouse.kernel.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from tollhouse.api.asgi import Message
-    from tollhouse.api.body_memory import Hold
+    from tollhouse.api.request_bodies import Hold
 
 MB = 1_000_000
 

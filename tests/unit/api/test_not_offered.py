@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.api.not_offered import not_offered
+from tollhouse.api.control import not_offered
 
 
 @pytest.mark.parametrize(

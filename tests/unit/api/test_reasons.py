@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.api.policy import deadline, is_intern_chat
-from tollhouse.api.reasons import with_reason
+from tollhouse.api.errors import with_reason
+from tollhouse.api.request_rules import deadline, is_intern_chat
 from tollhouse.kernel.errors import (
     Bug,
     Conflict,

@@ -12,6 +12,7 @@ import pytest
 from fastapi import APIRouter
 from structlog.testing import capture_logs
 
+from tests.fakes.clock import FakeClock
 from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import (
     MODEL,
@@ -27,8 +28,8 @@ from tests.unit.inference.fakes import (
 from tests.unit.inference.generation.pipeline_fixtures import COST, CUT
 from tollhouse.api.asgi import JSON, respond
 from tollhouse.api.control import control_app
-from tollhouse.api.front import Front, Routes
 from tollhouse.api.hot_routes import Inference, LargeBodies
+from tollhouse.api.request_gate import RequestGate, Routes
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.steps import Steps
@@ -37,7 +38,6 @@ from tollhouse.kernel.money import format_credits
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,9 @@ class Gateway:
             "/chat/completions": Inference(spoken, self.fixture.pipeline, clock, settings, large)
         }
         routes = Routes(hot=hot, control=control_app(control()), system=self.system)  # type: ignore[arg-type]
-        self.front = Front(routes, FakeAuthenticator(), settings, clock, Metrics(), local=local)  # type: ignore[arg-type]
+        self.front = RequestGate(
+            routes, FakeAuthenticator(), settings, clock, Metrics(), local=local
+        )  # type: ignore[arg-type]
 
     async def system(self, scope: Scope, headers: object, send: Send) -> None:
         del scope, headers

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from tests.loop_time import LoopTime
-from tollhouse.api import server as module
-from tollhouse.api.asgi import ON_GONE, SINK
-from tollhouse.api.server import BODY_SECONDS, GatewayProtocol, make_server
+from tollhouse.api.asgi import ON_GONE
+from tollhouse.api.asgi_call import MOST_UNTAKEN
+from tollhouse.api.connection import BODY_SECONDS, HttpConnection
+from tollhouse.api.server import make_server
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}"
 
@@ -31,7 +31,6 @@ class App:
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
         scope[ON_GONE] = self._gone
-        assert scope[SINK]
         await self.let.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"hello"})
@@ -48,7 +47,7 @@ async def serving(app: Any) -> AsyncGenerator[int]:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         await server.listening.wait()
         yield listener.getsockname()[1]
-        server.should_exit = True
+        server.stop()
         await running
 
 
@@ -56,14 +55,14 @@ async def serving(app: Any) -> AsyncGenerator[int]:
 async def test_a_connection_that_is_gone_needs_no_garbage_collector(
     monkeypatch: pytest.MonkeyPatch, *, answered: bool
 ) -> None:
-    seen: list[weakref.ref[GatewayProtocol]] = []
-    made = GatewayProtocol.connection_made
+    seen: list[weakref.ref[HttpConnection]] = []
+    made = HttpConnection.connection_made
 
-    def note(self: GatewayProtocol, transport: Any) -> None:
+    def note(self: HttpConnection, transport: Any) -> None:
         seen.append(weakref.ref(self))
         made(self, transport)
 
-    monkeypatch.setattr(module.GatewayProtocol, "connection_made", note)
+    monkeypatch.setattr(HttpConnection, "connection_made", note)
     app = App()
     async with serving(app) as port:
         gc.collect()
@@ -78,14 +77,16 @@ async def test_a_connection_that_is_gone_needs_no_garbage_collector(
                 else:
                     await asyncio.sleep(0.02)
                 writer.transport.abort()
-            app.let.set()
             async with asyncio.timeout(5):
+                while app.gone < (0 if answered else 5):
+                    await asyncio.sleep(0.01)
+                app.let.set()
                 while any(each() is not None for each in seen):
                     await asyncio.sleep(0.01)
         finally:
             gc.enable()
     assert len(seen) == 5
-    assert app.gone == 5
+    assert app.gone == (0 if answered else 5)
 
 
 class Reader:
@@ -163,7 +164,7 @@ async def test_a_body_that_the_route_does_not_read_is_not_too_slow(
 ) -> None:
     app = Reader()
     app.let.clear()
-    body = b"x" * (HIGH_WATER_LIMIT + 1)
+    body = b"x" * (MOST_UNTAKEN + 1)
     async with serving(app) as port, sender(port) as client:
         time = LoopTime(monkeypatch)
         await client.sends(HEAD % (len(body) + 1) + body)

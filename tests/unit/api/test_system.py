@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.unit.api.asgi_client import Answer, call
-from tollhouse.api.system import SystemRoutes
+from tollhouse.api.asgi import respond
+from tollhouse.api.system import ControlPlane, LateControlPlane, Readiness, Recovery, SystemRoutes
 from tollhouse.identity.types import KeyKind
-from tollhouse.kernel.errors import Forbidden, MethodNotAllowed, NotFound, Unauthenticated
+from tollhouse.kernel.errors import (
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
 from tollhouse.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -37,6 +43,10 @@ class FakeReadiness:
         return self._found
 
 
+async def describe() -> bytes:
+    return b'{"openapi":"3.1.0"}'
+
+
 async def answer_to(
     method: str,
     path: str,
@@ -46,7 +56,7 @@ async def answer_to(
 ) -> Answer:
     routes = SystemRoutes(
         version="1.2.3",
-        openapi=lambda: b'{"openapi":"3.1.0"}',
+        openapi=describe,
         docs={"/docs": (b"text/html; charset=utf-8", b"<html>")},
         readiness=FakeReadiness(problems),  # type: ignore[arg-type]
         metrics=Metrics(),
@@ -133,9 +143,9 @@ async def test_a_forwarded_request_is_not_from_this_machine() -> None:
 async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> None:
     running: list[int] = []
 
-    def render() -> bytes:
+    async def render() -> bytes:
         running.append(1)
-        time.sleep(0.02)
+        await asyncio.sleep(0.02)
         return b"{}"
 
     routes = SystemRoutes(
@@ -154,3 +164,68 @@ async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> 
     answers = await asyncio.gather(*(call(app, "GET", "/openapi.json") for _ in range(3)))
     assert [answer.body for answer in answers] == [b"{}"] * 3
     assert len(running) == 1
+
+
+class AnsweringDatabase:
+    async def ping(self) -> None:
+        pass
+
+
+async def test_a_gateway_is_ready_once_its_control_plane_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Recovery, "PATIENCE_SECONDS", 0.01)
+    late = LateControlPlane()
+    readiness = Readiness(AnsweringDatabase(), late)  # type: ignore[arg-type]
+    assert list(await readiness.problems()) == ["start"]
+    late.open(control_plane())
+    assert await readiness.problems() == {}
+
+
+async def test_who_asks_whether_a_starting_gateway_is_ready_waits_for_its_control_plane() -> None:
+    late = LateControlPlane()
+    readiness = Readiness(AnsweringDatabase(), late)  # type: ignore[arg-type]
+    asking = asyncio.create_task(readiness.problems())
+    await asyncio.sleep(0)
+    assert not asking.done()
+    late.open(control_plane())
+    assert await asking == {}
+
+
+async def test_a_gateway_that_stops_while_it_starts_is_waited_for_by_nobody() -> None:
+    readiness = Readiness(AnsweringDatabase(), LateControlPlane())  # type: ignore[arg-type]
+    readiness.stopping = True
+    assert list(await readiness.problems()) == ["shutdown"]
+
+
+def control_plane() -> ControlPlane:
+    async def app(scope: object, receive: object, send: Any) -> None:
+        del scope, receive
+        await respond(send, 200, [], b"here")
+
+    return ControlPlane(app, lambda: b"described")
+
+
+async def test_requests_for_the_control_plane_wait_until_it_is_there() -> None:
+    late = LateControlPlane()
+    answer = asyncio.create_task(call(late, "GET", "/keys"))
+    description = asyncio.create_task(late.describe())
+    await asyncio.sleep(0)
+    assert not answer.done()
+    assert not description.done()
+    late.open(control_plane())
+    assert (await answer).body == b"here"
+    assert await description == b"described"
+    assert (await call(late, "GET", "/keys")).body == b"here"
+
+
+async def test_who_has_waited_long_for_the_control_plane_is_told_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Recovery, "PATIENCE_SECONDS", 0.01)
+    late = LateControlPlane()
+    with pytest.raises(Unavailable, match="still starting") as refused:
+        await call(late, "GET", "/keys")
+    assert refused.value.retry_after == 1
+    late.open(control_plane())
+    assert (await call(late, "GET", "/keys")).body == b"here"

@@ -1,6 +1,6 @@
 from typing import Any
 
-from tollhouse.api.validation import invalid_request
+from tollhouse.api.errors import invalid_request
 
 
 def error(kind: str, *place: str | int, msg: str = "Some rule.", **ctx: Any) -> dict[str, Any]:

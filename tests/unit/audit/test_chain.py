@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.clock import START as NOW
 from tollhouse.audit.chain import ChainVerifier, exported, facts, link
 from tollhouse.audit.types import (
     GENESIS,
@@ -22,7 +23,6 @@ from tollhouse.audit.types import (
     ChainFault,
     ChainHead,
 )
-from tollhouse.testing.clock import START as NOW
 
 ENTRY = AuditEntry(
     AuditAction.SECRET_WRITTEN, "hash", "workspace", None, "vault", "github_token", 1, ("a.com",)

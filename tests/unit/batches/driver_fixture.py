@@ -9,35 +9,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from tests.fakes.batches import batch
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import FakeClock
 from tests.unit.inference.fakes import SUBJECT
-from tollhouse.batches import outcomes
-from tollhouse.batches.books import Leased
+from tollhouse.batches.chunk_store import LeasedChunk
 from tollhouse.batches.chunks import item_line, pack, read_lines
-from tollhouse.batches.drivers.fanout import Fanout, Tools
-from tollhouse.batches.lanes import Lanes
-from tollhouse.batches.ports import Answer
-from tollhouse.batches.retries import Failures
-from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
+from tollhouse.batches.concurrency import ConcurrencyLimiters
+from tollhouse.batches.driver import RequestDriver
+from tollhouse.batches.inference_client import InferenceResult
+from tollhouse.batches.items import generation_id
+from tollhouse.batches.retries import ItemFailures
+from tollhouse.batches.types import Batch, BatchStatus, ChunkLease, ItemResult, StoredChunk
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.steps import Steps
-from tollhouse.storage.blobs.port import BlobMissing
-from tollhouse.testing.batches import batch
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import FakeClock
+from tollhouse.storage.blobs import BlobMissing
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.call import Call
+    from tollhouse.inference.request import InferenceRequest
 
 ITEMS = 10
-Behaviour = Callable[[str], Answer]
+Behaviour = Callable[[str], InferenceResult]
 """From an item's text to the provider's answer."""
 
 
-def echo(text: str) -> Answer:
-    return Answer(json.dumps({"said": text}).encode(), generation_record(id=f"gen-{text}"))
+def echo(text: str) -> InferenceResult:
+    return InferenceResult(json.dumps({"said": text}).encode(), generation_record(id=f"gen-{text}"))
 
 
 def lines(count: int = ITEMS) -> list[bytes]:
@@ -49,38 +51,38 @@ class FakeChunkStore:
     """Records what was committed."""
 
     def __init__(self, items: Sequence[bytes]) -> None:
-        self.batch: Batch = batch(status=Status.IN_PROGRESS, total=len(items))
+        self.batch: Batch = batch(status=BatchStatus.IN_PROGRESS, total=len(items))
         self.items = list(items)
         self.input: bytes | Exception | None = pack(items)
-        self.committed: list[Outcome] = []
+        self.committed: list[ItemResult] = []
         self.parts: list[int] = []
         self.finished = False
         self.handed_back: datetime | None = None
         self.given_up = False
         self.suspects: list[int | None] = []
-        self.failures_left: Mapping[int, Failures] = {}
+        self.failures_left: Mapping[int, ItemFailures] = {}
         self.lease_lost = False
         self.renewals = 0
         self.failures: list[Exception] = []
 
-    async def input_of(self, leased: Leased) -> list[bytes]:
+    async def input_of(self, leased: LeasedChunk) -> list[bytes]:
         if isinstance(self.input, Exception):
             raise self.input
         if self.input is None:
             raise BlobMissing(leased.batch.id)
         return list(read_lines(self.input))
 
-    async def excuse(self, leased: Leased) -> bool:
+    async def undo_attempt(self, leased: LeasedChunk) -> bool:
         self._check(leased)
         return not self.lease_lost
 
-    async def suspect(self, leased: Leased, number: int | None) -> bool:
+    async def suspect(self, leased: LeasedChunk, number: int | None) -> bool:
         self._check(leased)
         self.suspects.append(number)
         return not self.lease_lost
 
     async def commit(
-        self, leased: Leased, results: Sequence[Outcome], part: int, *, finished: bool
+        self, leased: LeasedChunk, results: Sequence[ItemResult], part: int, *, finished: bool
     ) -> Batch | None:
         self._check(leased)
         self.parts.append(part)
@@ -93,23 +95,23 @@ class FakeChunkStore:
         self.finished = self.finished or finished
         return self.batch
 
-    async def keep(self, leased: Leased) -> bool:
+    async def renew(self, leased: LeasedChunk) -> bool:
         self._check(leased)
         self.renewals += 1
         return not self.lease_lost
 
-    async def hand_back(
-        self, leased: Leased, ready_at: datetime, failures: Mapping[int, Failures]
+    async def give_back(
+        self, leased: LeasedChunk, ready_at: datetime, failures: Mapping[int, ItemFailures]
     ) -> None:
         self._check(leased)
         self.handed_back = ready_at
         self.failures_left = failures
 
-    async def give_up(self, leased: Leased) -> None:
+    async def give_up(self, leased: LeasedChunk) -> None:
         self._check(leased)
         self.given_up = True
 
-    def _check(self, leased: Leased) -> None:
+    def _check(self, leased: LeasedChunk) -> None:
         assert leased.lease.token == "token"
 
     @property
@@ -129,8 +131,8 @@ class FakeProvider:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def ask(self, call: Call, generation_id: str) -> Answer:
-        text = json.loads(call.request.body)["messages"][0]["content"]
+    async def ask(self, request: InferenceRequest, generation_id: str) -> InferenceResult:
+        text = json.loads(request.parsed.body)["messages"][0]["content"]
         self.asked[text] += 1
         self.names.setdefault(text, set()).add(generation_id)
         self.under_way += 1
@@ -142,12 +144,12 @@ class FakeProvider:
             self.under_way -= 1
         answer = self.behaviour(text)
         record = answer.record
-        named = None if record is None else replace(record, id=generation_id)
+        named = None if record is None else msgspec.structs.replace(record, id=generation_id)
         return replace(answer, record=named)
 
 
 class FakeSubjects:
-    async def owner(self, batch: Batch) -> Subject:
+    async def subject_of(self, batch: Batch) -> Subject:
         del batch
         return SUBJECT
 
@@ -163,27 +165,27 @@ class DriverFixture:
     capacity: int = 64
 
     def __post_init__(self) -> None:
-        self.lanes = Lanes(self.capacity, self.clock, lambda: False)
-        self.fanout = Fanout(
-            Tools(
-                books=self.chunks,  # type: ignore[arg-type]
-                lanes=self.lanes,
-                asker=self.provider,
-                owners=FakeSubjects(),
-                catalog=Catalog([]),
-                steps=Steps(),
-                clock=self.clock,
-                part_seconds=self.part_seconds,
-            )
+        self.limiters = ConcurrencyLimiters(self.capacity, self.clock, lambda: False)
+        self.fanout = RequestDriver(
+            chunks=self.chunks,  # type: ignore[arg-type]
+            limiters=self.limiters,
+            client=self.provider,
+            subjects=FakeSubjects(),
+            catalog=Catalog([]),
+            steps=Steps(),
+            clock=self.clock,
+            part_seconds=self.part_seconds,
         )
 
-    def leased(self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}) -> Leased:
+    def leased(self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}) -> LeasedChunk:
         """Return the lease of the one chunk."""
         chunk = StoredChunk(0, 0, len(self.chunks.items))
-        failures = {number: Failures(crashes=count) for number, count in crashes.items()}
+        failures = {number: ItemFailures(crashes=count) for number, count in crashes.items()}
         failures = failures or self.chunks.failures_left
-        lease = Lease(self.chunks.batch.id, chunk, "token", attempts, frozenset(done), failures)
-        return Leased(self.chunks.batch, lease)
+        lease = ChunkLease(
+            self.chunks.batch.id, chunk, "token", attempts, frozenset(done), failures
+        )
+        return LeasedChunk(self.chunks.batch, lease)
 
     def start(
         self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}
@@ -214,8 +216,8 @@ class DriverFixture:
 
     @property
     def limiter(self) -> Any:
-        return self.lanes.of("", self.chunks.batch.model)
+        return self.limiters.of("", self.chunks.batch.model)
 
     def generation_id(self, number: int) -> str:
         """Return the id of an item's generation."""
-        return outcomes.generation_id(self.chunks.batch, number)
+        return generation_id(self.chunks.batch, number)

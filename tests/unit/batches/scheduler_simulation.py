@@ -16,29 +16,28 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from tests.fakes.batches import batch
+from tests.fakes.builders import generation_record
+from tests.fakes.clock import START
 from tests.unit.batches.virtual_time import VirtualClock
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.types import Price, Rates
-from tollhouse.batches.books import Leased
+from tollhouse.batches.chunk_store import Doorbell, LeasedChunk
 from tollhouse.batches.chunks import item_line, pack, read_lines
-from tollhouse.batches.drivers.fanout import Fanout, Tools
-from tollhouse.batches.engine import Engine
-from tollhouse.batches.lanes import Lanes
-from tollhouse.batches.ports import Answer
-from tollhouse.batches.queue import LocalDoorbell
-from tollhouse.batches.types import Batch, Lease, Outcome, Status, StoredChunk
+from tollhouse.batches.concurrency import ConcurrencyLimiters
+from tollhouse.batches.driver import RequestDriver
+from tollhouse.batches.engine import BatchEngine
+from tollhouse.batches.inference_client import InferenceResult
+from tollhouse.batches.types import Batch, BatchStatus, ChunkLease, ItemResult, StoredChunk
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Endpoint, Model
-from tollhouse.testing.batches import batch
-from tollhouse.testing.builders import generation_record
-from tollhouse.testing.clock import START
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from tollhouse.identity.types import Subject
-    from tollhouse.inference.call import Call
+    from tollhouse.inference.request import InferenceRequest
     from tollhouse.kernel.errors import TollhouseError
 
 CHUNK = 500
@@ -77,7 +76,7 @@ class Submitted:
     """A batch, and the results of its items."""
 
     batch: Batch
-    results: dict[int, Outcome] = field(default_factory=dict)
+    results: dict[int, ItemResult] = field(default_factory=dict)
     ended_at: float | None = None
     tries: Counter[int] = field(default_factory=Counter)
     begun: list[float] = field(default_factory=list)
@@ -106,22 +105,23 @@ class SchedulerSimulation:
         self.batches: dict[str, Submitted] = {}
         self._chunks: list[_Chunk] = []
         self._tokens = 0
-        self._bell = LocalDoorbell()
-        self._tools = Tools(
-            books=self,  # type: ignore[arg-type]
-            lanes=Lanes(places, self.clock, lambda: False),
-            asker=self,
-            owners=self,
+        self._bell = Doorbell()
+        limiters = ConcurrencyLimiters(places, self.clock, lambda: False)
+        self._make_driver = lambda: RequestDriver(
+            chunks=self,  # type: ignore[arg-type]
+            limiters=limiters,
+            client=self,
+            subjects=self,
             catalog=Catalog(models),
             steps=Steps(),
             clock=self.clock,
             part_seconds=2.0,
         )
-        self._driver = Fanout(self._tools)
+        self._driver = self._make_driver()
 
     def restart(self) -> None:
         """Start a new process: only what was stored survives."""
-        self._driver = Fanout(self._tools)
+        self._driver = self._make_driver()
 
     def submit(self, account: str, model: str, items: int) -> Submitted:
         """Add a batch."""
@@ -129,7 +129,7 @@ class SchedulerSimulation:
             id=f"batch_{len(self.batches)}",
             account_id=account,
             model=model,
-            status=Status.IN_PROGRESS,
+            status=BatchStatus.IN_PROGRESS,
             total=items,
         )
         found = self.batches[made.id] = Submitted(made)
@@ -142,7 +142,7 @@ class SchedulerSimulation:
 
     async def run(self, seconds: float) -> None:
         """Run until every batch has ended, or for so long."""
-        engine = Engine(
+        engine = BatchEngine(
             self,  # type: ignore[arg-type]
             self._driver,
             self._bell,
@@ -158,9 +158,9 @@ class SchedulerSimulation:
             await asyncio.sleep(0.5)
         await engine.stop(0)
 
-    # The books
+    # The chunks
 
-    async def lease(self, *, only_idle: bool = False) -> Leased | None:
+    async def lease(self, *, only_idle: bool = False) -> LeasedChunk | None:
         """Take the chunk that `repository.lease` would take."""
         at_work = [self.batches[each.batch].batch for each in self._chunks if each.token]
         accounts = Counter(each.account_id for each in at_work)
@@ -179,18 +179,18 @@ class SchedulerSimulation:
         self._tokens += 1
         chunk.token = str(self._tokens)
         done, failures = frozenset(chunk.done), dict(chunk.failures)
-        lease = Lease(chunk.batch, chunk.chunk, chunk.token, 1, done, failures)  # type: ignore[arg-type]
-        return Leased(self.batches[chunk.batch].batch, lease)
+        lease = ChunkLease(chunk.batch, chunk.chunk, chunk.token, 1, done, failures)  # type: ignore[arg-type]
+        return LeasedChunk(self.batches[chunk.batch].batch, lease)
 
-    async def input_of(self, leased: Leased) -> list[bytes]:
+    async def input_of(self, leased: LeasedChunk) -> list[bytes]:
         return list(read_lines(self._of(leased).data))
 
-    async def keep(self, leased: Leased | None = None) -> bool:
+    async def renew(self, leased: LeasedChunk | None = None) -> bool:
         del leased
         return True
 
     async def commit(
-        self, leased: Leased, results: Sequence[Outcome], part: int, *, finished: bool
+        self, leased: LeasedChunk, results: Sequence[ItemResult], part: int, *, finished: bool
     ) -> Batch:
         del part
         found, chunk = self.batches[leased.batch.id], self._of(leased)
@@ -202,16 +202,16 @@ class SchedulerSimulation:
             chunk.is_finished, chunk.token = True, None
         if len(found.results) == found.batch.total and found.ended_at is None:
             found.ended_at = self.clock.monotonic()
-            found.batch = replace(found.batch, status=Status.COMPLETED)
+            found.batch = replace(found.batch, status=BatchStatus.COMPLETED)
         return found.batch
 
-    async def hand_back(
-        self, leased: Leased, ready_at: datetime, failures: Mapping[int, object]
+    async def give_back(
+        self, leased: LeasedChunk, ready_at: datetime, failures: Mapping[int, object]
     ) -> None:
         chunk = self._of(leased)
         chunk.token, chunk.ready_at, chunk.failures = None, ready_at, failures
 
-    def _of(self, leased: Leased) -> _Chunk:
+    def _of(self, leased: LeasedChunk) -> _Chunk:
         [chunk] = [each for each in self._chunks if each.token == leased.lease.token]
         return chunk
 
@@ -220,11 +220,11 @@ class SchedulerSimulation:
     async def sweep(self) -> None:
         """Do nothing: no deadline passes."""
 
-    async def owner(self, batch: Batch) -> Subject:
+    async def subject_of(self, batch: Batch) -> Subject:
         return replace(SUBJECT, account_id=batch.account_id)
 
-    async def ask(self, call: Call, generation_id: str) -> Answer:
-        name, item = json.loads(call.request.body)["messages"][0]["content"].split()
+    async def ask(self, request: InferenceRequest, generation_id: str) -> InferenceResult:
+        name, item = json.loads(request.parsed.body)["messages"][0]["content"].split()
         found = self.batches[name]
         asked = ReceivedRequest(name, found.batch.model, int(item), self.clock.monotonic())
         found.tries[asked.item] += 1
@@ -232,8 +232,8 @@ class SchedulerSimulation:
         error = self.behave(asked)
         await asyncio.sleep(self.latency if error is None else self.latency / 10)
         if error is not None:
-            return Answer(error=error)
-        return Answer(b'{"said":1}', generation_record(id=generation_id))
+            return InferenceResult(error=error)
+        return InferenceResult(b'{"said":1}', generation_record(id=generation_id))
 
 
 def _line(name: str, number: int) -> bytes:

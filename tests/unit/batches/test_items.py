@@ -5,26 +5,25 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.batches import batch
+from tests.fakes.builders import api_key
+from tests.fakes.clock import START
 from tollhouse.batches.chunks import item_line
 from tollhouse.batches.items import call_of, read_line
-from tollhouse.batches.types import Endpoint
-from tollhouse.identity.policy import subject_of
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.call import Call
+from tollhouse.batches.types import BatchEndpoint
+from tollhouse.identity.types import AccessPolicy, subject_of
+from tollhouse.inference.request import InferenceRequest
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import MaxPrice, Preferences
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid
-from tollhouse.testing.batches import batch
-from tollhouse.testing.builders import api_key
-from tollhouse.testing.clock import START
 
 NOW = Now(START, 5.0)
 MODEL = "acme/large"
 SAID: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
-def asked(body: dict[str, Any] | bytes, *policies: AccessPolicy, **fields: Any) -> Call:
+def asked(body: dict[str, Any] | bytes, *policies: AccessPolicy, **fields: Any) -> InferenceRequest:
     subject = subject_of(api_key(), policies)
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return asyncio.run(call_of(Steps(), batch(**fields), MODEL, subject, raw, NOW))
@@ -45,8 +44,8 @@ def test_an_item_that_is_nested_too_deeply_is_wrong() -> None:
 
 def test_an_item_asks_for_the_batchs_model() -> None:
     call = asked(SAID)
-    assert call.request.model == MODEL
-    assert json.loads(call.request.body) == {**SAID, "model": MODEL}
+    assert call.parsed.model == MODEL
+    assert json.loads(call.parsed.body) == {**SAID, "model": MODEL}
 
 
 def test_an_item_is_priced_as_one() -> None:
@@ -55,11 +54,11 @@ def test_an_item_is_priced_as_one() -> None:
 
 def test_an_item_that_names_the_model_itself_stays_as_it_came() -> None:
     body = json.dumps({"model": MODEL, **SAID}).encode()
-    assert asked(body).request.body is body
+    assert asked(body).parsed.body is body
 
 
 def test_an_item_may_name_the_model_with_the_batch_variant() -> None:
-    assert asked({"model": f"{MODEL}:batch", **SAID}).request.model == MODEL
+    assert asked({"model": f"{MODEL}:batch", **SAID}).parsed.model == MODEL
 
 
 @pytest.mark.parametrize("model", ["acme/small", None, 5, ["acme/large"], ""])
@@ -77,12 +76,14 @@ def test_an_item_has_no_further_models(name: str) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "body"),
     [
-        (Endpoint.CHAT_COMPLETIONS, SAID),
-        (Endpoint.RESPONSES, {"input": "Hi"}),
-        (Endpoint.MESSAGES, {**SAID, "max_tokens": 5}),
+        (BatchEndpoint.CHAT_COMPLETIONS, SAID),
+        (BatchEndpoint.RESPONSES, {"input": "Hi"}),
+        (BatchEndpoint.MESSAGES, {**SAID, "max_tokens": 5}),
     ],
 )
-def test_an_item_that_wants_a_stream_is_wrong(endpoint: Endpoint, body: dict[str, Any]) -> None:
+def test_an_item_that_wants_a_stream_is_wrong(
+    endpoint: BatchEndpoint, body: dict[str, Any]
+) -> None:
     asked({**body, "stream": False}, endpoint=endpoint)
     with pytest.raises(Invalid, match=r"^stream: a request of a batch cannot be streamed"):
         asked({**body, "stream": True}, endpoint=endpoint)
@@ -90,7 +91,7 @@ def test_an_item_that_wants_a_stream_is_wrong(endpoint: Endpoint, body: dict[str
 
 def test_an_item_of_another_endpoint_is_wrong_in_that_ones_words() -> None:
     with pytest.raises(Invalid, match=r"^input: "):
-        asked(SAID, endpoint=Endpoint.EMBEDDINGS)
+        asked(SAID, endpoint=BatchEndpoint.EMBEDDINGS)
 
 
 def test_an_item_that_holds_what_a_policy_does_not_let_pass_is_refused() -> None:
@@ -99,7 +100,7 @@ def test_an_item_that_holds_what_a_policy_does_not_let_pass_is_refused() -> None
 
 
 @pytest.mark.parametrize(
-    ("own", "wished", "only"),
+    ("own", "preferred", "only"),
     [
         (None, None, None),
         (None, ("acme", "other"), ("acme", "other")),
@@ -108,26 +109,26 @@ def test_an_item_that_holds_what_a_policy_does_not_let_pass_is_refused() -> None
         (["third"], ("acme",), ()),
     ],
 )
-def test_who_may_answer_an_item_is_the_batchs_wish_within_its_own(
-    own: list[str] | None, wished: tuple[str, ...] | None, only: tuple[str, ...] | None
+def test_who_may_answer_an_item_is_the_batchs_preferences_within_its_own(
+    own: list[str] | None, preferred: tuple[str, ...] | None, only: tuple[str, ...] | None
 ) -> None:
     body = SAID if own is None else {**SAID, "provider": {"only": own}}
-    assert asked(body, wish={"only": wished}).preferences.only == only
+    assert asked(body, preferences={"only": preferred}).preferences.only == only
 
 
 @pytest.mark.parametrize(
-    ("own", "wished", "may"),
+    ("own", "preferred", "may"),
     [(None, None, True), (None, False, False), (False, True, False), (True, None, True)],
 )
-def test_fallbacks_need_both(own: bool | None, wished: bool | None, may: bool) -> None:  # noqa: FBT001
+def test_fallbacks_need_both(own: bool | None, preferred: bool | None, may: bool) -> None:  # noqa: FBT001
     body = {**SAID, "provider": {"allow_fallbacks": own}}
-    wish = {"allow_fallbacks": wished}
-    assert asked(body, wish=wish).preferences.allow_fallbacks is may
+    of_batch = {"allow_fallbacks": preferred}
+    assert asked(body, preferences=of_batch).preferences.allow_fallbacks is may
 
 
 def test_an_items_preferences_hold_within_its_batchs() -> None:
     own = {"ignore": ["a"], "sort": "price", "max_price": {"prompt": 3, "image": 1}}
-    wish = {
+    of_batch = {
         "order": ["b"],
         "ignore": ["c"],
         "data_collection": "deny",
@@ -135,7 +136,7 @@ def test_an_items_preferences_hold_within_its_batchs() -> None:
         "require_parameters": True,
         "max_price": {"prompt": 2, "completion": 5},
     }
-    assert asked({**SAID, "provider": own}, wish=wish).preferences == Preferences(
+    assert asked({**SAID, "provider": own}, preferences=of_batch).preferences == Preferences(
         order=("b",),
         ignore=("a", "c"),
         require_parameters=True,
@@ -151,4 +152,4 @@ def test_what_the_batchs_sender_said_of_itself_holds_for_its_items() -> None:
     subject, body = subject_of(api_key()), json.dumps(SAID).encode()
     call = asyncio.run(call_of(Steps(), one, MODEL, subject, body, NOW))
     assert call.attribution == one.attribution
-    assert (call.received_at, call.received_monotonic) == NOW
+    assert call.received == NOW

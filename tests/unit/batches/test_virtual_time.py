@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.unit.batches.virtual_time import VirtualClock, run_virtually
-from tollhouse.kernel.waiting import wait_for_event
+from tollhouse.kernel.concurrency import wait_for_event
 
 SOON = 11.599999999999998
 """The last instant before 11.6 that a float can tell."""

@@ -7,7 +7,7 @@ import selectors
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tollhouse.testing.clock import START
+from tests.fakes.clock import START
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

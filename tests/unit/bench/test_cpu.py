@@ -1,21 +1,23 @@
 """CPU time and memory from `/proc`, on files that look like it."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from bench.cpu import (
-    CpuReading,
-    Ticks,
+    PeakMemory,
+    ProcessCpu,
     cpu_time,
     parse_memory,
-    parse_schedstat,
     parse_stat,
-    peak_rss,
+    pss,
     read,
     rss,
+    rss_alone,
     tree,
 )
 
@@ -40,13 +42,8 @@ def process(proc: Path, pid: int, threads: dict[int, int | None], children: str 
 
 
 def test_a_stat_line_is_read_behind_a_command_with_blanks_and_parentheses() -> None:
-    ticks = parse_stat(STAT)
-    assert ticks == Ticks(user=250 / HERTZ, system=130 / HERTZ)
-    assert ticks.total == pytest.approx(380 / HERTZ)
-
-
-def test_schedstat_begins_with_nanoseconds_on_a_cpu() -> None:
-    assert parse_schedstat("123456789 42 7\n") == 123_456_789
+    assert parse_stat(STAT) == pytest.approx(380 / HERTZ)
+    assert parse_stat(STAT, of_ended=True) == pytest.approx(16 / HERTZ)
 
 
 def test_resident_memory_is_in_bytes() -> None:
@@ -67,41 +64,53 @@ def test_a_tree_is_read_with_all_descendants_and_threads(tmp_path: Path) -> None
     process(tmp_path, 40, {40: 16_000})
     assert sorted(tree(10, tmp_path)) == [10, 20, 30, 40]
     reading = read(10, tmp_path)
-    assert reading.threads == {10: 1_000, 11: 2_000, 20: 4_000, 30: 8_000, 40: 16_000}
-    assert reading.ticks.user == pytest.approx(4 * 250 / HERTZ)
+    assert [each.threads for each in reading.values()] == [
+        {10: 1_000, 11: 2_000},
+        {20: 4_000},
+        {30: 8_000},
+        {40: 16_000},
+    ]
+    assert reading[40].ticks == pytest.approx(380 / HERTZ)
+    assert reading[40].ended == pytest.approx(16 / HERTZ)
     assert rss(10, tmp_path) == 4 * 2048 * 1024
-    assert peak_rss(10, tmp_path) == 4 * 4096 * 1024
 
 
 def test_a_kernel_without_schedstat_leaves_the_ticks(tmp_path: Path) -> None:
     process(tmp_path, 10, {10: None})
     before = read(10, tmp_path)
-    assert before.threads is None
-    after = CpuReading(Ticks(before.ticks.user + 0.3, before.ticks.system + 0.1), None)
-    between = cpu_time(before, after)
-    assert between.seconds == pytest.approx(0.4)
-    assert between.system_share == pytest.approx(0.25)
+    assert before[10].threads is None
+    after = {10: ProcessCpu(before[10].ticks + 0.4, before[10].ended)}
+    assert cpu_time(before, after).seconds == pytest.approx(0.4)
 
 
 def test_nanoseconds_count_threads_that_began_in_between() -> None:
-    before = CpuReading(Ticks(1.0, 1.0), {1: 1_000_000_000})
-    after = CpuReading(Ticks(1.5, 1.5), {1: 1_200_000_000, 2: 300_000_000})
+    before = {1: ProcessCpu(2.0, threads={1: 1_000_000_000})}
+    after = {1: ProcessCpu(3.0, threads={1: 1_200_000_000, 2: 300_000_000})}
     between = cpu_time(before, after)
     assert between.seconds == pytest.approx(0.5)
-    assert between.main_share == pytest.approx(0.4)
+    assert between.main == pytest.approx(0.2)
 
 
-def test_a_thread_that_ended_in_between_leaves_the_ticks() -> None:
-    before = CpuReading(Ticks(1.0, 1.0), {1: 1_000_000_000, 2: 5})
-    after = CpuReading(Ticks(1.75, 1.25), {1: 1_200_000_000})
+def test_a_thread_that_ended_in_between_leaves_the_ticks_of_its_process() -> None:
+    before = {1: ProcessCpu(2.0, threads={1: 1_000, 2: 5}), 7: ProcessCpu(1.0, threads={7: 0})}
+    after = {
+        1: ProcessCpu(3.0, threads={1: 1_200}),
+        7: ProcessCpu(9.0, threads={7: 250_000_000}),
+    }
     between = cpu_time(before, after)
-    assert between.seconds == pytest.approx(1.0)
-    assert between.system_share == pytest.approx(0.25)
+    assert between.seconds == pytest.approx(1.25)
+    assert between.first == pytest.approx(1.0)
 
 
-def test_no_cpu_time_has_no_share() -> None:
-    reading = CpuReading(Ticks(1.0, 1.0), {1: 7})
-    assert cpu_time(reading, reading).system_share == 0.0
+def test_a_child_that_ended_in_between_counts_with_what_it_used_since() -> None:
+    before = {1: ProcessCpu(2.0, 0.5, threads={1: 0}), 7: ProcessCpu(1.0, threads={7: 0})}
+    after = {1: ProcessCpu(2.0, 1.9, threads={1: 100_000_000})}
+    assert cpu_time(before, after).seconds == pytest.approx(0.1 + 0.4)
+
+
+def test_a_process_counts_from_its_beginning_where_nothing_was_read_before() -> None:
+    after = {1: ProcessCpu(2.0, 0.25, {1: 2_000_000_000})}
+    assert cpu_time({}, after).seconds == pytest.approx(2.25)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux' /proc")
@@ -111,3 +120,22 @@ def test_the_cpu_time_of_this_process_is_measured() -> None:
         pass
     assert cpu_time(before, read(os.getpid())).seconds >= 0.09
     assert rss(os.getpid()) > 1_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux' /proc")
+def test_the_most_memory_of_a_tree_is_known_after_a_childs_end() -> None:
+    code = "import time; kept = bytearray(40_000_000); time.sleep(0.5)"
+    alone = rss(os.getpid())
+    with PeakMemory(os.getpid(), 0.02) as memory:
+        subprocess.run([sys.executable, "-S", "-c", code], check=True)
+    assert memory.rss > alone + 40_000_000
+    assert memory.pss > 40_000_000
+
+
+def test_memory_of_a_tree_is_shared_out_among_its_processes(tmp_path: Path) -> None:
+    process(tmp_path, 10, {10: 1}, children="20")
+    process(tmp_path, 20, {20: 1})
+    for pid in (10, 20):
+        (tmp_path / str(pid) / "smaps_rollup").write_text("Rss:\t 900 kB\nPss:\t 100 kB\n")
+    assert pss(10, tmp_path) == 200 * 1024
+    assert rss_alone(10, tmp_path) == 2048 * 1024

@@ -3,16 +3,21 @@
 import msgspec
 import pytest
 
-from bench.cases import CASES, chat_of
-from bench.formats import ANSWERS, FORMATS, Format
-from bench.traffic import (
+from bench.formats import (
     ANSWER,
+    ANSWERS,
     CHUNKS,
     COST,
+    FORMATS,
     INPUT_TOKENS,
     OUTPUT_TOKENS,
     PIECES,
+    STAMP,
+    Format,
     Truncated,
+    chat_reply,
+    read_events,
+    stamps,
 )
 
 DONE = b"data: [DONE]"
@@ -53,17 +58,17 @@ def response_stream() -> bytes:
 
 def whole(name: str) -> bytes:
     path = FORMATS[name].path
-    return ANSWERS[path].whole() if path in ANSWERS else msgspec.json.encode(response(ANSWER))
+    return ANSWERS[path].whole if path in ANSWERS else msgspec.json.encode(response(ANSWER))
 
 
 def stream(name: str) -> bytes:
     path = FORMATS[name].path
-    return b"".join(ANSWERS[path].pieces()) if path in ANSWERS else response_stream()
+    return b"".join(ANSWERS[path].pieces) if path in ANSWERS else response_stream()
 
 
 def refuses_stream(spoken: Format, body: bytes) -> None:
     with pytest.raises(Truncated):
-        spoken.check_stream(body, priced=False)
+        spoken.check(body, stream=True, priced=False)
 
 
 # -------------------------------------------------------------------------------------- checks
@@ -79,16 +84,16 @@ def test_a_request_has_2_kb(name: str) -> None:
 
 @every_answer
 def test_an_answer_has_1_kb_or_a_write_for_each_piece(path: str) -> None:
-    assert 850 < len(ANSWERS[path].whole()) < 1_100
-    pieces = ANSWERS[path].pieces()
+    assert 850 < len(ANSWERS[path].whole) < 1_100
+    pieces = ANSWERS[path].pieces
     assert len(pieces) == CHUNKS
     assert all(text.encode() in piece for text, piece in zip(PIECES, pieces, strict=True))
 
 
 @every_format
 def test_a_reply_that_is_whole_is_accepted(name: str) -> None:
-    FORMATS[name].check_whole(whole(name), priced=False)
-    FORMATS[name].check_stream(stream(name), priced=False)
+    FORMATS[name].check(whole(name), stream=False, priced=False)
+    FORMATS[name].check(stream(name), stream=True, priced=False)
 
 
 @every_format
@@ -96,7 +101,7 @@ def test_a_cut_reply_is_found_wherever_it_is_cut(name: str) -> None:
     body = whole(name)
     for end in range(0, len(body), 7):
         with pytest.raises(Truncated):
-            FORMATS[name].check_whole(body[:end], priced=False)
+            FORMATS[name].check(body[:end], stream=False, priced=False)
 
 
 @every_format
@@ -127,9 +132,9 @@ def test_a_stream_with_repeated_content_is_found(name: str) -> None:
 @every_format
 def test_a_gateway_has_to_say_the_cost(name: str) -> None:
     with pytest.raises(Truncated, match="cost"):
-        FORMATS[name].check_whole(whole(name), priced=True)
+        FORMATS[name].check(whole(name), stream=False, priced=True)
     with pytest.raises(Truncated, match="cost"):
-        FORMATS[name].check_stream(stream(name), priced=True)
+        FORMATS[name].check(stream(name), stream=True, priced=True)
 
 
 @every_format
@@ -139,10 +144,10 @@ def test_only_the_right_cost_is_accepted(name: str, cost: float) -> None:
     reply["usage"]["cost"] = cost
     body = msgspec.json.encode(reply)
     if cost == COST:
-        FORMATS[name].check_whole(body, priced=True)
+        FORMATS[name].check(body, stream=False, priced=True)
         return
     with pytest.raises(Truncated, match="cost"):
-        FORMATS[name].check_whole(body, priced=True)
+        FORMATS[name].check(body, stream=False, priced=True)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_only_the_right_cost_is_accepted(name: str, cost: float) -> None:
 def test_a_wrong_finish_reason_is_found(name: str, right: bytes, wrong: bytes) -> None:
     assert right in whole(name)
     with pytest.raises(Truncated):
-        FORMATS[name].check_whole(whole(name).replace(right, wrong), priced=False)
+        FORMATS[name].check(whole(name).replace(right, wrong), stream=False, priced=False)
     refuses_stream(FORMATS[name], stream(name).replace(right, wrong))
 
 
@@ -167,16 +172,19 @@ def test_an_event_whose_name_is_not_its_type_is_found(name: str) -> None:
     refuses_stream(FORMATS[name], b"\n\n".join(events))
 
 
-# --------------------------------------------------------------------------------------- cases
+def test_each_chunk_of_chat_says_when_it_was_written() -> None:
+    pieces = ANSWERS[FORMATS["chat"].path].pieces
+    assert stamps(b"".join(pieces).replace(STAMP, b"%019d" % 42)) == [42] * (CHUNKS + 1)
+    assert stamps(chat_reply()) == [0]
 
 
-def test_a_translated_case_is_one_whose_provider_speaks_something_else() -> None:
-    for case in CASES.values():
-        dialect = "messages" if case.model.endswith("-messages") else "chat"
-        assert case.is_translated is (case.format != dialect)
+def test_events_are_read_without_comments() -> None:
+    body = b': waiting\n\nevent: ping\ndata: {}\n\ndata: {"a":1}\n\n'
+    assert read_events(body) == [("ping", {}), ("", {"a": 1})]
 
 
-def test_a_case_is_compared_with_chat_of_its_kind() -> None:
-    for case in CASES.values():
-        chat = CASES[chat_of(case)]
-        assert (chat.format, chat.is_translated, chat.stream) == ("chat", False, case.stream)
+@every_format
+def test_the_tokens_have_to_be_the_upstreams(name: str) -> None:
+    body = whole(name).replace(str(INPUT_TOKENS).encode(), str(INPUT_TOKENS + 1).encode())
+    with pytest.raises(Truncated, match="usage"):
+        FORMATS[name].check(body, stream=False, priced=False)

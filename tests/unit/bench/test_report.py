@@ -1,195 +1,126 @@
-"""Figures, verdicts, tables and the section of RESULTS.md."""
+"""Figures, aims, tables, profiles, and the sections of RESULTS.md."""
 
-from datetime import date
+import re
+from pathlib import Path
 
 import pytest
 
-from bench import endurance, report, results
-from bench.cases import CASES
-from bench.endurance import Endurance
-from bench.statistic import Spread, judge, ratios, scaled_limit, slope, spread
-from bench.suite import Dose, Figures
-from bench.target import Round
+from bench import comparison, endurance, report, stages
+from bench.profiling import parse, summarise
+from bench.report import Report, percentile, replace_section, slope
 
-TIMES = {
-    "messages": 1.05,
-    "messages-on-chat": 1.25,
-    "chat-on-messages": 1.75,
-    "responses-on-chat": 1.5,
-    "messages-stream": 1.1,
-    "messages-on-chat-stream": 1.4,
-    "chat-on-messages-stream": 3.0,
-    "responses-on-chat-stream": 1.45,
-}
-"""What cases cost, times chat."""
+NAMES = [each.NAME for each in (comparison, stages, endurance)]
 
 
-def round_of(microseconds: float, pieces: float = 1.0, p50_ms: float = 1.5) -> Round:
-    return Round(microseconds, 0.25, 0.8, 5_000.0, p50_ms, 4.0, pieces, 0.2, 3.0)
+def measured() -> Report:
+    found = Report("aims", "5 of each")
+    for ours, theirs in ((100.0, 10.0), (300.0, 20.0), (110.0, 10.0)):
+        found.add("chat, gateway", ours, "us", aim=80.0)
+        found.add("chat, nginx", theirs, "us", aim=10.0)
+        found.add("chat, other", ours / 2, "us")
+    return found
 
 
-def measured(*, nginx: bool = True) -> Figures:
-    figures = Figures(
-        ready_fresh=[1.4, 1.2, 1.6],
-        ready_existing=[0.8, 0.9, 0.7],
-        ready_cpu=[0.6, 0.5, 0.7],
-        idle_simulated=90_000_000,
-        idle_provider=100_000_000,
-        loaded=120_000_000,
-        crowded=200_000_000,
-        hang_ups=[1.0, 2.0, 12.5],
-        money=[
-            {"admit": 4.0, "book": 8.0, "total": 12.0},
-            {"admit": 6.0, "book": 9.0, "total": 15.5},
-            {"admit": 5.0, "book": 7.5, "total": 12.5},
-        ],
-        after_few=110_000_000,
-        after_many=111_500_000,
-        crowd={"gateway": [round_of(2_000.0)], "direct": [round_of(500.0)]},
-        paced={"gateway": [round_of(100.0, p50_ms=2.1)], "direct": [round_of(10.0, p50_ms=0.4)]},
-        sent=11_000,
-        booked=11_000,
-    )
-    for cost in (100.0, 120.0, 110.0):
-        figures.of("whole", "gateway").append(round_of(cost))
-        figures.of("tls", "gateway").append(round_of(cost * 1.2))
-        figures.of("stream", "gateway").append(round_of(cost * 20, pieces=49.9))
-        for name, case in CASES.items():
-            if case.prefix is None:
-                chat = cost * 20 if case.stream else cost
-                figures.of(name, "gateway").append(round_of(chat * TIMES[name]))
-        if nginx:
-            figures.of("whole", "nginx").append(round_of(cost / 10))
-            figures.of("tls", "nginx").append(round_of(cost / 5))
-            figures.of("stream", "nginx").append(round_of(cost * 4, pieces=50.0))
-    return figures
+def row_of(text: str, name: str) -> list[str]:
+    """Return the cells behind a row's name."""
+    return next(line for line in text.splitlines() if line.startswith(name))[len(name) :].split()
 
 
-def test_a_spread_is_median_and_bounds() -> None:
-    assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
-    assert spread([4.0]) == Spread(4.0, 4.0, 4.0)
+def test_a_figure_is_printed_with_its_median_its_bounds_and_its_aim() -> None:
+    text = measured().text()
+    cells = ["110", "100", "300", "us", "3", "<=", "80.0", "missed", "by", "30.0", "(38", "%)"]
+    assert row_of(text, "chat, gateway") == cells
+    assert row_of(text, "chat, nginx")[-1] == "met"
 
 
-def test_ratios_are_made_round_by_round() -> None:
-    assert ratios([10.0, 40.0], [5.0, 10.0]) == [2.0, 4.0]
-    assert ratios([10.0, 40.0], [0.0, 10.0]) == [4.0]
+def test_figures_without_an_aim_come_after_those_that_have_one() -> None:
+    aims, others = measured().text().split("\n\n")
+    assert row_of(aims, "chat, nginx")
+    assert row_of(others, "chat, other") == ["55.0", "50.0", "150", "us", "3"]
 
 
-def test_rounds_that_do_not_pair_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        ratios([1.0, 2.0], [1.0])
+def test_a_run_is_shown_beside_another_one_with_ratios_round_by_round() -> None:
+    other = Report("aims", "", tree="other")
+    for value in (50.0, 100.0, 100.0):
+        other.add("chat, gateway", value, "us")
+    table = measured().beside(other)
+    cells = ["110", "100", "us", "2.00", "1.10", "3.00"]
+    assert row_of(table, "chat, gateway")[:6] == cells
+    assert "chat, nginx" not in table
 
 
-def test_verdicts() -> None:
-    assert judge("x", 79.6, 80.0, " us").verdict == "met"
-    assert judge("x", 80.0, 80.0, " us").verdict == "met"
-    assert judge("x", 100.0, 80.0, " us").verdict == "missed by 20 us (25 %)"
-    assert judge("x", 2.5, 2.0, " s", 2).verdict == "missed by 0.50 s (25 %)"
-    nothing = judge("x", None, 4.0, " x", 1)
-    assert (nothing.measured, nothing.aim, nothing.verdict) == ("-", "<= 4.0 x", "not measured")
-    assert judge("x", 5.0, None, " us").verdict == "not measured"
+def test_a_document_has_every_value() -> None:
+    document = measured().document()
+    assert document["figures"]["chat, nginx"]["values"] == [10.0, 20.0, 10.0]
+    assert document["versions"]["tollhouse"]
 
 
-def test_a_limit_follows_the_yardstick_outside_its_bounds_only() -> None:
-    assert scaled_limit(80.0, 12.0, 10.0, 14.0) == 80.0
-    assert scaled_limit(80.0, 28.0, 10.0, 14.0) == pytest.approx(160.0)
-    assert scaled_limit(80.0, 5.0, 10.0, 14.0) == pytest.approx(40.0)
-    assert scaled_limit(80.0, None, 10.0, 14.0) is None
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert percentile(values, 50) == 51.0
+    assert percentile(values, 99) == 100.0
+    assert percentile([], 50) == 0.0
 
 
 def test_a_slope_is_that_of_the_line_through_all_values() -> None:
     assert slope([1.0, 3.0, 5.0]) == pytest.approx(2.0)
-    assert slope([5.0, 5.0, 5.0, 5.0]) == 0.0
-    assert slope([5.0]) == 0.0
+    assert slope([7.0]) == 0.0
 
 
-def test_memory_that_grows_after_the_first_sixth_is_a_slope_an_hour() -> None:
-    warming = [90_000_000 + 1_000_000 * number for number in range(10)]
-    steady = [100_000_000 + 5_000 * number for number in range(50)]
-    done = Endurance(60.0, [*warming, *steady], requests=9, rude=2, booked=10)
-    assert done.slope_mb_an_hour == pytest.approx(0.3)
-    assert "+0.30 MB an hour" in endurance.report(done)
-
-
-def test_tables_are_aligned() -> None:
-    assert report.table([["a", "b"], ["long", "1"], ["c", "22"]]) == "a      b\nlong   1\nc     22"
-
-
-def test_the_report_holds_every_figure() -> None:
-    text = report.text(measured(), Dose())
-    whole = next(line for line in text.splitlines() if line.startswith("non-streamed, gateway"))
-    assert whole.split()[2:6] == ["110.0", "100.0", "120.0", "25"]
-    lines = [line.split() for line in text.splitlines() if ", ratio" in line]
-    assert lines == [
-        ["non-streamed,", "ratio", "10.00", "10.00", "10.00"],
-        ["non-streamed,", "TLS", "upstream,", "ratio", "6.00", "6.00", "6.00"],
-        ["50-chunk", "stream,", "ratio", "5.00", "5.00", "5.00"],
-    ]
-    assert "missed by 30 us (38 %)" in text
-    assert "missed by 1.0 x (25 %)" in text
-    assert "missed by 22 us (20 %)" in text
-    assert "missed by 0.70 ms (70 %)" in text
-    assert "missed by 2.5 ms (25 %)" in text
-    assert text.count(" met") == 8
-    rows = [line.split() for line in text.splitlines()]
-    assert ["added", "1.70", "0.00"] in rows
-    assert ["3", "times", "2.00", "12.50", "12.50"] in rows
-    assert ["gateway", "40.0", "0.20", "3.00", "5000"] in rows
-    assert ["growth", "between", "the", "two", "1.5"] in rows
-    assert "11000 requests were sent to the gateway and booked" in text
-
-
-def test_other_formats_are_compared_with_chat_of_the_same_round() -> None:
-    text = report.cpu_table(measured(nginx=False))
-    found = {
-        line.split(", times chat")[0]: line.split()[-3:]
-        for line in text.splitlines()
-        if ", times chat" in line
-    }
-    assert found == {CASES[name].title: [f"{times:.2f}"] * 3 for name, times in TIMES.items()}
-
-
-def test_each_translation_has_an_aim_and_passing_through_has_none() -> None:
-    found = {each.name: each.verdict for each in report.verdicts(measured(), Dose())}
-    assert {name: verdict for name, verdict in found.items() if "times chat" in name} == {
-        "messages on chat, times chat": "met",
-        "chat on messages, times chat": "missed by 0.25 x (17 %)",
-        "responses on chat, times chat": "met",
-        "messages on chat, streamed, times chat": "met",
-        "chat on messages, streamed, times chat": "missed by 1.50 x (100 %)",
-        "responses on chat, streamed, times chat": "met",
+@pytest.mark.parametrize("name", NAMES)
+def test_each_suite_has_a_section_of_its_own(name: str) -> None:
+    document = report.RESULTS.read_text(encoding="utf-8")
+    renewed = replace_section(document, name, "new figures")
+    assert "new figures" in renewed
+    others = re.compile(r"<!-- (\S+); begin -->\n(.*?)<!-- end -->", re.DOTALL)
+    before, after = dict(others.findall(document)), dict(others.findall(renewed))
+    assert {key: text for key, text in before.items() if key != name} == {
+        key: text for key, text in after.items() if key != name
     }
 
 
-def test_without_nginx_there_is_no_ratio() -> None:
-    text = report.text(measured(nginx=False), Dose())
-    assert ["non-streamed,", "ratio", *"--------"] in [line.split() for line in text.splitlines()]
-    assert text.count("not measured") == 3
+def test_a_section_tells_date_command_machine_and_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "RESULTS.md"
+    path.write_text("# a\n<!-- aims; begin -->\nold\n<!-- end -->\n")
+    monkeypatch.setattr(report, "RESULTS", path)
+    measured().write('make bench ARGS="--quick --write-results"')
+    text = path.read_text()
+    assert "old" not in text
+    for told in (
+        "- Date: 20",
+        'ARGS="--quick',
+        "- Machine: ",
+        "- Load: 5 of each",
+        "chat, nginx",
+    ):
+        assert told in text
 
 
-def test_the_section_names_machine_versions_and_command() -> None:
-    command = 'make bench ARGS="--write-results"'
-    written = results.section(measured(), Dose(), "1.22.1", date(2030, 1, 2), command)
-    assert "- Date: 2030-01-02" in written
-    assert f"- Command: `{command}`" in written
-    assert "cores, " in written
-    assert "nginx 1.22.1" in written
-    assert "| ready after start (slowest) | 1.60 s | <= 2.00 s | met |" in written
-
-
-def test_a_section_is_replaced_and_the_rest_stays() -> None:
-    document = f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n"
-    once = results.replace_section(document, "new")
-    assert once == f"before\n{results.BEGIN}\n\nnew\n\n{results.END}\nafter\n"
-    assert results.replace_section(once, "new") == once
-
-
-def test_a_document_without_the_marks_is_left_alone() -> None:
+def test_a_document_without_the_section_is_refused() -> None:
     with pytest.raises(ValueError, match="no section"):
-        results.replace_section("nothing here", "new")
+        replace_section("# Results", "aims", "x")
 
 
-def test_the_results_file_has_the_marks() -> None:
-    document = results.RESULTS.read_text(encoding="utf-8")
-    for mark in (results.BEGIN, results.ENDURANCE_BEGIN):
-        assert "new" in results.replace_section(document, "new", mark)
+def test_a_profile_is_summed_up_by_function() -> None:
+    main = "thread (0x1): MainThread;Runner.run (asyncio/runners.py:1)"
+    lines = [
+        f"{main};tell (x.py:1);read (a/b/c.py:5) 6",
+        f"{main};tell (x.py:7);read (a/b/c.py:9) 2",
+        f"{main} 2",
+        "thread (0x2): settler_0;work (c/d/sqlite.py:3) 7",
+        "thread (0x2): settler_0;_worker (concurrent/futures/thread.py:81) 1000",
+        "not a stack",
+    ]
+    found = summarise(parse(lines), main=200.0, others=50.0)
+    assert found.threads == pytest.approx({"MainThread": 200.0, "settler_0": 50.0})
+    assert found.own == pytest.approx(
+        {
+            "read (b/c.py)": 160.0,
+            "Runner.run (asyncio/runners.py)": 40.0,
+            "work (d/sqlite.py)": 50.0,
+        }
+    )
+    assert found.inclusive["tell (x.py)"] == pytest.approx(160.0)
+    assert row_of(found.text(), "read (b/c.py)") == ["160.0"]

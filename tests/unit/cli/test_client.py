@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tollhouse.cli.client import Server, answers
-from tollhouse.cli.failures import BrokenOff, CommandFailed
-from tollhouse.kernel.start import StartError
+from tollhouse.cli.client import Server, is_listening
+from tollhouse.cli.errors import CommandFailed, ReplyTruncated
+from tollhouse.kernel.errors import StartError
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -52,7 +52,7 @@ async def test_a_list_is_read_to_its_end(
     total: int, page: int, requests: int, *, counted: bool
 ) -> None:
     server, queries = listing(total, page, counted=counted)
-    assert [each["n"] for each in await server.all_of("/keys")] == list(range(total))
+    assert [each["n"] for each in await server.list_all("/keys")] == list(range(total))
     assert len(queries) == requests
 
 
@@ -61,12 +61,12 @@ async def test_a_list_that_shrinks_while_it_is_read_still_ends() -> None:
         data = [{"n": 1}] if request.url.params["offset"] == "0" else []
         return httpx2.Response(200, json={"data": data, "total_count": 5})
 
-    assert await server_that(handle).all_of("/users") == [{"n": 1}]
+    assert await server_that(handle).list_all("/users") == [{"n": 1}]
 
 
 async def test_what_is_not_given_is_not_sent() -> None:
     server, queries = listing(0, 50, counted=True)
-    await server.all_of("/keys", workspace_id=None, include_disabled=True, include_expired=False)
+    await server.list_all("/keys", workspace_id=None, include_disabled=True, include_expired=False)
     assert queries == ["offset=0&include_disabled=true&include_expired=false"]
 
 
@@ -121,17 +121,17 @@ async def test_nobody_there_is_one_line(error: httpx2.RequestError, said: str) -
 
 def test_a_socket_answers_while_somebody_listens(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
-    assert not answers(path)
+    assert not is_listening(path)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        assert answers(path)
+        assert is_listening(path)
     assert path.exists()
-    assert not answers(path)  # what a killed server leaves behind
+    assert not is_listening(path)  # what a killed server leaves behind
 
 
 def test_no_socket_can_have_so_long_a_path(tmp_path: Path) -> None:
-    assert not answers(tmp_path / ("x" * 200) / "control.sock")
+    assert not is_listening(tmp_path / ("x" * 200) / "control.sock")
 
 
 def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(StartError, match="belongs to another user"):
-        answers(tmp_path / "control.sock")
+        is_listening(tmp_path / "control.sock")
 
 
 async def test_a_list_that_says_whether_there_is_more_is_read_to_its_end() -> None:
@@ -149,7 +149,7 @@ async def test_a_list_that_says_whether_there_is_more_is_read_to_its_end() -> No
         data = [{"n": n} for n in range(offset, offset + 100)]
         return httpx2.Response(200, json={"data": data, "has_more": offset < 100})
 
-    assert len(await server_that(handle).all_of("/vault/secrets")) == 200
+    assert len(await server_that(handle).list_all("/vault/secrets")) == 200
 
 
 async def test_a_deletion_may_be_answered_with_nothing() -> None:
@@ -184,7 +184,7 @@ def streaming(*pieces: bytes, end: Exception | None = None, hang: bool = False) 
 
 
 async def read(server: Server) -> list[bytes]:
-    async with server.streamed("/x", {}, begin_seconds=1, silent_seconds=0.05) as reply:
+    async with server.stream("/x", {}, begin_seconds=1, silent_seconds=0.05) as reply:
         assert (reply.status, reply.content_type) == (200, "text/x")
         return [piece async for piece in reply.pieces]
 
@@ -196,9 +196,9 @@ async def test_a_reply_is_read_as_it_comes() -> None:
 @pytest.mark.parametrize("hang", [True, False], ids=["silent", "cut"])
 async def test_a_reply_that_does_not_come_to_its_end_has_broken_off(*, hang: bool) -> None:
     server = streaming(b"a", end=httpx2.ReadError("reset"), hang=hang)
-    with pytest.raises(BrokenOff, match="broke off") as broken:
+    with pytest.raises(ReplyTruncated, match="broke off") as broken:
         await read(server)
-    assert broken.value.passes
+    assert broken.value.retryable
 
 
 async def test_a_refusal_has_the_reason_and_when_to_come_again() -> None:

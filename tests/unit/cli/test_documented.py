@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from tollhouse.cli.main import app
+from tollhouse.cli.program import app
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text("utf-8")
 COMMON = {"--help", "--json", "--data-dir", "--config", "--base-url", "--api-key"}

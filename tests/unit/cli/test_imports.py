@@ -17,6 +17,6 @@ HEAVY = (
 
 
 def test_the_command_line_loads_no_heavy_library() -> None:
-    code = f"import sys, tollhouse.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
+    code = f"import sys, tollhouse.cli.program; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.cli.commands.logs import Level, Log, logs
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.observability.log_file import LogFile
+from tollhouse.cli.commands.setup import LogReader, logs
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.observability.server_log import LogFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +40,8 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[int]:
     return [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()]
 
 
-def new(log: Log) -> list[int]:
-    return [json.loads(line)["number"] for line in log.shown(Level.DEBUG, as_json=True)]
+def new(log: LogReader) -> list[int]:
+    return [json.loads(line)["number"] for line in log.shown("debug", as_json=True)]
 
 
 def test_the_last_lines_are_shown_whichever_file_has_them(
@@ -58,7 +59,7 @@ def test_lines_below_a_level_are_left_out_and_not_counted(
     server.says(2, 3)
     server.says(4, level="error")
     server.says(5)
-    logs(server.data_dir, lines=2, level=Level.WARNING, as_json=True)
+    logs(server.data_dir, lines=2, level="warning", as_json=True)
     assert shown(capsys) == [1, 4]
 
 
@@ -90,7 +91,7 @@ def test_without_a_log_it_says_who_writes_one(tmp_path: Path) -> None:
 
 def test_what_comes_later_follows_also_into_a_new_file(server: Written) -> None:
     seen = list[int]()
-    with Log(server.path) as log:
+    with closing(LogReader(server.path)) as log:
         assert new(log) == []
         for number in range(60):
             server.says(number)
@@ -100,7 +101,7 @@ def test_what_comes_later_follows_also_into_a_new_file(server: Written) -> None:
 
 def test_a_line_is_shown_once_it_is_whole(server: Written) -> None:
     file = LogFile(server.path, 2_500)
-    with Log(server.path) as log:
+    with closing(LogReader(server.path)) as log:
         file.write('{"number": 1, ')
         assert new(log) == []
         file.write('"level": "info"}\n')

@@ -6,8 +6,8 @@ import sys
 import pytest
 import typer
 
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.options import yes_to
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.options import confirm_option
 
 
 class Stdin(io.StringIO):
@@ -23,7 +23,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, answer: str, *, terminal: bool, yes: bo
     monkeypatch.setattr(sys, "stdin", Stdin(answer, terminal=terminal))
     context = typer.Context(typer.core.TyperCommand("delete"))
     context.params["key"] = "ci"
-    return yes_to("Revoke {key}?").callback(context, yes)
+    return confirm_option("Revoke {key}?").callback(context, yes)
 
 
 def test_a_terminal_is_asked(

@@ -3,23 +3,28 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.cli.output import Column, Listing, Record, Style, field, rendered, text_of, visible
+from tollhouse.cli.output import Column, OutputStyle, Record, Table, column, format_value, render
+from tollhouse.cli.values import escape_unprintable
 
-PEOPLE = Style(terminal=True)
-PIPE = Style()
-JSON = Style(json=True, terminal=True)
+PEOPLE = OutputStyle(terminal=True)
+PIPE = OutputStyle()
+JSON = OutputStyle(json=True, terminal=True)
 ITEMS = [
     {"id": "1", "name": "Ada", "hash": "abcdef", "more": 1},
     {"id": "22", "name": None, "hash": "fedcba", "more": 2},
 ]
-LISTING = Listing(
+LISTING = Table(
     ITEMS,
-    [field("id"), field("name", "who"), Column("hash", lambda item: item["hash"], lambda t: t[:3])],
+    [
+        column("id"),
+        column("name", "who"),
+        Column("hash", lambda item: item["hash"], lambda t: t[:3]),
+    ],
 )
 
 
 def test_people_get_a_table() -> None:
-    assert rendered(LISTING, PEOPLE).splitlines() == [
+    assert render(LISTING, PEOPLE).splitlines() == [
         "ID  WHO  HASH",
         "1   Ada  abc",
         "22  -    fed",
@@ -27,40 +32,40 @@ def test_people_get_a_table() -> None:
 
 
 def test_pipes_get_whole_values_between_tabs_and_no_heading() -> None:
-    assert rendered(LISTING, PIPE).splitlines() == ["1\tAda\tabcdef", "22\t-\tfedcba"]
+    assert render(LISTING, PIPE).splitlines() == ["1\tAda\tabcdef", "22\t-\tfedcba"]
 
 
 def test_json_has_every_field_as_the_api_gave_it() -> None:
-    assert json.loads(rendered(LISTING, JSON)) == ITEMS
+    assert json.loads(render(LISTING, JSON)) == ITEMS
 
 
 def test_an_empty_list_says_so_to_people_only() -> None:
-    empty = Listing([], LISTING.columns)
-    assert [rendered(empty, how) for how in (PEOPLE, PIPE, JSON)] == ["none", "", "[]"]
+    empty = Table([], LISTING.columns)
+    assert [render(empty, how) for how in (PEOPLE, PIPE, JSON)] == ["none", "", "[]"]
 
 
 def test_a_record_is_a_line_for_each_field() -> None:
     record = Record({"name": "Ada", "key": "sk-th", "on": True}, note="Keep it.")
-    assert rendered(record, PEOPLE).splitlines() == [
+    assert render(record, PEOPLE).splitlines() == [
         "name  Ada",
         "key   sk-th",
         "on    yes",
         "",
         "Keep it.",
     ]
-    assert rendered(record, PIPE).splitlines() == ["name\tAda", "key\tsk-th", "on\tyes"]
-    assert json.loads(rendered(record, JSON)) == record.item
+    assert render(record, PIPE).splitlines() == ["name\tAda", "key\tsk-th", "on\tyes"]
+    assert json.loads(render(record, JSON)) == record.item
 
 
 def test_a_record_may_show_fewer_fields_than_its_json() -> None:
     record = Record({"name": "Ada", "usage": 0.5}, fields=["usage", "gone"])
-    assert rendered(record, PIPE).splitlines() == ["usage\t0.5", "gone\t-"]
-    assert json.loads(rendered(record, JSON)) == {"name": "Ada", "usage": 0.5}
+    assert render(record, PIPE).splitlines() == ["usage\t0.5", "gone\t-"]
+    assert json.loads(render(record, JSON)) == {"name": "Ada", "usage": 0.5}
 
 
 def test_values_are_written_for_people() -> None:
     values = [None, "", True, False, 0.0, 1.5, 1e-9, 100.0, 7, ["a"], {"a": None}]
-    assert [text_of(value) for value in values] == [
+    assert [format_value(value) for value in values] == [
         *("-", "-", "yes", "no", "0", "1.5", "0.000000001", "100", "7", '["a"]', '{"a": null}')
     ]
 
@@ -68,28 +73,28 @@ def test_values_are_written_for_people() -> None:
 @given(st.text())
 def test_a_name_of_somebody_else_cannot_steer_the_terminal_or_break_a_line(name: str) -> None:
     for how in (PEOPLE, PIPE):
-        text = rendered(Record({"name": name}), how)
+        text = render(Record({"name": name}), how)
         assert all(char.isprintable() or char == "\t" for char in text)
         assert text.count("\t") == (how is PIPE)
 
 
 def test_what_cannot_be_printed_of_a_name_is_visible() -> None:
-    assert visible("a\x1b[2J\u202eb\n") == "a\\x1b[2J\\u202eb\\n"
-    assert visible("Ada 日本") == "Ada 日本"
+    assert escape_unprintable("a\x1b[2J\u202eb\n") == "a\\x1b[2J\\u202eb\\n"
+    assert escape_unprintable("Ada 日本") == "Ada 日本"
 
 
 @given(st.text(), st.text())
 def test_two_names_never_look_alike(one: str, other: str) -> None:
-    assert visible(one).isprintable()
-    assert (visible(one) == visible(other)) == (one == other)
+    assert escape_unprintable(one).isprintable()
+    assert (escape_unprintable(one) == escape_unprintable(other)) == (one == other)
 
 
 def test_a_table_names_the_columns_for_which_there_is_no_room() -> None:
-    listing = Listing(
-        [{"a": "x" * 10, "b": "y" * 10, "c": "z"}], [field("a"), field("b"), field("c")]
+    listing = Table(
+        [{"a": "x" * 10, "b": "y" * 10, "c": "z"}], [column("a"), column("b"), column("c")]
     )
-    text = rendered(listing, Style(terminal=True, width=22))
+    text = render(listing, OutputStyle(terminal=True, width=22))
     assert max(map(len, text.splitlines()[:2])) <= 22
     assert "No room here for: c." in text
-    assert "No room" not in rendered(listing, Style(terminal=True, width=25))
-    assert "No room" not in rendered(listing, Style(width=5))
+    assert "No room" not in render(listing, OutputStyle(terminal=True, width=25))
+    assert "No room" not in render(listing, OutputStyle(width=5))

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.references import intern_id
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
 
 if TYPE_CHECKING:
     from tollhouse.cli.client import Server

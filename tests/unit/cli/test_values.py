@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.cli.values import (
-    amount,
     credits_text,
     expiry,
     header_text,
     is_hash_prefix,
-    is_whole_hash,
-    limit_text,
+    is_key_hash,
+    parse_amount,
+    parse_limit_option,
+    path_segment,
     price_per_million,
-    segment,
     slug_of,
 )
+from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.money import nano_to_float
-from tollhouse.kernel.start import StartError
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 500_000, tzinfo=UTC)
 
@@ -61,13 +61,13 @@ def test_an_expiry_with_an_offset_is_the_same_instant(naive: datetime, hours: in
 
 @pytest.mark.parametrize("text", ["12.5", "0.000000001", "7"])
 def test_an_amount_stays_as_it_was_written(text: str) -> None:
-    assert amount(text) == text
+    assert parse_amount(text) == text
 
 
 @pytest.mark.parametrize("text", ["", "ten", "0", "-1", "nan", "inf", "9" * 30, "0.0000000001"])
 def test_what_is_no_amount_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(StartError) as refused:
-        amount(text)
+        parse_amount(text)
     assert str(refused.value).endswith("write it like 12.5")
 
 
@@ -106,15 +106,15 @@ def test_a_name_without_letters_gives_no_slug() -> None:
 
 
 def test_a_reference_stays_one_segment() -> None:
-    assert segment("a/../b c") == "a%2F..%2Fb%20c"
+    assert path_segment("a/../b c") == "a%2F..%2Fb%20c"
     for text in ("", " ", ".", ".."):
         with pytest.raises(StartError):
-            segment(text)
+            path_segment(text)
 
 
 def test_only_the_whole_hash_is_one() -> None:
-    assert is_whole_hash("a" * 64)
-    assert not any(map(is_whole_hash, ["a" * 63, "A" * 64, "g" * 64, ""]))
+    assert is_key_hash("a" * 64)
+    assert not any(map(is_key_hash, ["a" * 63, "A" * 64, "g" * 64, ""]))
 
 
 def test_four_digits_of_a_hash_are_enough_to_look_for_it() -> None:
@@ -133,10 +133,10 @@ def test_a_header_holds_plain_text_only() -> None:
     ("text", "expected"), [("25", "25"), (" +12.50 ", "12.50"), ("0", "0"), ("-0", "0")]
 )
 def test_a_limit_is_an_amount_or_nothing(text: str, expected: str) -> None:
-    assert limit_text(text) == expected
+    assert parse_limit_option(text) == expected
 
 
 @pytest.mark.parametrize("text", ["-1", "ten", "", "1e3", "NaN", "0.0000000001", "9" * 30])
 def test_what_is_no_limit_is_refused_by_its_option(text: str) -> None:
     with pytest.raises(StartError, match=r"^--limit: .*: write it like 25$"):
-        limit_text(text)
+        parse_limit_option(text)

@@ -3,11 +3,11 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.identity.keys import PREFIX, hash_key, mask_key, new_key_text
+from tests.fakes.builders import api_key
+from tests.fakes.ids import SequentialIds
+from tollhouse.identity.access import PREFIX, hash_key, mask_key, new_key_text
 from tollhouse.identity.types import IssuedKey
 from tollhouse.kernel.ids import RandomIds
-from tollhouse.testing.builders import api_key
-from tollhouse.testing.ids import SequentialIds
 
 SHOWN = 6
 material = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", min_size=43)

@@ -2,21 +2,19 @@ from datetime import timedelta
 
 import pytest
 
-from tollhouse.identity.policy import (
-    account_for,
+from tests.fakes.builders import api_key
+from tests.fakes.clock import START
+from tollhouse.identity.access import CALLER, billed_to, key_holder, manager, operator, usable
+from tollhouse.identity.types import (
+    AccessPolicy,
+    KeyKind,
+    LocalOperator,
+    Manager,
+    Subject,
     check_guardrails,
-    inference_subject,
-    key_holder,
-    manager,
-    operator,
-    sees_account,
     subject_of,
-    usable,
 )
-from tollhouse.identity.types import AccessPolicy, KeyKind, LocalOperator, Manager, Subject
 from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-from tollhouse.testing.builders import api_key
-from tollhouse.testing.clock import START
 
 LOCAL = LocalOperator()
 ANYONE = Manager(account_id=None, workspace_id=None, operator=True)
@@ -90,15 +88,15 @@ class TestOperator:
 class TestInference:
     @pytest.mark.parametrize("kind", [KeyKind.API, KeyKind.INTERN])
     def test_runs_with_an_api_key_and_an_interns_key(self, kind: KeyKind) -> None:
-        assert inference_subject(subject(kind)).kind is kind
+        assert billed_to({CALLER: subject(kind)}).kind is kind
 
     def test_never_runs_with_a_management_key(self) -> None:
         with pytest.raises(Forbidden):
-            inference_subject(subject(KeyKind.MANAGEMENT))
+            billed_to({CALLER: subject(KeyKind.MANAGEMENT)})
 
     def test_never_runs_without_a_key(self) -> None:
         with pytest.raises(Unauthenticated):
-            inference_subject(LOCAL)
+            billed_to({CALLER: LOCAL})
 
 
 def test_a_key_holder_came_with_a_key() -> None:
@@ -112,18 +110,18 @@ def test_a_local_command_holds_no_key() -> None:
 
 class TestAccountFor:
     def test_is_ones_own_where_none_is_named(self) -> None:
-        assert account_for(OF_ACME, None) == "acme"
+        assert OF_ACME.account_for(None) == "acme"
 
     def test_is_the_one_that_an_operator_names(self) -> None:
-        assert account_for(ANYONE, "other") == "other"
+        assert ANYONE.account_for("other") == "other"
 
     def test_refuses_to_know_a_foreign_account(self) -> None:
         with pytest.raises(NotFound):
-            account_for(OF_ACME, "other")
+            OF_ACME.account_for("other")
 
     def test_wants_a_name_from_an_operator_who_has_no_account(self) -> None:
         with pytest.raises(Invalid, match="account_id"):
-            account_for(ANYONE, None)
+            ANYONE.account_for(None)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +131,7 @@ class TestAccountFor:
 def test_a_manager_sees_its_own_account_and_an_operator_all(
     who: Manager, account: str, *, seen: bool
 ) -> None:
-    assert sees_account(who, account) is seen
+    assert who.sees_account(account) is seen
 
 
 def test_a_policy_may_name_any_guardrail_that_there_is() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tollhouse.identity.endpoints.policies import PolicyBody
+from tollhouse.identity.endpoints.workspaces import PolicyBody
 from tollhouse.identity.types import PATTERN_NAMES
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.upstream.errors import ResponseTooLarge, UpstreamError
+from tollhouse.outbound.http.port import ResponseTooLarge, UpstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from tollhouse.inference.upstream.port import UpstreamRequest
+    from tollhouse.outbound.http.port import ResponseReceiver, UpstreamRequest
 
 
 @dataclass
 class FakeResponse:
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     pieces: Sequence[bytes] = ()
     broken: UpstreamError | None = None
     closed: int = 0
@@ -34,7 +37,50 @@ class FakeResponse:
             raise self.broken
 
     async def close(self) -> None:
+        self.note_closed()
+
+    def note_closed(self) -> None:
         self.closed += 1
+
+
+class FakeExchange:
+    """Makes one call of a receiver in each turn of the loop."""
+
+    def __init__(self, calls: Sequence[Callable[[], None]], on_over: Callable[[], None]) -> None:
+        self._calls = deque(calls)
+        self._on_over = on_over
+        self._paused = False
+        self._cancelled = False
+        self._turn = asyncio.get_running_loop().call_soon(self._call)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._turn.cancel()
+        self._turn = asyncio.get_running_loop().call_soon(self._call)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._calls.clear()
+        self._over()
+
+    def _over(self) -> None:
+        on_over, self._on_over = self._on_over, lambda: None
+        on_over()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def _call(self) -> None:
+        if self._calls and not self._paused:
+            call = self._calls.popleft()
+            if not self._calls:
+                self._over()
+            call()
+            self._turn = asyncio.get_running_loop().call_soon(self._call)
 
 
 @dataclass
@@ -42,6 +88,18 @@ class FakeUpstream:
     answer: FakeResponse | UpstreamError
     requests: list[UpstreamRequest] = field(default_factory=list)
     closed: bool = False
+
+    def start(self, request: UpstreamRequest, receiver: ResponseReceiver) -> FakeExchange:
+        self.requests.append(request)
+        answer = self.answer
+        if isinstance(answer, UpstreamError):
+            return FakeExchange([partial(receiver.on_error, answer)], lambda: None)
+        end = partial(receiver.on_error, answer.broken) if answer.broken else receiver.on_end
+        head = partial(receiver.on_head, answer.status, answer.headers)
+        return FakeExchange(
+            [head, *(partial(receiver.on_body, piece) for piece in answer.pieces), end],
+            answer.note_closed,
+        )
 
     async def send(self, request: UpstreamRequest) -> FakeResponse:
         self.requests.append(request)

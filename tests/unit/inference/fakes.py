@@ -5,39 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from tests.fakes.clock import START, FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.unit.inference import replies
-from tollhouse.accounting.admission.types import Admitted
+from tollhouse.accounting.admission.types import AdmissionPreview, Admitted
 from tollhouse.accounting.types import Attribution, Price
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.formats.registry import FORMATS, RawRequest
-from tollhouse.inference.generation import Services
-from tollhouse.inference.guardrails.gate import Guardrails
-from tollhouse.inference.pipeline import Pipeline
-from tollhouse.inference.preferences import NO_PREFERENCES
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.guardrails import Guardrails
+from tollhouse.inference.pipeline import Pipeline, PipelineDependencies
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.request_parsing import read_call
+from tollhouse.inference.request import InferenceRequest, parse
 from tollhouse.inference.sse import EventParser
-from tollhouse.inference.types import Dialect, Endpoint, Model
+from tollhouse.inference.types import NO_PREFERENCES, Dialect, Endpoint, Model
 from tollhouse.kernel.clock import Now
-from tollhouse.kernel.errors import TollhouseError
+from tollhouse.kernel.eager_task import in_task
+from tollhouse.kernel.errors import ProviderFailure, TollhouseError
 from tollhouse.observability.metrics import Metrics
-from tollhouse.testing.clock import START, FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from tollhouse.accounting.admission.types import AdmissionRequest
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.identity.types import AccessPolicy
-    from tollhouse.inference.call import Call
-    from tollhouse.inference.formats.chat_completions.request import ChatRequest
-    from tollhouse.inference.guardrails.base import Guardrail
-    from tollhouse.inference.providers.base import ProviderCall
+    from tollhouse.inference.formats.chat_completions.wire import ChatRequest
+    from tollhouse.inference.guardrails import Guardrail
+    from tollhouse.inference.ports import ProviderCall
     from tollhouse.inference.reply_buffer import ReplyBuffer
 
 MODEL = "acme/large"
@@ -73,22 +71,40 @@ class FakeReply:
     """What `close` waits for or raises."""
     read: list[Step] = field(default_factory=list)
 
+
+class FakeOpenedReply:
+    """What one call got of a reply."""
+
+    def __init__(self, reply: FakeReply) -> None:
+        self._reply = reply
+        self._rest = self._pieces()
+        self._parser = EventParser()
+
     async def whole(self) -> bytes:
-        return b"".join([piece async for piece in self._pieces()])
+        return b"".join([piece async for piece in self._rest])
 
-    async def events(self) -> AsyncIterator[Sequence[bytes]]:
-        parser = EventParser()
-        async for piece in self._pieces():
-            yield parser.feed(piece)
+    async def relay(self, take: Callable[[Sequence[bytes]], bool]) -> bool:
+        async for piece in self._rest:
+            if not take(self._parser.feed(piece)):
+                return False
+        return True
 
-    async def close(self) -> None:
-        self.closed += 1
-        await _take(self.closing)
+    async def close(self, patience: float = 0.0) -> None:
+        try:
+            if patience:
+                await in_task()
+                async with asyncio.timeout(patience):
+                    await self.relay(lambda _: True)
+        except (TimeoutError, ProviderFailure):
+            pass
+        finally:
+            self._reply.closed += 1
+            await _take(self._reply.closing)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        for step in self.body:
+        for step in self._reply.body:
             await _take(step)
-            self.read.append(step)
+            self._reply.read.append(step)
             if isinstance(step, bytes):
                 yield step
 
@@ -110,16 +126,16 @@ class FakeProvider:
     accepts: asyncio.Event | None = None
     """What `open` waits for."""
     calls: list[ProviderCall] = field(default_factory=list)
-    dialects: frozenset[Dialect] = frozenset({Dialect.CHAT})
+    dialects: Collection[Dialect] = frozenset({Dialect.CHAT})
     accepted: int = 0
 
-    async def open(self, call: ProviderCall) -> FakeReply:
+    async def open(self, call: ProviderCall) -> FakeOpenedReply:
         self.calls.append(call)
         await _take(self.accepts)
         if isinstance(self.answer, BaseException):
             raise self.answer
         self.accepted += 1
-        return self.answer
+        return FakeOpenedReply(self.answer)
 
     async def check(self) -> None:
         """It is there."""
@@ -138,8 +154,14 @@ class FakeSettler:
     ready: asyncio.Event | None = None
     broken: BaseException | None = None
 
-    async def settle(self, record: GenerationRecord) -> None:
+    def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
         self.records.append(record)
+        if self.ready is None and self.broken is None:
+            self.booked.append(record)
+            return None
+        return self._book(record)
+
+    async def _book(self, record: GenerationRecord) -> None:
         await _take(self.ready)
         await _take(self.broken)
         self.booked.append(record)
@@ -157,23 +179,35 @@ class FakeAdmission:
     spendable_nano: int | None = None
     """The most that a request may cost; None for no limit."""
 
-    async def admit(self, request: AdmissionRequest) -> Admitted:
+    def try_admit(self, request: AdmissionRequest) -> Admitted:
         self.requests.append(request)
-        await _take(self.refused)
+        if self.refused is not None:
+            raise self.refused
         self.holding.add(request.generation_id)
         return Admitted(request.free and self.free, self.spendable_nano)
+
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
+        return AdmissionPreview((), (), (), 0, 0, Admitted(request.free), self.refused)
+
+    async def admit(self, request: AdmissionRequest) -> Admitted:
+        return self.try_admit(request)
 
     def release(self, generation_id: str) -> None:
         self.holding.discard(generation_id)
 
 
-def call(request: ChatRequest, received_monotonic: float = 0.0) -> Call:
+def parsed_request(parsed: ChatRequest, received_monotonic: float = 0.0) -> InferenceRequest:
     """Return a chat request on its way."""
-    said = RawRequest(request.body, {}, b"")
-    read = read_call(
-        FORMATS["/chat/completions"], said, SUBJECT, Attribution(), Now(START, received_monotonic)
-    )
-    return replace(read, preferences=NO_PREFERENCES, attribution=Attribution())
+    now = Now(START, received_monotonic)
+    made = _parsed("/chat/completions", parsed.body, now)
+    made.preferences, made.attribution = NO_PREFERENCES, Attribution()
+    return made
+
+
+def _parsed(form: str, body: bytes, now: Now) -> InferenceRequest:
+    request = InferenceRequest(FORMATS[form], body, {}, b"", SUBJECT, Attribution(), now)
+    parse(request)
+    return request
 
 
 _MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
@@ -190,6 +224,8 @@ SPOKEN: Mapping[str, dict[str, Any]] = {
 class PipelineFixture:
     """A pipeline with fake dependencies."""
 
+    as_tasks: ClassVar[bool] = False
+    """Whether generations are tasks from their beginning."""
     providers: Sequence[FakeProvider]
     settler: FakeSettler = field(default_factory=FakeSettler)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -197,14 +233,14 @@ class PipelineFixture:
     admission: FakeAdmission = field(default_factory=FakeAdmission)
     idempotent: bool = False
     """Whether every endpoint's provider is idempotent."""
-    guardrails: Mapping[str, Guardrail] = field(default_factory=dict)
+    guardrails: Mapping[str, Guardrail] = field(default_factory=dict["str", "Guardrail"])
     """By slug."""
     policies: tuple[AccessPolicy, ...] = ()
     """The policies of the caller."""
     price: Price = PRICE
     """The price of every endpoint."""
     catalog: Catalog = field(init=False)
-    services: Services = field(init=False)
+    services: PipelineDependencies = field(init=False)
     pipeline: Pipeline = field(init=False)
 
     def __post_init__(self) -> None:
@@ -215,10 +251,12 @@ class PipelineFixture:
         model = Model(MODEL, "Large", "", 128_000, None, endpoints)
         guardrails = Guardrails(self.guardrails, self.metrics)
         self.catalog = Catalog([model])
-        self.services = Services(
+        self.services = PipelineDependencies(
             by_slug, self.admission, self.settler, self.clock, self.metrics, guardrails
         )
-        self.pipeline = Pipeline(self.catalog, self.services, SequentialIds())
+        self.pipeline = Pipeline(
+            self.catalog, self.services, SequentialIds(), as_tasks=self.as_tasks
+        )
 
     def begin(
         self, *, stream: bool = False, in_batch: bool = False, model: str = MODEL, **fields: Any
@@ -226,19 +264,19 @@ class PipelineFixture:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
         request = parse_request(json.dumps(body | fields).encode())
-        asked = call(request, received_monotonic=self.clock.monotonic())
-        subject = replace(asked.subject, policies=self.policies)
-        return self.pipeline.begin(replace(asked, subject=subject, in_batch=in_batch))
+        asked = parsed_request(request, received_monotonic=self.clock.monotonic())
+        asked.subject = replace(asked.subject, policies=self.policies)
+        asked.in_batch = in_batch
+        return self.pipeline.begin(asked)
 
-    def call(self, form: str, **fields: Any) -> Call:
+    def request(self, form: str, **fields: Any) -> InferenceRequest:
         """Return a short question in a format, on its way."""
         body = {"model": MODEL, **SPOKEN[form], **fields}
-        said = RawRequest(json.dumps(body).encode(), {}, b"")
-        return read_call(FORMATS[form], said, SUBJECT, Attribution(), Now.by(self.clock))
+        return _parsed(form, json.dumps(body).encode(), Now.by(self.clock))
 
     def ask(self, form: str, **fields: Any) -> ReplyBuffer:
         """Start a generation in a format."""
-        return self.pipeline.begin(self.call(form, **fields))
+        return self.pipeline.begin(self.request(form, **fields))
 
     @property
     def in_flight(self) -> int:

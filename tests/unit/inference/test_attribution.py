@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tollhouse.accounting.types import Attribution
-from tollhouse.inference.attribution import attribute
+from tollhouse.inference.request import attribute
 from tollhouse.kernel.errors import Invalid
 
 HEADERS = Attribution(http_referer="https://a.example", session_id="from-the-header")

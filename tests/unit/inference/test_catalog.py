@@ -4,14 +4,12 @@ from decimal import Decimal
 
 import pytest
 
+from tests.fakes.clock import START
 from tollhouse.accounting.types import FREE
 from tollhouse.inference.catalog import Catalog, build_catalog
 from tollhouse.inference.types import Dialect
-from tollhouse.kernel.envelope import envelope, status_of
-from tollhouse.kernel.errors import NotFound
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import NotFound, StartError, error_body, status_of
 from tollhouse.settings.sections import Settings
-from tollhouse.testing.clock import START
 
 ACME = {"slug": "acme", "kind": "openai_compatible", "base_url": "https://llm.acme.example/v1"}
 OPENAI = {"slug": "openai", "kind": "openai_compatible", "base_url": "https://api.openai.com/v1"}
@@ -207,7 +205,7 @@ def test_without_a_near_name_the_list_is_named() -> None:
 def test_a_huge_name_is_cut(wanted: str) -> None:
     error = unknown(wanted, catalog(model()))
     assert len(error.message) < 1_000
-    assert len(json.dumps(envelope(error))) < 10_000
+    assert len(json.dumps(error_body(error))) < 10_000
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.health import COOL_DOWN_SECONDS, Health
 from tollhouse.inference.providers.failures import failure
+from tollhouse.inference.routing import COOL_DOWN_SECONDS, Health
 from tollhouse.inference.types import Endpoint
 
 A = Endpoint("a", "m", PRICE)

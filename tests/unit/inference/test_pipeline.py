@@ -15,8 +15,7 @@ from tests.unit.inference.fakes import (
     stream_reply,
     whole_reply,
 )
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.errors import Unavailable, status_of
 
 LONG = 3600.0
 
@@ -25,6 +24,14 @@ def waiting() -> tuple[PipelineFixture, FakeReply, asyncio.Event]:
     reply = stream_reply()
     reply.body.insert(2, rest := asyncio.Event())
     return PipelineFixture([FakeProvider(reply)]), reply, rest
+
+
+def cancel_generation(w: PipelineFixture) -> None:
+    """Cancel the only generation as a loop that is torn down would."""
+    [generation] = w.pipeline._running  # noqa: SLF001
+    task = generation._task  # noqa: SLF001
+    assert task is not None
+    task.cancel()
 
 
 async def test_generations_in_flight_are_counted() -> None:
@@ -48,8 +55,7 @@ async def test_generation_ids_carry_the_time_of_the_request() -> None:
 async def test_a_task_that_is_cancelled_before_its_first_step_leaves_no_reader_hanging() -> None:
     w = PipelineFixture([FakeProvider(whole_reply())])
     exchange = w.begin()
-    [task] = w.pipeline._running  # noqa: SLF001 - as a loop that is torn down would reach it
-    task.cancel()
+    cancel_generation(w)
     assert status_of(await failed(exchange)) == 503
     assert w.in_flight == 0
 
@@ -62,8 +68,7 @@ async def test_a_task_that_is_cancelled_in_its_settlement_leaves_no_reader_hangi
     w = PipelineFixture([FakeProvider(reply)], FakeSettler(ready=asyncio.Event()))
     exchange = w.begin(stream=stream)
     await steps()
-    [task] = w.pipeline._running  # noqa: SLF001
-    task.cancel()
+    cancel_generation(w)
     with pytest.raises(Unavailable):
         await received(exchange)
 

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollhouse.inference.preferences import NO_PREFERENCES, read_preferences
-from tollhouse.inference.types import MaxPrice, Preferences
+from tollhouse.inference.request import read_preferences
+from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
 from tollhouse.kernel.errors import Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

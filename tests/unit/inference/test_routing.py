@@ -8,7 +8,7 @@ import pytest
 from tests.unit.inference.fakes import PRICE
 from tollhouse.accounting.types import FREE
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.registry import FORMATS, RawRequest
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.routing import Candidate, final_error, find_candidates, remaining
 from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Profile
@@ -22,7 +22,7 @@ from tollhouse.kernel.errors import (
 )
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}],"top_k":3,"seed":1}'
-_, RELAYS = FORMATS["/chat/completions"].parse(RawRequest(BODY, {}, b""))
+ADAPTERS = FORMATS["/chat/completions"].parse(BODY, {}, b"")
 A = Endpoint("a", "a1", PRICE, provider_name="Acme", keeps_data=False)
 B = Endpoint("b/eu", "b1", FREE, provider_name="Beta")
 C = Endpoint("c", "c1", PRICE, profile=Profile(refuses_in_chat=frozenset({"top_k"})))
@@ -44,7 +44,7 @@ def chosen(
 ) -> Sequence[Candidate]:
     return find_candidates(
         models or [M],
-        RELAYS,
+        ADAPTERS,
         Preferences(**wanted),
         dialects_of=lambda _: spoken,
         cooling=cooling,

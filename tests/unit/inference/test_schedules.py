@@ -237,9 +237,9 @@ def check(plan: Plan) -> None:
     assert sum(provider.accepted for provider in w.providers) <= 1
     for record in w.settler.records:
         assert record.id == reader.exchange.generation_id
-        assert record.charge.cost_nano <= (record.charge.provider_cost_nano or 0)
-        if record.finish_reason == "error" or record.charge.state is CostState.UNKNOWN:
-            assert record.charge.cost_nano == 0
+        assert record.cost_nano <= (record.provider_cost_nano or 0)
+        if record.finish_reason == "error" or record.cost_state == CostState.UNKNOWN:
+            assert record.cost_nano == 0
         assert abandoned or not record.cancelled
     check_reply(plan, w, reader)
 

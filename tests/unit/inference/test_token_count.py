@@ -7,8 +7,8 @@ import pytest
 from tests.unit.inference.fakes import PRICE, FakeProvider, FakeReply
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.messages.count_tokens import render_count
-from tollhouse.inference.formats.messages.request import parse_request
+from tollhouse.inference.formats.messages.passthrough import render_count
+from tollhouse.inference.formats.messages.wire import parse_request
 from tollhouse.inference.providers.failures import failure
 from tollhouse.inference.token_count import TokenCounter
 from tollhouse.inference.types import Dialect, Endpoint, Model

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.inference.formats.adapter import ClientRequest
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request as parse_chat
-from tollhouse.inference.formats.completions.request import parse_request as parse_completions
-from tollhouse.inference.formats.embeddings.request import parse_request as parse_embeddings
-from tollhouse.inference.formats.messages.request import parse_request as parse_messages
-from tollhouse.inference.formats.responses.request import parse_request as parse_responses
-from tollhouse.inference.formats.tokens import MAX_TOKENS
-from tollhouse.inference.token_estimate import (
+from tollhouse.inference.admission import (
     LEAST_OUTPUT,
     MEDIA_TOKENS,
     Demand,
     count_images,
-    demand,
+    estimate_demand,
     estimate_raw_demand,
 )
+from tollhouse.inference.formats.adapter import ClientRequest
+from tollhouse.inference.formats.chat_completions.wire import parse_request as parse_chat
+from tollhouse.inference.formats.completions import parse_request as parse_completions
+from tollhouse.inference.formats.embeddings import parse_request as parse_embeddings
+from tollhouse.inference.formats.messages.wire import parse_request as parse_messages
+from tollhouse.inference.formats.responses.wire import parse_request as parse_responses
+from tollhouse.inference.formats.wire import MAX_TOKENS
 from tollhouse.kernel.errors import Invalid
 
 PARSERS: Mapping[str, tuple[Callable[[bytes], ClientRequest], str, object]] = {
@@ -55,7 +55,7 @@ def parsed(name: str, **fields: object) -> ClientRequest:
 
 
 def output(name: str, **fields: object) -> int | None:
-    return demand(parsed(name, **fields)).output_tokens
+    return estimate_demand(parsed(name, **fields)).output_tokens
 
 
 def chat_of(*parts: object) -> ClientRequest:
@@ -78,7 +78,7 @@ class TestOutput:
 
     def test_is_open_with_a_number_that_nobody_can_hold(self) -> None:
         body = b'{"model":"a/b","messages":[{"role":"user","content":""}],"max_tokens":1e999}'
-        assert demand(parse_chat(body)).output_tokens is None
+        assert estimate_demand(parse_chat(body)).output_tokens is None
 
     @pytest.mark.parametrize(("name", "other"), [("chat", "max_output_tokens"), ("responses", "n")])
     def test_is_not_limited_by_the_field_of_another_format(self, name: str, other: str) -> None:
@@ -159,7 +159,7 @@ class TestInput:
     def test_is_not_below_the_count_of_a_tokenizer(self, text: str, count: int) -> None:
         request = parsed("chat", messages=[{"role": "user", "content": text}])
         empty = parsed("chat", messages=[{"role": "user", "content": ""}])
-        tokens = demand(request).input_tokens - demand(empty).input_tokens
+        tokens = estimate_demand(request).input_tokens - estimate_demand(empty).input_tokens
         assert count <= tokens <= 3 * count
 
     @given(name=st.sampled_from(sorted(PARSERS)), text=st.text(), more=st.text())
@@ -168,21 +168,23 @@ class TestInput:
 
         def tokens(content: str) -> int:
             whole = [{"role": "user", "content": content}] if said == "messages" else f"x{content}"
-            return demand(parsed(name, **{said: whole})).input_tokens
+            return estimate_demand(parsed(name, **{said: whole})).input_tokens
 
         assert 0 < tokens(text) <= tokens(text + more)
 
     @pytest.mark.parametrize("size", [1, 8_189, 8_190, 8_191, 100_000])
     def test_weighs_each_byte_by_its_kind_however_many_there_are(self, size: int) -> None:
         eighths = {"a": 2, "A": 8, " ": 1, "1": 6, "ф": 10}
-        empty = demand(parsed("chat", messages=[{"role": "user", "content": ""}])).input_tokens
+        empty = estimate_demand(
+            parsed("chat", messages=[{"role": "user", "content": ""}])
+        ).input_tokens
         for letter, each in eighths.items():
             content = [{"role": "user", "content": letter * size}]
-            tokens = demand(parsed("chat", messages=content)).input_tokens - empty
+            tokens = estimate_demand(parsed("chat", messages=content)).input_tokens - empty
             assert tokens == pytest.approx(size * each / 8, abs=1)
 
     def test_is_at_least_the_tokens_that_are_given_as_such(self) -> None:
-        assert demand(parsed("embeddings", input=[7] * 1_000)).input_tokens >= 1_000
+        assert estimate_demand(parsed("embeddings", input=[7] * 1_000)).input_tokens >= 1_000
 
 
 MEDIA: Mapping[str, Sequence[object]] = {
@@ -209,7 +211,7 @@ def with_media(name: str) -> ClientRequest:
 class TestMedia:
     @pytest.mark.parametrize("name", MEDIA)
     def test_images_count_flat_however_long_their_base64_is(self, name: str) -> None:
-        asked = demand(with_media(name))
+        asked = estimate_demand(with_media(name))
         assert asked.images == 2
         assert 2 * MEDIA_TOKENS < asked.input_tokens < 2 * MEDIA_TOKENS + 200
 
@@ -229,26 +231,45 @@ class TestMedia:
         ids=["audio", "file", "video", "unknown"],
     )
     def test_other_media_count_flat_and_are_no_images(self, part: object) -> None:
-        asked = demand(chat_of(part))
+        asked = estimate_demand(chat_of(part))
         assert asked.images == 0
         assert MEDIA_TOKENS < asked.input_tokens < MEDIA_TOKENS + 200
 
     def test_an_image_in_the_output_of_a_tool_counts(self) -> None:
         output_ = [{"type": "input_image", "image_url": DATA_URL}]
         call = {"type": "function_call_output", "call_id": "1", "output": output_}
-        assert demand(parsed("responses", input=[call])).images == 1
+        assert estimate_demand(parsed("responses", input=[call])).images == 1
 
     def test_an_image_in_a_document_counts(self) -> None:
         nested = {"type": "content", "content": [{"type": "image", "source": SOURCE}]}
         document = {"type": "document", "source": nested}
         request = parsed("messages", messages=[{"role": "user", "content": [document]}])
-        assert demand(request).images == 1
+        assert estimate_demand(request).images == 1
+
+    @pytest.mark.parametrize("kind", ["image", "image_url", "input_image", "computer_screenshot"])
+    def test_an_image_is_held_for_as_it_is_charged(self, kind: str) -> None:
+        part = {"type": kind, "file_id": "file-1"}
+        request = parsed("responses", input=[{"type": "computer_call_output", "output": part}])
+        assert estimate_demand(request).images == count_images(request) == 1
+
+    @pytest.mark.parametrize(
+        ("plain", "escaped"),
+        [("type", "t\\u0079pe"), ("image", "\\u0069mage")],
+        ids=["name", "value"],
+    )
+    def test_an_image_whose_type_is_written_with_escapes_is_held_for(
+        self, plain: str, escaped: str
+    ) -> None:
+        part = '{"type":"image","source":{"url":"https://example.org/cat.png"}}'
+        said = '{"model":"a/b","messages":[{"role":"user","content":[PART]}]}'
+        request = parse_messages(said.replace("PART", part.replace(plain, escaped)).encode())
+        assert estimate_demand(request).images == count_images(request) == 1
 
     def test_what_is_said_of_images_is_none(self) -> None:
         said = '{"type": "image_url", "image_url": {"url": "' + DATA_URL + '"}} base64'
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "image"}}}
         body = parsed("chat", messages=[{"role": "user", "content": said}], tools=[tool])
-        asked = demand(body)
+        asked = estimate_demand(body)
         assert asked.images == 0
         assert asked.input_tokens > len(PAYLOAD) / 2
 
@@ -257,13 +278,33 @@ class TestMedia:
         document = {"type": "document", "source": {"type": "text", "data": said}}
         marker = {"type": "text", "text": "base64"}
         request = parsed("messages", messages=[{"role": "user", "content": [document, marker]}])
-        assert demand(request).input_tokens > len(said) / 8
+        assert estimate_demand(request).input_tokens > len(said) / 8
 
     def test_nests_no_deeper_than_formats_do(self) -> None:
         part: object = {"type": "image"}
         for _ in range(50):
             part = {"type": "tool_result", "content": [part]}
-        assert demand(chat_of(part)).images == 0
+        assert estimate_demand(chat_of(part)).images == 0
+
+
+KINDS = ["text", "image", "image_url", "input_image", "input_text", "file", "imagery"]
+parts = st.recursive(
+    st.fixed_dictionaries({"type": st.sampled_from(KINDS)}),
+    lambda inner: st.fixed_dictionaries(
+        {"type": st.sampled_from(KINDS), "content": st.lists(inner, max_size=3)}
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.lists(parts, max_size=3))
+def test_a_search_for_media_finds_what_reading_every_part_finds(content: list[object]) -> None:
+    """The types of parts are searched for, unless escapes may hide them from a search."""
+    body = json.dumps({"model": "a/b", "messages": [{"role": "user", "content": content}]})
+    searched = parse_chat(body.encode())
+    read = parse_chat(body.replace('"type"', '"typ\\u0065"').encode())
+    assert count_images(searched) == count_images(read)
+    assert estimate_demand(searched).images == estimate_demand(read).images
 
 
 FIELDS = (
@@ -281,7 +322,7 @@ def test_whatever_is_parsed_has_a_demand(name: str, fields: dict[str, object]) -
         request = parsed(name, **fields)
     except Invalid:
         return
-    asked = demand(request)
+    asked = estimate_demand(request)
     assert asked.input_tokens > 0
     assert asked.output_tokens is None or 0 <= asked.output_tokens <= MAX_TOKENS
     assert asked.images >= 0
@@ -305,7 +346,7 @@ class TestRough:
     ) -> None:
         named = {LIMITS[name] if field == "limit" else field: fields[field] for field in fields}
         request = parsed(name, **named)
-        assert estimate_raw_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == estimate_demand(request)
 
     @pytest.mark.parametrize(
         "fields",
@@ -319,18 +360,18 @@ class TestRough:
     )
     def test_is_what_a_chat_asks_for(self, fields: dict[str, object]) -> None:
         request = parsed("chat", **fields)
-        assert estimate_raw_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == estimate_demand(request)
 
     @pytest.mark.parametrize("name", MEDIA)
     def test_has_the_media_of_the_parsed_request(self, name: str) -> None:
         request = with_media(name)
-        assert estimate_raw_demand(request.body) == demand(request)
+        assert estimate_raw_demand(request.body) == estimate_demand(request)
 
     def test_of_embeddings_sets_no_limit(self) -> None:
         request = parsed("embeddings", input="Hello")
         asked = estimate_raw_demand(request.body)
         assert asked.output_tokens is None
-        assert asked.input_tokens == demand(request).input_tokens
+        assert asked.input_tokens == estimate_demand(request).input_tokens
 
     def test_does_not_look_for_limits_below_the_top(self) -> None:
         asked = estimate_raw_demand(b'{"metadata": {"max_tokens": 5}, "max_output_tokens": 1}')

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.interns.holes import BLOCK, FileChanged, blocks, extents, read_at
+from tollhouse.interns.workspaces.tree import BLOCK, FileChanged, blocks, extents, read_at
 
 _TIB = 1 << 40
 

@@ -6,34 +6,34 @@ import pytest
 
 from tests.intern_operation_table import INTERN_STATES, OPERATION_CASES
 from tollhouse.interns.lifecycle import (
-    BEGUN,
-    JOURNEYS,
-    MOVES,
-    NEXT,
-    RUNS,
-    STATES,
-    STEPS,
+    ACTIONS,
+    ALL_STATES,
+    BOOT_STEPS,
+    BOOTING,
+    NEXT_STATES,
+    RUNNING,
     STOPPED,
-    holds_already,
-    movable,
+    TARGET_STATES,
+    has_no_effect,
     progress,
     refusal,
+    states_changed_by,
 )
-from tollhouse.interns.types import Desired, Operation, Progress, State, Status
+from tollhouse.interns.types import BootProgress, DesiredState, InternState, InternStatus, Operation
 
-STOPPING = State(Status.RUNNING, Desired.STOPPED)
-QUEUED = State(Status.QUEUED, Desired.RUNNING)
-DESTROYING = State(Status.DESTROYING, Desired.ABSENT)
+STOPPING = InternState(InternStatus.RUNNING, DesiredState.STOPPED)
+QUEUED = InternState(InternStatus.QUEUED, DesiredState.RUNNING)
+DESTROYING = InternState(InternStatus.DESTROYING, DesiredState.ABSENT)
 
 
 def test_the_columns_are_all_states() -> None:
-    assert set(INTERN_STATES) == STATES
+    assert set(INTERN_STATES) == ALL_STATES
 
 
 @pytest.mark.parametrize(
     ("operation", "state", "answer"), OPERATION_CASES.values(), ids=OPERATION_CASES
 )
-def test_a_cell_of_the_table(operation: Operation, state: State, answer: str) -> None:
+def test_a_cell_of_the_table(operation: Operation, state: InternState, answer: str) -> None:
     found = refusal(operation, state)
     if answer == "ok":
         assert found is None
@@ -43,15 +43,15 @@ def test_a_cell_of_the_table(operation: Operation, state: State, answer: str) ->
 
 
 @pytest.mark.parametrize("state", INTERN_STATES)
-def test_what_does_not_run_has_no_daemon(state: State) -> None:
+def test_what_does_not_run_has_no_daemon(state: InternState) -> None:
     found = refusal(Operation.DAEMON, state)
     assert found is None or found.reason == "intern_not_running"
 
 
 @pytest.mark.parametrize("operation", list(Operation))
 def test_what_is_refused_changes_nothing(operation: Operation) -> None:
-    refused = {state for state in STATES if refusal(operation, state) is not None}
-    assert not movable(operation) & refused
+    refused = {state for state in ALL_STATES if refusal(operation, state) is not None}
+    assert not states_changed_by(operation) & refused
 
 
 @pytest.mark.parametrize(
@@ -63,50 +63,50 @@ def test_what_is_refused_changes_nothing(operation: Operation) -> None:
     ],
 )
 def test_what_was_asked_for_before_is_accepted_and_changes_nothing(
-    operation: Operation, state: State
+    operation: Operation, state: InternState
 ) -> None:
     assert refusal(operation, state) is None
-    assert holds_already(operation, state)
-    assert state not in movable(operation)
+    assert has_no_effect(operation, state)
+    assert state not in states_changed_by(operation)
 
 
 @pytest.mark.parametrize("state", INTERN_STATES)
-def test_every_state_that_is_under_way_has_somebody_who_leads_it_on(state: State) -> None:
-    settled = state.desired is Desired.IDLE or state == RUNS
-    assert (state in JOURNEYS) is not settled
+def test_every_state_that_is_under_way_has_somebody_who_leads_it_on(state: InternState) -> None:
+    settled = state.desired is DesiredState.IDLE or state == RUNNING
+    assert (state in ACTIONS) is not settled
 
 
-@pytest.mark.parametrize("state", sorted(JOURNEYS, key=str))
-def test_every_state_that_is_under_way_ends(state: State) -> None:
-    seen: set[State] = set()
+@pytest.mark.parametrize("state", sorted(ACTIONS, key=str))
+def test_every_state_that_is_under_way_ends(state: InternState) -> None:
+    seen: set[InternState] = set()
     reached = {state}
     while reached - seen:
         seen |= reached
-        reached = set().union(*(NEXT.get(each, frozenset()) for each in reached))
-    settled = {each for each in seen if each not in JOURNEYS}
+        reached = set().union(*(NEXT_STATES.get(each, frozenset()) for each in reached))
+    settled = {each for each in seen if each not in ACTIONS}
     assert settled
 
 
-@pytest.mark.parametrize("operation", list(MOVES))
+@pytest.mark.parametrize("operation", list(TARGET_STATES))
 def test_an_operation_leads_to_a_state_with_a_journey(operation: Operation) -> None:
-    assert MOVES[operation] in JOURNEYS
+    assert TARGET_STATES[operation] in ACTIONS
 
 
 def test_every_transition_is_between_states_that_there_are() -> None:
-    assert set(NEXT) <= STATES
-    assert set().union(*NEXT.values()) <= STATES
-    assert set(MOVES.values()) <= STATES
+    assert set(NEXT_STATES) <= ALL_STATES
+    assert set().union(*NEXT_STATES.values()) <= ALL_STATES
+    assert set(TARGET_STATES.values()) <= ALL_STATES
 
 
 def test_progress_is_shown_while_an_intern_boots() -> None:
-    assert progress(BEGUN, 3) == Progress("Starting the sandbox", 3, 4)
-    assert progress(BEGUN, len(STEPS)) == Progress("Waiting for the daemon", 4, 4)
+    assert progress(BOOTING, 3) == BootProgress("Starting the sandbox", 3, 4)
+    assert progress(BOOTING, len(BOOT_STEPS)) == BootProgress("Waiting for the daemon", 4, 4)
 
 
 @pytest.mark.parametrize(
-    "state", [state for state in INTERN_STATES if state not in {QUEUED, BEGUN}]
+    "state", [state for state in INTERN_STATES if state not in {QUEUED, BOOTING}]
 )
-def test_no_progress_is_shown_once_it_has_settled(state: State) -> None:
+def test_no_progress_is_shown_once_it_has_settled(state: InternState) -> None:
     assert progress(state, 2) is None
 
 

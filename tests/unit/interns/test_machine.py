@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.interns.machine import machine_name
-from tollhouse.testing.ids import SequentialIds
+from tests.fakes.ids import SequentialIds
+from tollhouse.interns.workspaces.folders import machine_name
 
 
 def test_a_machine_keeps_its_name(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.interns import policy
 from tollhouse.interns.policy import Cursor
-from tollhouse.interns.types import NewIntern, Status
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import Invalid, NotFound, Unavailable
+from tollhouse.interns.types import CreateIntern, InternStatus
+from tollhouse.kernel.errors import Invalid, NotFound, Unavailable, status_of
 
 CALLER = Subject(
     key_hash="hash",
@@ -24,7 +23,7 @@ CALLER = Subject(
     intern_id=None,
     label="label",
 )
-NEW = NewIntern("ada")
+NEW = CreateIntern("ada")
 
 
 @pytest.mark.parametrize("name", ["ab", "a1", "ada-lovelace", "a-b-c", "a" * 17])
@@ -78,7 +77,7 @@ def test_an_idempotency_key_is_refused(key: str) -> None:
     ],
     ids=["name", "description", "instructions", "provision", "vault"],
 )
-def test_creations_that_differ_are_remembered_apart(other: NewIntern) -> None:
+def test_creations_that_differ_are_remembered_apart(other: CreateIntern) -> None:
     assert policy.request_digest(other) != policy.request_digest(NEW)
 
 
@@ -90,24 +89,27 @@ def test_a_key_that_was_sent_is_never_one_that_was_derived() -> None:
 
 
 def test_statuses_are_read_from_one_text() -> None:
-    assert policy.statuses("queued,running,queued") == {Status.QUEUED, Status.RUNNING}
-    assert policy.statuses(None) == frozenset()
+    assert policy.parse_statuses("queued,running,queued") == {
+        InternStatus.QUEUED,
+        InternStatus.RUNNING,
+    }
+    assert policy.parse_statuses(None) == frozenset()
 
 
 def test_the_status_that_published_clients_send_is_known() -> None:
-    assert policy.statuses("awaiting_slack_install") == {Status.AWAITING_CHAT_INSTALL}
+    assert policy.parse_statuses("awaiting_slack_install") == {InternStatus.AWAITING_CHAT_INSTALL}
 
 
 @pytest.mark.parametrize("text", ["", "on", "queued,", "queued, running", ",".join(["queued"] * 9)])
 def test_other_statuses_are_refused(text: str) -> None:
     with pytest.raises(Invalid, match="status: "):
-        policy.statuses(text)
+        policy.parse_statuses(text)
 
 
 def test_a_cursor_comes_back_as_it_was() -> None:
     cursor = Cursor(datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), "an-id")
-    text = policy.cursor_text(cursor)
-    assert policy.cursor_of(text) == cursor
+    text = policy.encode_cursor(cursor)
+    assert policy.decode_cursor(text) == cursor
     assert text.isascii()
     assert not set(text) & set("=+/|")
 
@@ -115,7 +117,7 @@ def test_a_cursor_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize("text", ["", "x", "äöü", "AAAA", "MjAyNi0wMS0wMg", "MjAyNi0wMS0wMnxpZA"])
 def test_a_cursor_of_somebody_else_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="starting_after: "):
-        policy.cursor_of(text)
+        policy.decode_cursor(text)
 
 
 def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:
@@ -126,7 +128,7 @@ def test_a_workspace_may_be_named_if_it_is_ones_own() -> None:
 
 
 def test_a_token_that_only_an_operator_can_have_opened_is_a_500() -> None:
-    refused = policy.no_token(Unavailable("Another key.", metadata={"retryable": False}))
+    refused = policy.token_not_opened(Unavailable("Another key.", metadata={"retryable": False}))
     assert (status_of(refused), refused.metadata["retryable"]) == (500, False)
 
 
@@ -141,5 +143,5 @@ def test_a_token_that_only_an_operator_can_have_opened_is_a_500() -> None:
 def test_a_daemon_has_the_address_that_the_operator_gave_or_the_gateways_own(
     public_url: str | None, origin: str, hostname: str
 ) -> None:
-    assert policy.origin(public_url, "http://gateway:8080", "one") == origin
-    assert policy.hostname(public_url, "http://gateway:8080", "one") == hostname
+    assert policy.daemon_origin(public_url, "http://gateway:8080", "one") == origin
+    assert policy.daemon_hostname(public_url, "http://gateway:8080", "one") == hostname

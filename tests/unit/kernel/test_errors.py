@@ -6,8 +6,8 @@ import pytest
 
 from tollhouse.inference.workers.pool import WorkerGone
 from tollhouse.kernel import errors
-from tollhouse.kernel.envelope import STATUS
 from tollhouse.kernel.errors import (
+    STATUS,
     Kind,
     ProviderFailure,
     ProviderTimeout,

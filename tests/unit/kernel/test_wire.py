@@ -7,18 +7,18 @@ from pydantic import ValidationError
 from tollhouse.kernel.wire import (
     STORABLE,
     AccountPageQuery,
-    Body,
     Name,
     Omittable,
     PageQuery,
-    Reply,
+    RequestModel,
+    ResponseModel,
     SentTime,
     UtcTime,
     refusals,
 )
 
 
-class Order(Body):
+class Order(RequestModel):
     name: Omittable[Name] = None
     """What it is called."""
     count: int = 1
@@ -27,7 +27,7 @@ class Order(Body):
     at: UtcTime | None = None
 
 
-class Sent(Reply):
+class Sent(ResponseModel):
     at: SentTime | None = None
     """When."""
 

@@ -87,7 +87,7 @@ async def test_it_ends_at_once_while_it_waits() -> None:
 
 
 async def test_a_check_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(subject, "STOP_SECONDS", 0.01)
     began, ended = asyncio.Event(), asyncio.Event()
 
     async def stuck() -> Sequence[Mapping[str, object]]:

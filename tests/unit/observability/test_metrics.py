@@ -16,7 +16,7 @@ def test_everything_starts_at_zero() -> None:
 def test_generations_are_counted_by_status() -> None:
     metrics = Metrics()
     for status in (200, 200, 502):
-        metrics.finished(status)
+        metrics.count_generation(status)
     rendered = lines(metrics)
     assert 'tollhouse_generations_total{status="200"} 2.0' in rendered
     assert 'tollhouse_generations_total{status="502"} 1.0' in rendered
@@ -24,14 +24,14 @@ def test_generations_are_counted_by_status() -> None:
 
 def test_refusals_are_counted_by_status() -> None:
     metrics = Metrics()
-    metrics.refused(401)
+    metrics.count_refusal(401)
     assert 'tollhouse_http_refusals_total{status="401"} 1.0' in lines(metrics)
 
 
 def test_verdicts_are_counted_by_guardrail() -> None:
     metrics = Metrics()
     for verdict in ("allowed", "allowed", "failed"):
-        metrics.judged("privacy", verdict)
+        metrics.count_verdict("privacy", verdict)
     name = "tollhouse_guardrail_verdicts_total"
     rendered = lines(metrics)
     assert f'{name}{{guardrail="privacy",verdict="allowed"}} 2.0' in rendered
@@ -48,8 +48,8 @@ def test_what_runs_goes_up_and_down() -> None:
 
 def test_limits_of_sandboxes_are_enforced_or_not() -> None:
     metrics = Metrics()
-    metrics.limited("cpus", enforced=False)
-    metrics.limited("disk_bytes", enforced=True)
+    metrics.set_limit("cpus", enforced=False)
+    metrics.set_limit("disk_bytes", enforced=True)
     rendered = lines(metrics)
     assert 'tollhouse_intern_limit_enforced{limit="cpus"} 0.0' in rendered
     assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in rendered
@@ -57,9 +57,9 @@ def test_limits_of_sandboxes_are_enforced_or_not() -> None:
 
 def test_every_metric_is_described() -> None:
     metrics = Metrics()
-    metrics.finished(200)
-    metrics.refused(400)
-    metrics.judged("privacy", "allowed")
+    metrics.count_generation(200)
+    metrics.count_refusal(400)
+    metrics.count_verdict("privacy", "allowed")
     rendered = lines(metrics)
     names = {line.split()[2] for line in rendered if line.startswith("# TYPE")}
     assert names
@@ -70,7 +70,7 @@ def test_every_metric_is_described() -> None:
 
 def test_two_gateways_in_one_process_count_apart() -> None:
     one, two = Metrics(), Metrics()
-    one.finished(200)
+    one.count_generation(200)
     assert one.registry.get_sample_value("tollhouse_generations_total", {"status": "200"}) == 1
     assert two.registry.get_sample_value("tollhouse_generations_total", {"status": "200"}) is None
 
@@ -79,7 +79,7 @@ def test_two_gateways_in_one_process_count_apart() -> None:
 def test_the_output_does_not_grow_with_the_requests(count: int) -> None:
     metrics = Metrics()
     for _ in range(count):
-        metrics.finished(200)
-        metrics.refused(401)
+        metrics.count_generation(200)
+        metrics.count_refusal(401)
     assert len(lines(metrics)) == len(lines(metrics))
     assert len([line for line in lines(metrics) if "status=" in line and "_total" in line]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tollhouse.observability.logging import configure_logging
-from tollhouse.observability.request_log import log_request
+from tollhouse.observability.server_log import RequestLog, log_request
 
 if TYPE_CHECKING:
     from tollhouse.observability.logging import LogLevel
@@ -51,3 +53,40 @@ def test_a_line_has_a_level(out: io.StringIO, level: LogLevel, lines: int) -> No
     log_request(status=200)
     log_request(logging.DEBUG, status=200)
     assert len(out.getvalue().splitlines()) == lines
+
+
+async def test_a_server_writes_the_lines_of_a_moment_at_once() -> None:
+    class Out(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    log, out = RequestLog(FakeClock()), Out()
+    log.open(out, console=False)
+    log.gather(asyncio.get_running_loop())
+    for status in range(200, 210):
+        log.add(logging.INFO, {"status": status})
+    assert out.writes == 0
+    await asyncio.sleep(0.1)
+    assert out.writes == 1
+    statuses = [json.loads(line)["status"] for line in out.getvalue().splitlines()]
+    assert statuses == list(range(200, 210))
+
+
+async def test_what_is_gathered_is_written_when_the_server_ends() -> None:
+    log, out = RequestLog(FakeClock()), io.StringIO()
+    log.open(out, console=False)
+    log.gather(asyncio.get_running_loop())
+    log.add(logging.INFO, {"status": 200})
+    log.close()
+    log.add(logging.INFO, {"status": 201})
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_a_log_that_cannot_be_written_is_in_nobodys_way() -> None:
+    log, out = RequestLog(FakeClock()), io.StringIO()
+    log.open(out, console=False)
+    out.close()
+    log.add(logging.INFO, {"status": 200})

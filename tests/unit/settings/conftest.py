@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.settings.errors import ConfigError
 from tollhouse.settings.loader import load
+from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
 
 Load = Callable[..., Settings]

@@ -10,9 +10,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tollhouse.kernel.secret import Secret
-from tollhouse.settings.environment import OTHER_NAMES, setting_names
+from tollhouse.settings.environment import OTHER_NAMES, environment_names, setting_names
 from tollhouse.settings.loader import load
-from tollhouse.settings.show import environment_names
 
 NOWHERE = Path("/nonexistent/tollhouse")
 
@@ -127,6 +126,7 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_UPSTREAM__COOL_DOWN_SECONDS": _seconds,
     "TOLLHOUSE_UPSTREAM__CONNECTIONS_PER_HOST": _counts,
     "TOLLHOUSE_UPSTREAM__MAX_RESPONSE_BYTES": _bytes,
+    "TOLLHOUSE_SERVER__INFERENCE_DRIVER": st.sampled_from(["callbacks", "tasks"]),
     "TOLLHOUSE_LOGGING__LEVEL": st.sampled_from(["debug", "info", "warning", "error"]),
     "TOLLHOUSE_LOGGING__FORMAT": st.sampled_from(["json", "console", "auto"]),
     "TOLLHOUSE_LOGGING__FILE_BYTES": _bytes,
@@ -142,7 +142,10 @@ def test_the_property_below_tries_every_name() -> None:
 
 def test_every_name_is_described() -> None:
     described = environment_names()
-    assert {name.name for name in described} == {*setting_names(), *OTHER_NAMES}
+    assert {name.name for name in described} == {
+        *setting_names(),
+        *(other.name for other in OTHER_NAMES),
+    }
     assert all(name.description and name.type and name.default for name in described)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from tollhouse.settings.errors import ConfigError
 from tollhouse.settings.loader import CONFIG_FILE, config_file, data_folder, load
+from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
 
 Load = Callable[..., Settings]

@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tollhouse.settings.errors import ConfigError
+from tollhouse.settings.description import masked
 from tollhouse.settings.loader import load
+from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
-from tollhouse.settings.show import masked
 
 Load = Callable[..., Settings]
 Problems = Callable[..., list[str]]

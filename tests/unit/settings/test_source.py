@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tollhouse.kernel.start import StartError
-from tollhouse.settings.errors import ConfigError
+from tollhouse.kernel.errors import StartError
+from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
 from tollhouse.settings.source import read_document
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
 from tollhouse.storage.data_folder import DataFolder, FolderInUse, Owner
 
 

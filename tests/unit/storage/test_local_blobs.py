@@ -13,12 +13,12 @@ from typing import NoReturn
 import pytest
 
 from tests.unit.disk import files_in, largest_file
-from tollhouse.storage.blobs.local import LocalBlobs
-from tollhouse.storage.blobs.port import (
+from tollhouse.storage.blobs import (
     BlobExists,
     BlobsFull,
     BlobsUnavailable,
     InvalidKey,
+    LocalBlobs,
 )
 
 KEY = "batches/1/input/00001"
@@ -238,5 +238,5 @@ async def test_deleting_is_flushed(
 
 
 def test_a_folder_needs_no_client_of_s3() -> None:
-    program = "import sys, tollhouse.storage.blobs.local; sys.exit('obstore' in sys.modules)"
+    program = "import sys, tollhouse.storage.blobs; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

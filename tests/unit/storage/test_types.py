@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.storage.tables.base import from_millis, to_millis
+from tollhouse.kernel.clock import from_millis, to_millis
 
 FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 and 9999
 

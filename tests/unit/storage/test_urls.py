@@ -7,9 +7,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from tollhouse.kernel.start import StartError
-from tollhouse.storage.failures import cannot_use, reason, shown
-from tollhouse.storage.urls import parse_database_url, sqlite_url
+from tollhouse.kernel.errors import StartError
+from tollhouse.storage.failures import cannot_use, parse_database_url, reason, shown, sqlite_url
 
 
 class TestParsing:

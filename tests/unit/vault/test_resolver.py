@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.testing.clock import START
-from tollhouse.vault.resolver import resolve, verdict
+from tests.fakes.clock import START
+from tollhouse.vault.policy import resolve, verdict
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 NAMES = ["a_b", "a0", "ab", "zz"]

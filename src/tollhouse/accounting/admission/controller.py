@@ -1,10 +1,5 @@
 """The admission controller: admits requests and keeps their holds until their cost is known.
 
-    admit(request)     the request may begin, and holds what it may cost; or 402, 429, 503
-    preview(request)   the same without any effect
-    charged(record)    its charge is in the journal: the actual cost counts in place of the hold
-    release(id)        it ended without a charge: the hold ends
-
 Check and hold are one step, so requests at the same time cannot spend the same credits. A hold ends
 once, whichever comes first: settled, released or expired. Who could begin once others have ended
 waits for a moment, first come, first served.
@@ -14,26 +9,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.accounting.admission import credit_rules, refusals, request_limits
-from tollhouse.accounting.admission.account_cache import AccountCache
-from tollhouse.accounting.admission.account_state import Hold
-from tollhouse.accounting.admission.credit_rules import AdmissionContext
-from tollhouse.accounting.admission.types import AdmissionPreview, Admitted
-from tollhouse.kernel.errors import TollhouseError
-from tollhouse.kernel.waiting import wait_for_event
+from tollhouse.accounting.admission.accounts import AccountCache, AccountLoader
+from tollhouse.accounting.admission.rules import (
+    AdmissionContext,
+    awaited_credits,
+    check_request_limits,
+    contended_credits,
+    count_request,
+    credit_refusal,
+    current_credit_limits,
+    current_request_limits,
+    limits_too_small,
+)
+from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
+from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.errors import TollhouseError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
-    from tollhouse.accounting.admission.account_state import AccountState
-    from tollhouse.accounting.admission.ports import AccountLoader
     from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest
-    from tollhouse.accounting.rules import AccountingRules
+    from tollhouse.accounting.limits import AccountingRules
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.kernel.clock import Clock
 
@@ -62,13 +64,8 @@ class AdmissionController:
     ) -> None:
         """Read nothing before the first request.
 
-        Args:
-            rules: The operator's numbers.
-            loader: Reads an account and a key from the database.
-            clock: The time.
-            reserve_capacity: Raises `Unavailable` where the journal cannot take so many more
-                charges.
-            max_age_seconds: See `AccountCache`.
+        `reserve_capacity` raises `Unavailable` where the journal cannot take so many more charges;
+        of `max_age_seconds` see `AccountCache`.
         """
         self._rules = rules
         self._clock = clock
@@ -78,7 +75,7 @@ class AdmissionController:
         )
         self._today = clock.now().date()
         """The latest UTC day that a request came on."""
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, AdmissionContext] = {}
         self._queues: dict[str, deque[_QueueTicket]] = {}
 
     @property
@@ -94,15 +91,27 @@ class AdmissionController:
             RateLimited: Too many requests to free models, or to a model with a limit of its own.
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
+        admitted = self.try_admit(request)
+        if admitted is None and self._context(request) is None:
+            await self._accounts.read(request.account_id, request.key_hashes)
+            admitted = self.try_admit(request)
+        return await self._queued(request) if admitted is None else admitted
+
+    def try_admit(self, request: AdmissionRequest) -> Admitted | None:
+        """Do the same without waiting; None where `admit` would wait, for whatever reason.
+
+        It waits for an account to be read, behind others, or until others have ended.
+        """
         self._expire_holds()
-        context = self._context(await self._account(request), request)
-        if request.account_id not in self._queues or not self._is_behind_others(context):
-            may_use_free, refused = self._verdict(context)
-            if refused is None:
-                return self._begin(context, may_use_free=may_use_free)
-            if refused.retry_after is None or not self._rules.wait_seconds:
-                raise self._error(context, refused)
-        return await self._queued(request)
+        context = self._context(request)
+        if context is None or self._is_behind_others(context):
+            return None
+        may_use_free, refused = self._verdict(context)
+        if refused is None:
+            return self._begin(context, may_use_free=may_use_free)
+        if refused.retry_after is None or not self._rules.wait_seconds:
+            raise self._error(context, refused)
+        return None
 
     def release(self, generation_id: str) -> None:
         """End the hold of a request without a charge; does nothing where it has ended."""
@@ -111,13 +120,9 @@ class AdmissionController:
             self._end(hold, 0)
 
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
-        """Return how a request would be received now; nothing is held or counted.
-
-        Raises:
-            Unavailable: The account cannot be read.
-        """
+        """Return how a request would be received now; nothing is held or counted."""
         self._expire_holds()
-        context = self._context(await self._account(request), request)
+        context = await self._fresh_context(request)
         may_use_free, refused, error = False, None, None
         try:
             may_use_free, refused = self._verdict(context)
@@ -126,13 +131,14 @@ class AdmissionController:
             self._reserve_capacity(len(self._holds) + 1)
         except TollhouseError as refusal:
             error = refusal
+        counts_to_own = any(label is OWN for _, label in context.counted_keys)
         return AdmissionPreview(
-            credit_limits=credit_rules.current_limits(context, refused),
-            too_small=credit_rules.limits_too_small(context),
-            request_limits=request_limits.current_limits(context, self._clock.now()),
-            credits_nano=context.weight_nano if context.takes_credits else 0,
-            key_nano=context.weight_nano if context.counts(context.key) else 0,
-            admitted=Admitted(may_use_free, credit_rules.spendable_nano(context)),
+            credit_limits=current_credit_limits(context, refused),
+            too_small=limits_too_small(context),
+            request_limits=current_request_limits(context, self._clock.now()),
+            credits_nano=context.credits_nano,
+            key_nano=context.weight_nano if counts_to_own else 0,
+            admitted=Admitted(may_use_free, context.spendable_nano),
             error=error,
         )
 
@@ -143,7 +149,7 @@ class AdmissionController:
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record)
         if hold is not None:
-            self._end(hold, record.charge.cost_nano)
+            self._end(hold, record.cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord]) -> None:
         """Learn that charges are in the database."""
@@ -153,57 +159,46 @@ class AdmissionController:
         """Have an account read again before its next request: something of it has changed."""
         self._accounts.invalidate(account_id)
 
+    async def reload(self, account_id: str, key_hashes: Sequence[str]) -> None:
+        """Read an account that has changed now, if it is known, so that no request waits for it."""
+        if self._accounts.is_known(account_id):
+            with suppress(Unavailable):  # the next request tries again
+                await self._accounts.read(account_id, key_hashes)
+
     def refresh(self, account_id: str) -> None:
         """Have an account read again beside its requests, which need not wait for it."""
         self._accounts.refresh(account_id)
 
     # One step each, without waiting
 
-    def _context(self, account: AccountState, request: AdmissionRequest) -> AdmissionContext:
-        key, now = account.key(request.key_hash), self._clock.monotonic()
-        payer = None if request.payer_hash is None else account.key(request.payer_hash)
-        return AdmissionContext(account, key, request, self._rules, now, payer)
-
     def _verdict(self, context: AdmissionContext) -> tuple[bool, AdmissionRefusal | None]:
-        """Tell whether a request may use free models, and why it may not begin for its credits.
-
-        Raises:
-            RateLimited: It comes too often, whatever its credits are.
-        """
+        """Tell whether a request may use free models, and why its credits do not suffice."""
         request = context.request
         limited = request.free or request.rate is not None
-        may_use_free = limited and request_limits.check_request_limits(context, self._clock.now())
-        return may_use_free, credit_rules.refusal(context)
+        may_use_free = limited and check_request_limits(context, self._clock.now())
+        return may_use_free, credit_refusal(context)
 
     def _begin(self, context: AdmissionContext, *, may_use_free: bool) -> Admitted:
         self._reserve_capacity(len(self._holds) + 1)
         account, request = context.account, context.request
-        hold = Hold(
-            account,
-            request,
-            keys=[key for key, _ in context.keys if context.counts(key)],
-            nano=context.weight_nano,
-            credits_nano=context.weight_nano if context.takes_credits else 0,
-            free=may_use_free and request_limits.is_gated(account, request),
-            expires=context.now + self._rules.hold_seconds,
-        )
-        request_limits.take(context, may_use_free=may_use_free)
+        count_request(context, may_use_free=may_use_free)
         account.in_flight.begin(request.estimate_nano)
-        account.held_nano += hold.credits_nano
-        for key in hold.keys:
-            key.held_nano += hold.nano
-        account.free_held += hold.free
-        self._holds[request.generation_id] = hold
-        return Admitted(may_use_free, credit_rules.spendable_nano(context))
+        account.held_nano += context.credits_nano
+        for key, _ in context.counted_keys:
+            key.held_nano += context.weight_nano
+        context.holds_free = may_use_free and context.counts_as_free
+        account.free_held += context.holds_free
+        self._holds[request.generation_id] = context
+        return Admitted(may_use_free, context.spendable_nano)
 
-    def _end(self, hold: Hold, actual_nano: int) -> None:
+    def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
         account, request = hold.account, hold.request
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(request.estimate_nano, actual_nano, now, window)
         account.held_nano -= hold.credits_nano
-        for key in hold.keys:
-            key.held_nano -= hold.nano
-        account.free_held -= hold.free
+        for key, _ in hold.counted_keys:
+            key.held_nano -= hold.weight_nano
+        account.free_held -= hold.holds_free
         self._wake(request.account_id)
 
     def _expire_holds(self) -> None:
@@ -211,24 +206,29 @@ class AdmissionController:
         now = self._clock.monotonic()
         while self._holds:
             oldest = next(iter(self._holds.values()))
-            if oldest.expires > now:
+            if oldest.now + self._rules.hold_seconds > now:
                 return
             _log.error("hold_expired", generation=oldest.request.generation_id)
             self.release(oldest.request.generation_id)
 
     def _error(self, context: AdmissionContext, refused: AdmissionRefusal) -> TollhouseError:
-        limits = credit_rules.current_limits(context, refused)
-        return refusals.payment_required(refused, limits, self._rules.source_prefix)
+        limits = current_credit_limits(context, refused)
+        return refused.payment_required(limits, self._rules.source_prefix)
 
     # Waiting
 
-    async def _account(self, request: AdmissionRequest) -> AccountState:
+    def _context(self, request: AdmissionRequest) -> AdmissionContext | None:
+        """Return what decides about a request; None where its account has to be read first."""
         self._reload_after_clock_change(request.now.date())
-        keys = (request.key_hash,)
-        if request.payer_hash is not None:
-            keys = (request.key_hash, request.payer_hash)
-        known = self._accounts.known(request.account_id, *keys)
-        return known or await self._accounts.fresh(request.account_id, *keys)
+        account = self._accounts.known(request.account_id, request.key_hashes)
+        if account is None:
+            return None
+        return AdmissionContext(account, request, self._rules, self._clock.monotonic())
+
+    async def _fresh_context(self, request: AdmissionRequest) -> AdmissionContext:
+        while (context := self._context(request)) is None:
+            await self._accounts.read(request.account_id, request.key_hashes)
+        return context
 
     def _reload_after_clock_change(self, day: date) -> None:
         """Have every account read again once the clock was set back: earlier days count, too."""
@@ -240,12 +240,13 @@ class AdmissionController:
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
         """Tell whether a request would take what others of its account wait for."""
-        wanted = credit_rules.contended_credits(context)
-        tickets = self._queues[context.request.account_id]
+        tickets = self._queues.get(context.request.account_id)
+        if tickets is None:
+            return False
+        wanted = contended_credits(context)
         return any(ticket.awaits in wanted if ticket.awaits else wanted for ticket in tickets)
 
     async def _queued(self, request: AdmissionRequest) -> Admitted:
-        """Wait in the account's queue for what others hold."""
         deadline = self._clock.monotonic() + self._rules.wait_seconds
         queue = self._queues.setdefault(request.account_id, deque())
         ticket = _QueueTicket()
@@ -253,23 +254,18 @@ class AdmissionController:
         try:
             while True:
                 ticket.clear()
-                context = self._context(await self._account(request), request)
+                context = await self._fresh_context(request)
                 (may_use_free, refused), left = self._verdict(context), deadline - context.now
                 if refused is None and (queue[0] is ticket or left <= 0):
                     return self._begin(context, may_use_free=may_use_free)
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
-                ticket.awaits = (
-                    None if refused is None else credit_rules.awaited_credits(request, refused)
-                )
+                ticket.awaits = None if refused is None else awaited_credits(context, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
-                change = (
-                    context.account.in_flight.next_change(context.now)
-                    if queue[0] is ticket
-                    else None
-                )
-                pause = left if change is None else min(left, change - context.now)
-                await wait_for_event(ticket, pause)
+                if queue[0] is ticket:
+                    change = context.account.in_flight.next_change(context.now)
+                    left = left if change is None else min(left, change - context.now)
+                await wait_for_event(ticket, left)
         finally:
             queue.remove(ticket)
             if queue:

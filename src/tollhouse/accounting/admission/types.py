@@ -1,69 +1,29 @@
-"""The values of admission: requests, the facts of an account, limits and refusals."""
+"""The values of admission: requests, the facts of an account, limits and refusals.
+
+Source: the public gateway's table of 402 errors; `limits` beyond it is ours.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime  # noqa: TC003 - part of the picture that a reader needs
+from datetime import date, datetime  # noqa: TC003 - part of the picture that a reader needs
+from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
+from tollhouse.kernel.clock import iso_utc_seconds
+from tollhouse.kernel.errors import PaymentRequired, TollhouseError
 from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
-
-    from tollhouse.kernel.errors import TollhouseError
 
 Source = Literal["key_limit", "payer_limit", "credits", "in_flight_budget"]
 """Which limit of credits refuses; `payer_limit` is that of the key that answers for the caller."""
 
 FREE_PER_MINUTE = "free-models-per-min"
 FREE_PER_DAY = "free-models-per-day"
-
-
-@dataclass(slots=True)
-class AdmissionRequest:
-    """What a request asks of admission. Not frozen: one is made for every request."""
-
-    generation_id: str
-    account_id: str
-    key_hash: str
-    now: datetime
-    """When the request came."""
-    estimate_nano: int = 0
-    """What its tokens may cost, at most the cap of a request; 0 where tokens cost nothing. For the
-    in-flight budget."""
-    most_nano: int = 0
-    """What it may cost at most, fees and images included, without a cap. For the limits of keys and
-    for the balance."""
-    least_nano: int = 0
-    """What it costs before it writes anything. Of one with a limit of its output nobody asks."""
-    open_ended: bool = False
-    """Whether it names no limit of its output, so that the estimate is the cap."""
-    paid: bool = False
-    """Whether it may cost anything at all: a request's fee alone is not estimated."""
-    own_key: bool = False
-    """Whether it is served with own provider keys alone."""
-    free: bool = False
-    """Whether one of its models is free and limited."""
-    only_free: bool = False
-    """Whether all of them are: without room there it is refused."""
-    rate: Rate | None = None
-    """The requests that its model takes in a minute, where that is limited."""
-    payer_hash: str | None = None
-    """The key that answers for `key_hash`, where another one does: the limits of both hold."""
-
-
-class Admitted(NamedTuple):
-    """How a request may begin."""
-
-    may_use_free: bool
-    """Whether there is room for it at free models."""
-    spendable_nano: int | None = None
-    """What it may cost, where it names no limit of its output and could cost more than is left;
-    None where it needs no limit."""
 
 
 class Rate(NamedTuple):
@@ -76,6 +36,45 @@ class Rate(NamedTuple):
     per_minute: int
 
 
+@dataclass(slots=True)
+class AdmissionRequest:
+    """What a request asks of admission. Not frozen: one is made for every request."""
+
+    generation_id: str
+    account_id: str
+    key_hashes: tuple[str, ...]
+    """The keys whose limits hold: the caller's, then the one that answers for it, if one does."""
+    now: datetime
+    estimate_nano: int = 0
+    """What its tokens may cost, at most the cap of a request; 0 where tokens cost nothing. For the
+    in-flight budget."""
+    maximum_nano: int = 0
+    """What it may cost at most, fees and images included, without a cap. For the limits of keys and
+    for the balance."""
+    minimum_nano: int = 0
+    """What it costs before it writes anything. Of one with a limit of its output nobody asks."""
+    open_ended: bool = False
+    """Whether it names no limit of its output, so that the estimate is the cap."""
+    paid: bool = False
+    """Whether it may cost anything at all: a request's fee alone is not estimated."""
+    own_key: bool = False
+    free: bool = False
+    """Whether one of its models is free and limited."""
+    only_free: bool = False
+    """Whether all of them are: without room there it is refused."""
+    rate: Rate | None = None
+    """The requests that its model takes in a minute, where that is limited."""
+
+
+class Admitted(NamedTuple):
+    """How a request may begin."""
+
+    may_use_free: bool
+    spendable_nano: int | None = None
+    """What it may cost, where it names no limit of its output and could cost more than is left;
+    None where it needs no limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccountFacts:
     """What the books say of an account."""
@@ -86,7 +85,6 @@ class AccountFacts:
     free_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
     """Limited requests to free models of the latest UTC days."""
     reserved_nano: int = 0
-    """What batches have reserved of its credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,6 @@ class RequestLimit:
     """One limit of requests, as it stands."""
 
     bucket: str
-    """Its name, for people and their clients."""
     limit: int
     used: int
     """Of the last minute, or booked of the UTC day."""
@@ -162,29 +159,28 @@ class AdmissionPreview:
     too_small: Collection[Source]
     """Those of them in which it does not fit."""
     request_limits: Sequence[RequestLimit]
-    """Every limit of requests that holds for it."""
     credits_nano: int
-    """What it would hold of the balance."""
     key_nano: int
-    """What it would hold of its key's limit."""
     admitted: Admitted
     """How it may begin; where it is refused, how it could without that."""
     error: TollhouseError | None
-    """Its refusal; None where it may begin."""
 
 
-def limit_source(source: Source, prefix: str) -> str:
-    """Return what a limit of credits is called on the wire: a key's limit is one, whosever it is.
+class LimitLabel(NamedTuple):
+    """What the limit of a key is called in a refusal."""
 
-    Args:
-        source: The limit.
-        prefix: What every name begins with; `service_` unless set.
-    """
-    return prefix + ("key_limit" if source == "payer_limit" else source)
+    source: Source
+    limit: str
+
+
+OWN = LimitLabel("key_limit", "the key's limit")
+PAYERS = LimitLabel("payer_limit", "the limit of the key that answers for this intern")
+LABELS = (OWN, PAYERS)
+"""Of the limits of a request's or a batch's keys, in their order."""
 
 
 class AdmissionRefusal(NamedTuple):
-    """Why a request may not begin."""
+    """Why a request or a batch may not begin."""
 
     reason: str
     source: Source
@@ -192,3 +188,31 @@ class AdmissionRefusal(NamedTuple):
     remedy: str
     retry_after: float | None = None
     """Seconds after which waiting may have helped; None where waiting alone cannot."""
+
+    def payment_required(self, limits: Sequence[CreditLimit], prefix: str) -> PaymentRequired:
+        """Return the 402 with every limit of credits, the one that refuses first."""
+        return PaymentRequired(
+            self.message,
+            metadata={
+                "error_type": PaymentRequired.code,
+                "reason": self.reason,
+                "limit_source": limit_source(self.source, prefix),
+                "remedy_hint": self.remedy,
+                "limits": [_metadata(limit, prefix) for limit in limits],
+            },
+            retry_after=None if self.retry_after is None else max(1, ceil(self.retry_after)),
+        )
+
+
+def _metadata(limit: CreditLimit, prefix: str) -> dict[str, object]:
+    return {
+        "limit_source": limit_source(limit.source, prefix),
+        "payer": limit.is_payers,
+        **limit.amounts(),
+        "resets_at": None if limit.resets_at is None else iso_utc_seconds(limit.resets_at),
+    }
+
+
+def limit_source(source: Source, prefix: str) -> str:
+    """Return what a limit of credits is called on the wire: whosever a key's limit is."""
+    return prefix + ("key_limit" if source == "payer_limit" else source)

@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Depends
 
-from tollhouse.accounting.endpoints.activity import ActivityEndpoints
 from tollhouse.accounting.endpoints.credits import CreditsEndpoints
 from tollhouse.accounting.endpoints.generation import GenerationEndpoints
 from tollhouse.accounting.endpoints.keys import KeyEndpoints
 from tollhouse.accounting.endpoints.ledger import LedgerEndpoints
-from tollhouse.accounting.endpoints.own_key import OwnKey
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.service import IdentityService
@@ -32,19 +30,11 @@ def router(  # noqa: PLR0913 - one for each thing that endpoints need
 ) -> APIRouter:
     """Return the routes of accounting.
 
-    Args:
-        accounting: The slice's own decisions.
-        identity: Whose money it is.
-        database: Where both look.
-        clock: What the time is.
-        ledger: Looks at the books.
-        settled: Awaited before any of them looks, so that whoever has a reply sees its charge.
+    `settled` is awaited before any of them looks, so that whoever has a reply sees its charge.
     """
     routes = APIRouter(dependencies=[Depends(settled)])
-    OwnKey(accounting, identity, database).add_to(routes)
     KeyEndpoints(accounting, identity, database, clock).add_to(routes)
     GenerationEndpoints(accounting, database).add_to(routes)
     CreditsEndpoints(accounting, identity, database).add_to(routes)
-    ActivityEndpoints(ledger, identity, database, clock).add_to(routes)
-    LedgerEndpoints(ledger, accounting, identity, database).add_to(routes)
+    LedgerEndpoints(ledger, accounting, identity, database, clock).add_to(routes)
     return routes

@@ -3,24 +3,25 @@
 Source: `GET /credits` is the public gateway's; `POST /credits` is ours, for the operator.
 """
 
+from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
 
 from tollhouse.accounting.endpoints.amounts import ExactNumbers, PostedAmount
-from tollhouse.accounting.policy import gained
+from tollhouse.accounting.policy import balance_change
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Posting, PostingKind
-from tollhouse.identity.access import Managing, Operating
+from tollhouse.accounting.types import PostingKind
+from tollhouse.identity.callers import Managing, Operating
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.wire import (
     OTHER_ACCOUNT,
     STORABLE,
-    Body,
     Reference,
-    Reply,
+    RequestModel,
+    ResponseModel,
     SentTime,
     refusals,
 )
@@ -43,7 +44,7 @@ class AccountQuery(BaseModel):
     account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
 
 
-class CreditsData(Reply):
+class CreditsData(ResponseModel):
     """An account's credits; their difference is the balance."""
 
     total_credits: float
@@ -52,14 +53,14 @@ class CreditsData(Reply):
     """Everything that was ever used."""
 
 
-class CreditsReply(Reply):
+class CreditsReply(ResponseModel):
     """The envelope of an account's credits."""
 
     data: CreditsData
     """The credits."""
 
 
-class NewCreditsBody(Body):
+class NewCreditsBody(RequestModel):
     """Credits to bring in or to take out."""
 
     # Stands before the amount, whose sign depends on it.
@@ -77,7 +78,7 @@ class NewCreditsBody(Body):
     account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
 
 
-class PostingData(Reply):
+class PostingData(ResponseModel):
     """An amount that moved."""
 
     id: str
@@ -96,29 +97,25 @@ class PostingData(Reply):
     """When the balance changed."""
 
 
-class PostingReply(Reply):
+class PostingReply(ResponseModel):
     """The envelope of a posting."""
 
     data: PostingData
     """The posting."""
 
 
+@dataclass(frozen=True, slots=True)
 class CreditsEndpoints:
     """The endpoints of credits."""
 
-    def __init__(
-        self, accounting: AccountingService, identity: IdentityService, database: Database
-    ) -> None:
-        """Take what they need."""
-        self._accounting = accounting
-        self._identity = identity
-        self._database = database
+    accounting: AccountingService
+    identity: IdentityService
+    database: Database
 
     def add_to(self, routes: APIRouter) -> None:
         """Add them to a router."""
-        routes.get("/credits", tags=["Credits"], responses=refusals(400, 401, 403, 404, 500))(
-            self.get_credits
-        )
+        shown = refusals(400, 401, 403, 404, 500)
+        routes.get("/credits", tags=["Credits"], responses=shown)(self.get_credits)
         routes.add_api_route(
             "/credits",
             self.add_credits,
@@ -133,9 +130,9 @@ class CreditsEndpoints:
         self, who: Managing, query: Annotated[AccountQuery, Query()]
     ) -> CreditsReply:
         """Show what an account has and what it used."""
-        async with self._database.reading() as read:
-            account_id = await self._identity.home(read, who, query.account_id)
-            found = await self._accounting.credits(read, account_id)
+        async with self.database.reading() as read:
+            account_id = await self.identity.home(read, who, query.account_id)
+            found = await self.accounting.credits(read, account_id)
         data = CreditsData(
             total_credits=nano_to_float(found.total_nano),
             total_usage=nano_to_float(found.used_nano),
@@ -154,9 +151,9 @@ class CreditsEndpoints:
         The same request with the same idempotency key gets the same answer and changes nothing;
         another request with it is a conflict.
         """
-        async with self._database.writing() as write:
-            account_id = await self._identity.home(write, who, body.account_id)
-            posting = await self._accounting.add_credits(
+        async with self.database.writing() as write:
+            account_id = await self.identity.home(write, who, body.account_id)
+            posting = await self.accounting.add_credits(
                 write,
                 account_id,
                 PostingKind(body.kind),
@@ -166,16 +163,5 @@ class CreditsEndpoints:
                 note=body.note,
                 actor=who.actor,
             )
-        return PostingReply(data=_reply(posting))
-
-
-def _reply(posting: Posting) -> PostingData:
-    return PostingData(
-        id=posting.id,
-        account_id=posting.account_id,
-        kind=posting.kind.value,
-        amount=nano_to_float(gained(posting)),
-        note=posting.note,
-        generation_id=posting.generation_id,
-        created_at=posting.created_at,
-    )
+        amount = nano_to_float(balance_change(posting))
+        return PostingReply(data=PostingData(amount=amount, **asdict(posting)))

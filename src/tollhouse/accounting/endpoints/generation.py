@@ -4,16 +4,18 @@ Source: the public gateway's generation object. Its clients want every field; th
 gateway has no value for are null.
 """
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Attempt, GenerationRecord
-from tollhouse.identity.access import HoldingKey
+from tollhouse.accounting.types import GenerationRecord
+from tollhouse.identity.callers import HoldingKey
 from tollhouse.kernel.money import nano_to_float
-from tollhouse.kernel.wire import Reference, Reply, SentTime, refusals
+from tollhouse.kernel.wire import Reference, ResponseModel, SentTime, refusals
 from tollhouse.storage.database import Database
 
 _json = msgspec.json.Decoder(dict[str, Any])
@@ -22,7 +24,12 @@ GenerationId = Annotated[
 ]
 
 
-class ProviderResponse(Reply):
+ALWAYS_NULL: Final = Field(description="Always null.")
+NoText = Annotated[str | None, ALWAYS_NULL]
+NoNumber = Annotated[int | None, ALWAYS_NULL]
+
+
+class ProviderResponse(ResponseModel):
     """One provider that was asked."""
 
     status: int | None
@@ -33,7 +40,7 @@ class ProviderResponse(Reply):
     """Milliseconds until its response began, or until it failed."""
 
 
-class GenerationData(Reply):
+class GenerationData(ResponseModel):
     """A reply and its charge."""
 
     id: str
@@ -68,8 +75,7 @@ class GenerationData(Reply):
     """The same in the provider's words."""
     latency: int | None
     """Milliseconds from the request to the first byte of the reply."""
-    moderation_latency: int | None = None
-    """Always null."""
+    moderation_latency: NoNumber = None
     generation_time: int | None
     """Milliseconds from the first byte of the reply to its end."""
     tokens_prompt: int
@@ -84,26 +90,19 @@ class GenerationData(Reply):
     """How many of the output tokens were reasoning."""
     native_tokens_cached: int
     """How many of the input tokens came from a cache."""
-    native_tokens_completion_images: int | None = None
-    """Always null."""
+    native_tokens_completion_images: NoNumber = None
     num_media_prompt: int | None
     """How many images the request held; null where nothing is charged for them."""
-    num_media_completion: int | None = None
-    """Always null."""
-    num_input_audio_prompt: int | None = None
-    """Always null."""
-    num_search_results: int | None = None
-    """Always null."""
-    num_fetches: int | None = None
-    """Always null."""
-    cache_discount: float | None = None
-    """Always null."""
+    num_media_completion: NoNumber = None
+    num_input_audio_prompt: NoNumber = None
+    num_search_results: NoNumber = None
+    num_fetches: NoNumber = None
+    cache_discount: Annotated[float | None, ALWAYS_NULL] = None
     upstream_id: str | None
     """The provider's own id of the reply."""
     upstream_inference_cost: float | None
     """What the provider's work costs at its price, also where nothing is charged."""
-    app_id: int | None = None
-    """Always null."""
+    app_id: NoNumber = None
     external_user: str | None
     """The `user` of the request."""
     http_referer: str | None
@@ -118,46 +117,38 @@ class GenerationData(Reply):
     """The `metadata` of the request."""
     user_agent: str | None
     """The client library that asked."""
-    preset_id: str | None = None
-    """Always null."""
-    router: str | None = None
-    """Always null."""
-    service_tier: str | None = None
-    """Always null."""
-    web_search_engine: str | None = None
-    """Always null."""
+    preset_id: NoText = None
+    router: NoText = None
+    service_tier: NoText = None
+    web_search_engine: NoText = None
     workspace_id: str
     """UUID of the workspace."""
     provider_responses: list[ProviderResponse]
     """The providers that were asked, in order."""
-    request_id: str | None = None
-    """Always null."""
+    request_id: NoText = None
     session_id: str | None
     """The session that the request named."""
-    response_cache_source_id: str | None = None
-    """Always null."""
+    response_cache_source_id: NoText = None
 
 
-class GenerationReply(Reply):
+class GenerationReply(ResponseModel):
     """The envelope of a generation."""
 
     data: GenerationData
     """The generation."""
 
 
+@dataclass(frozen=True, slots=True)
 class GenerationEndpoints:
     """The endpoint of generations."""
 
-    def __init__(self, accounting: AccountingService, database: Database) -> None:
-        """Take what it needs."""
-        self._accounting = accounting
-        self._database = database
+    accounting: AccountingService
+    database: Database
 
     def add_to(self, routes: APIRouter) -> None:
         """Add it to a router."""
-        routes.get(
-            "/generation", tags=["Generations"], responses=refusals(400, 401, 404, 429, 500)
-        )(self.get_generation)
+        shown = refusals(400, 401, 404, 429, 500)
+        routes.get("/generation", tags=["Generations"], responses=shown)(self.get_generation)
 
     async def get_generation(
         self,
@@ -169,29 +160,22 @@ class GenerationEndpoints:
         A management key sees all of its account, an API key those of its workspace, an intern's
         key its own.
         """
-        async with self._database.reading() as read:
-            record = await self._accounting.generation(read, subject, id)
+        async with self.database.reading() as read:
+            record = await self.accounting.generation(read, subject, id)
         return GenerationReply(data=_reply(record))
 
 
 def _reply(record: GenerationRecord) -> GenerationData:
-    charge, usage, asked_by = record.charge, record.charge.usage, record.attribution
-    at_provider = charge.provider_cost_nano
+    usage, facts = record.usage, msgspec.structs.asdict(record)
+    at_provider = record.provider_cost_nano
+    for name in ("trace", "metadata"):
+        facts[name] = None if facts[name] is None else _json.decode(facts[name])
     return GenerationData(
-        id=record.id,
-        model=record.model,
+        total_cost=nano_to_float(record.cost_nano),
+        usage=nano_to_float(record.cost_nano),
+        origin=record.http_referer or "",
         created_at=record.created_at,
-        total_cost=nano_to_float(charge.cost_nano),
-        usage=nano_to_float(charge.cost_nano),
-        cost_state=charge.state.value,
-        is_byok=record.is_byok,
-        origin=asked_by.http_referer or "",
-        api_type=record.api_type,
         provider_name=record.provider,
-        streamed=record.streamed,
-        cancelled=record.cancelled,
-        finish_reason=record.finish_reason,
-        native_finish_reason=record.native_finish_reason,
         latency=record.latency_ms,
         generation_time=record.generation_ms,
         tokens_prompt=usage.prompt_tokens,
@@ -201,22 +185,12 @@ def _reply(record: GenerationRecord) -> GenerationData:
         native_tokens_reasoning=usage.reasoning_tokens,
         native_tokens_cached=usage.cache_read_tokens,
         num_media_prompt=record.images,
-        upstream_id=record.upstream_id,
         upstream_inference_cost=None if at_provider is None else nano_to_float(at_provider),
-        external_user=asked_by.external_user,
-        http_referer=asked_by.http_referer,
-        app_title=asked_by.app_title,
-        categories=asked_by.categories,
-        trace=None if asked_by.trace is None else _json.decode(asked_by.trace),
-        metadata=None if asked_by.metadata is None else _json.decode(asked_by.metadata),
-        user_agent=asked_by.user_agent,
-        workspace_id=record.workspace_id,
-        provider_responses=[_response(attempt) for attempt in record.attempts],
-        session_id=asked_by.session_id,
-    )
-
-
-def _response(attempt: Attempt) -> ProviderResponse:
-    return ProviderResponse(
-        status=attempt.status, provider_name=attempt.provider, latency=attempt.latency_ms
+        provider_responses=[
+            ProviderResponse(
+                status=each.status, provider_name=each.provider, latency=each.latency_ms
+            )
+            for each in record.attempts
+        ],
+        **facts,
     )

@@ -1,37 +1,350 @@
-"""`/keys`: making, listing, changing and revoking keys, with a management key.
+"""`/keys`: making, listing, changing and revoking keys; `GET /key`: what a key may read of itself.
 
-Source: the public gateway's key management. `kind`, `operator`, `intern_id` and `account_id` are
-ours; its clients ignore them.
+Source: the public gateway's key management and key information. `kind`, `operator`, `intern_id` and
+`account_id` are ours; its clients ignore them. They want every field of `GET /key`, also those that
+have no meaning here (`rate_limit`, `allowed_data_regions`).
 """
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.endpoints.amounts import ExactNumbers
-from tollhouse.accounting.endpoints.key_wire import (
-    IssuedKeyReply,
-    KeyChangeBody,
-    KeyPage,
-    KeyReply,
-    KeysQuery,
-    NewKeyBody,
-    OneKey,
-)
-from tollhouse.accounting.endpoints.usage import figures
+from tollhouse.accounting.endpoints.amounts import ExactNumbers, Limit
+from tollhouse.accounting.limits import effective_budget
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import KeyLimit, KeyStanding
-from tollhouse.audit.changes import entry_of_change
+from tollhouse.accounting.types import Budget, KeyLimit, KeyStatus, Reset
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.access import Managing, ManagingOr401
+from tollhouse.identity.callers import HoldingKey, Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import ApiKey, KeyFilter
+from tollhouse.identity.types import ApiKey, KeyFilter, KeyKind, NewKey
 from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.pages import Window
-from tollhouse.kernel.wire import Deleted, Reference, refusals
+from tollhouse.kernel.wire import (
+    MOST_SKIPPED,
+    OTHER_ACCOUNT,
+    STORABLE,
+    Deleted,
+    Omittable,
+    Reference,
+    RequestModel,
+    ResponseModel,
+    SentTime,
+    UtcTime,
+    refusals,
+)
 from tollhouse.storage.database import Database
+
+
+class UsageReply(ResponseModel):
+    """A key's limits and counters, in credits; days, weeks (from Monday) and months are UTC."""
+
+    limit: float | None
+    """Most credits that the key may use in one window of `limit_reset`; null: no limit."""
+    limit_reset: str | None
+    """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
+    limit_remaining: float | None
+    """What is left of the limit; 0 where more was used; null: no limit."""
+    include_byok_in_limit: bool
+    """Whether own-provider-key use counts towards the limit."""
+    usage: float
+    """Credits used over all time."""
+    usage_daily: float
+    """Credits used in the current day."""
+    usage_weekly: float
+    """Credits used in the current week."""
+    usage_monthly: float
+    """Credits used in the current month."""
+    byok_usage: float
+    """Own-provider-key use over all time."""
+    byok_usage_daily: float
+    """Own-provider-key use in the current day."""
+    byok_usage_weekly: float
+    """Own-provider-key use in the current week."""
+    byok_usage_monthly: float
+    """Own-provider-key use in the current month."""
+
+
+def usage_reply(status: KeyStatus) -> UsageReply:
+    """Return a key's limits and counters as they are shown."""
+    limit, usage = status.limit, status.usage
+    return UsageReply(
+        limit=_credits_or_none(limit.limit_nano),
+        limit_reset=None if limit.reset is None else limit.reset.value,
+        limit_remaining=_credits_or_none(status.remaining_nano),
+        include_byok_in_limit=limit.include_byok,
+        usage=nano_to_float(usage.total.usage_nano),
+        usage_daily=nano_to_float(usage.daily.usage_nano),
+        usage_weekly=nano_to_float(usage.weekly.usage_nano),
+        usage_monthly=nano_to_float(usage.monthly.usage_nano),
+        byok_usage=nano_to_float(usage.total.byok_usage_nano),
+        byok_usage_daily=nano_to_float(usage.daily.byok_usage_nano),
+        byok_usage_weekly=nano_to_float(usage.weekly.byok_usage_nano),
+        byok_usage_monthly=nano_to_float(usage.monthly.byok_usage_nano),
+    )
+
+
+def _credits_or_none(nano: int | None) -> float | None:
+    return None if nano is None else nano_to_float(nano)
+
+
+class FreeRequestsReply(ResponseModel):
+    """The account's requests to free models in the current UTC day."""
+
+    used: int
+    """How many replies of free models were booked today."""
+    limit: int
+    """The ceiling of the account's tier."""
+    remaining: int
+    """What is left of the ceiling."""
+
+
+class RateLimitReply(ResponseModel):
+    """An old field that clients require and ignore."""
+
+    requests: int = -1
+    """Always -1."""
+    interval: str = "10s"
+    """Always 10s."""
+    note: str = "This field is deprecated and safe to ignore."
+    """Says that the field is deprecated."""
+
+
+class BudgetReply(ResponseModel):
+    """A budget that requests with the key draw on."""
+
+    scope: str
+    """What the budget belongs to: key_limit, the key's own limit."""
+    limit_usd: float
+    """How many credits may be spent of it before it starts anew."""
+    spend_usd: float
+    """What was spent of it since it last started anew."""
+    remaining_usd: float
+    """What is left of it; negative where more was spent."""
+    reset_interval: str | None
+    """When it starts anew: daily, weekly, monthly; null: never."""
+    resets_at: SentTime | None
+    """When that is next; null: never."""
+    include_byok: bool
+    """Whether own-provider-key use counts."""
+    budget_id: str | None = None
+    """Always null."""
+    guardrail_id: str | None = None
+    """Always null."""
+
+
+class OwnKeyData(UsageReply):
+    """A key as it sees itself."""
+
+    label: str
+    """The key's text, masked."""
+    is_free_tier: bool
+    """True until the account's first purchase of credits; a refund changes nothing about it."""
+    free_model_daily_requests: FreeRequestsReply
+    """The account's requests to free models in the current UTC day."""
+    rate_limit: RateLimitReply = RateLimitReply()
+    """Deprecated."""
+    is_management_key: bool
+    """Whether it is a management key."""
+    is_provisioning_key: bool
+    """Deprecated: the same as is_management_key."""
+    creator_user_id: str | None
+    """The user who made it, where known."""
+    organization_id: str
+    """UUID of the account."""
+    workspace_id: str
+    """UUID of the workspace."""
+    allowed_data_regions: Sequence[str] = ("global",)
+    """Where requests may be processed."""
+    budgets: Sequence[BudgetReply]
+    """The budgets that its requests draw on, in the order in which they are enforced."""
+    effective_budget: BudgetReply | None
+    """The budget that will refuse first: one that is spent, or else the one with the least left;
+    null where there is none."""
+    expires_at: SentTime | None
+    """When it stops working; null: never."""
+
+
+class OwnKeyReply(ResponseModel):
+    """The envelope of the calling key."""
+
+    data: OwnKeyData
+    """The key."""
+
+
+def _budget(budget: Budget) -> BudgetReply:
+    return BudgetReply(
+        scope=budget.scope.value,
+        limit_usd=nano_to_float(budget.limit_nano),
+        spend_usd=nano_to_float(budget.spend_nano),
+        remaining_usd=nano_to_float(budget.remaining_nano),
+        reset_interval=None if budget.reset is None else budget.reset.value,
+        resets_at=budget.resets_at,
+        include_byok=budget.include_byok,
+    )
+
+
+def _unsupported(value: object) -> object:
+    # It is refused instead of stored, so that nobody relies on it.
+    if value is not None:
+        raise PydanticCustomError("unsupported", "is not supported, so it cannot be set")
+    return value
+
+
+Name = Annotated[str, Field(min_length=1), STORABLE]
+LimitReset = Literal["daily", "weekly", "monthly"] | None
+External = Annotated[dict[str, Any] | None, AfterValidator(_unsupported)]
+
+
+class KeysQuery(BaseModel):
+    """Which keys are wanted."""
+
+    offset: int = Field(default=0, ge=0, le=MOST_SKIPPED, description="How many to skip.")
+    include_disabled: bool = Field(default=False, description="Show disabled keys too.")
+    include_expired: bool = Field(default=False, description="Show expired keys too.")
+    workspace_id: Reference | None = Field(
+        default=None, description="Id or slug of the workspace; the default one unless given."
+    )
+    account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
+
+
+class NewKeyBody(RequestModel):
+    """A key to make."""
+
+    name: Name
+    """What people call it."""
+    limit: Limit = None
+    """Most credits that it may use, exact to nine decimals, as a number or a text; 0 leaves it the
+    free models, null sets no limit."""
+    limit_reset: LimitReset = None
+    """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
+    include_byok_in_limit: bool = False
+    """Whether own-provider-key use counts towards the limit."""
+    expires_at: UtcTime | None = None
+    """When it stops working, in UTC with seconds; null: never."""
+    creator_user_id: Reference | None = None
+    """The user who makes it."""
+    workspace_id: Omittable[Reference] = None
+    """Id or slug of its workspace; the default one unless given."""
+    external: External = None
+    """An identity at a partner. Not supported: only null is accepted."""
+    kind: Literal["api", "management"] = "api"
+    """What it is for: inference, or management. An intern's own key is made when it boots."""
+    operator: bool = False
+    """Whether a management key runs the installation; only an operator can make one."""
+    account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
+
+    def wanted(self) -> NewKey:
+        """Return the same for the service."""
+        return NewKey(
+            name=self.name,
+            kind=KeyKind(self.kind),
+            operator=self.operator,
+            workspace_id=self.workspace_id,
+            creator_user_id=self.creator_user_id,
+            expires_at=self.expires_at,
+        )
+
+    def wanted_limit(self) -> KeyLimit:
+        """Return what it may use, for the service."""
+        return KeyLimit(self.limit, _reset(self.limit_reset), self.include_byok_in_limit)
+
+
+class KeyChangeBody(RequestModel):
+    """What to change of a key, at least one thing; what is left out stays."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    name: Omittable[Name] = None
+    """What people call it."""
+    disabled: Omittable[bool] = None
+    """Whether it is refused from now on."""
+    workspace_id: Omittable[Reference] = None
+    """Id or slug of the workspace to move it to."""
+    limit: Limit = None
+    """Most credits that it may use, exact to nine decimals, as a number or a text; 0 leaves it the
+    free models, null takes the limit away."""
+    limit_reset: LimitReset = None
+    """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
+    include_byok_in_limit: Omittable[bool] = None
+    """Whether own-provider-key use counts towards the limit."""
+
+    def limit_after(self, before: KeyLimit) -> KeyLimit:
+        """Return what the key may use once this is done, for the service."""
+        given = self.model_fields_set
+        include_byok = self.include_byok_in_limit
+        return KeyLimit(
+            self.limit if "limit" in given else before.limit_nano,
+            _reset(self.limit_reset) if "limit_reset" in given else before.reset,
+            before.include_byok if include_byok is None else include_byok,
+        )
+
+
+def _reset(name: LimitReset) -> Reset | None:
+    return None if name is None else Reset(name)
+
+
+class KeyReply(UsageReply):
+    """A key."""
+
+    hash: str
+    """Its SHA-256: 64 lower-case hex digits."""
+    name: str
+    """What people call it."""
+    label: str
+    """Its text, masked."""
+    kind: str
+    """What it is for: api, management or intern."""
+    operator: bool
+    """Whether it runs the installation."""
+    disabled: bool
+    """Whether it is refused."""
+    created_at: SentTime
+    """When it was made."""
+    updated_at: SentTime | None
+    """When it was last changed; null if never."""
+    last_used_at: SentTime | None
+    """When a reply was last booked on it; null if never."""
+    expires_at: SentTime | None
+    """When it stops working; null: never."""
+    creator_user_id: str | None
+    """The user who made it, where known."""
+    external_user: str | None = None
+    """Always null."""
+    account_id: str
+    """UUID of its account."""
+    workspace_id: str
+    """UUID of its workspace."""
+    intern_id: str | None
+    """The intern of an intern's key."""
+
+
+class OneKey(ResponseModel):
+    """The envelope of one key."""
+
+    data: KeyReply
+    """The key."""
+
+
+class IssuedKeyReply(OneKey):
+    """A new key with its text."""
+
+    key: str
+    """The key's text, shown this once."""
+
+
+class KeyPage(ResponseModel):
+    """Part of the list of keys."""
+
+    data: list[KeyReply]
+    """Newest first."""
+
 
 PAGE_SIZE = 100
 KeyHash = Annotated[
@@ -39,95 +352,101 @@ KeyHash = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class KeyEndpoints:
     """The endpoints of keys."""
 
-    def __init__(
-        self,
-        accounting: AccountingService,
-        identity: IdentityService,
-        database: Database,
-        clock: Clock,
-    ) -> None:
-        """Take what they need."""
-        self._accounting = accounting
-        self._identity = identity
-        self._database = database
-        self._clock = clock
+    accounting: AccountingService
+    identity: IdentityService
+    database: Database
+    clock: Clock
 
     def add_to(self, routes: APIRouter) -> None:
         """Add them to a router."""
-        routes.get("/keys", tags=["Keys"], responses=refusals(400, 401, 404, 429, 500))(
-            self.list_keys
+        listed, shown = refusals(400, 401, 404, 429, 500), refusals(401, 404, 429, 500)
+        routes.get("/key", tags=["Keys"], responses=refusals(401, 403, 500))(self.get_own_key)
+        routes.get("/keys", tags=["Keys"], responses=listed)(self.list_keys)
+        exact = partial(routes.add_api_route, tags=["Keys"], route_class_override=ExactNumbers)
+        made = refusals(400, 401, 403, 404, 429, 500)
+        exact("/keys", self.create_key, methods=["POST"], status_code=201, responses=made)
+        routes.get("/keys/{hash}", tags=["Keys"], responses=shown)(self.get_key)
+        changed = refusals(400, 401, 403, 404, 409, 429, 500)
+        exact("/keys/{hash}", self.change_key, methods=["PATCH"], responses=changed)
+        deleted = refusals(401, 403, 404, 429, 500)
+        routes.delete("/keys/{hash}", tags=["Keys"], responses=deleted)(self.delete_key)
+
+    async def get_own_key(self, subject: HoldingKey) -> OwnKeyReply:
+        """Show the calling key, of whatever kind, with its counters."""
+        async with self.database.reading() as read:
+            key = await self.identity.own_key(read, subject)
+            status = await self.accounting.key_status(read, subject.key_hash)
+            credits_ = await self.accounting.credits(read, subject.account_id)
+            free = await self.accounting.free_requests(read, subject.account_id)
+        manages = key.kind is KeyKind.MANAGEMENT
+        first = effective_budget(status.budgets)
+        data = OwnKeyData(
+            label=key.label,
+            is_free_tier=credits_.purchased_nano == 0,
+            free_model_daily_requests=FreeRequestsReply.model_validate(free, from_attributes=True),
+            is_management_key=manages,
+            is_provisioning_key=manages,
+            creator_user_id=key.creator_user_id,
+            organization_id=key.account_id,
+            workspace_id=key.workspace_id,
+            budgets=[_budget(each) for each in status.budgets],
+            effective_budget=None if first is None else _budget(first),
+            expires_at=key.expires_at,
+            **usage_reply(status).model_dump(),
         )
-        routes.add_api_route(
-            "/keys",
-            self.create_key,
-            methods=["POST"],
-            tags=["Keys"],
-            status_code=201,
-            responses=refusals(400, 401, 403, 404, 429, 500),
-            route_class_override=ExactNumbers,
-        )
-        routes.get("/keys/{hash}", tags=["Keys"], responses=refusals(401, 404, 429, 500))(
-            self.get_key
-        )
-        routes.add_api_route(
-            "/keys/{hash}",
-            self.change_key,
-            methods=["PATCH"],
-            tags=["Keys"],
-            responses=refusals(400, 401, 403, 404, 409, 429, 500),
-            route_class_override=ExactNumbers,
-        )
-        routes.delete("/keys/{hash}", tags=["Keys"], responses=refusals(401, 403, 404, 429, 500))(
-            self.delete_key
-        )
+        return OwnKeyReply(data=data)
 
     async def list_keys(self, who: ManagingOr401, query: Annotated[KeysQuery, Query()]) -> KeyPage:
         """List the keys of a workspace, newest first, 100 at most."""
-        unexpired_at = None if query.include_expired else self._clock.now()
-        async with self._database.reading() as read:
-            account_id = await self._identity.home(read, who, query.account_id)
+        unexpired_at = None if query.include_expired else self.clock.now()
+        async with self.database.reading() as read:
+            account_id = await self.identity.home(read, who, query.account_id)
             if query.workspace_id is None:
-                workspace = await self._identity.default_workspace(read, account_id)
+                workspace = await self.identity.default_workspace(read, account_id)
             else:
-                workspace = await self._identity.workspace(read, account_id, query.workspace_id)
+                workspace = await self.identity.workspace(read, account_id, query.workspace_id)
             wanted = KeyFilter(account_id, workspace.id, query.include_disabled, unexpired_at)
-            page = await self._identity.keys(read, wanted, Window(query.offset, PAGE_SIZE))
-            standings = await self._accounting.key_standings(read, [key.hash for key in page.items])
-        return KeyPage(data=[_reply(key, standings[key.hash]) for key in page.items])
+            page = await self.identity.keys(read, wanted, Window(query.offset, PAGE_SIZE))
+            statuses = await self.accounting.key_statuses(read, [key.hash for key in page.items])
+        return KeyPage(data=[_key_reply(key, statuses[key.hash]) for key in page.items])
 
     async def create_key(self, who: Managing, body: NewKeyBody) -> IssuedKeyReply:
         """Make a key. Its text is in this answer and nowhere else."""
-        async with self._database.writing() as write:
-            account_id = await self._identity.home(write, who, body.account_id)
-            issued = await self._identity.create_key(write, who, account_id, body.wanted())
+        async with self.database.writing() as write:
+            account_id = await self.identity.home(write, who, body.account_id)
+            issued = await self.identity.create_key(write, who, account_id, body.wanted())
             key, limit = issued.key, body.wanted_limit()
             if limit != KeyLimit():
-                await self._accounting.set_key_limit(write, account_id, key.hash, limit)
-            entry = entry_of_change(
-                AuditAction.KEY_CREATED, who.actor, key.hash, new=_facts(key, limit)
+                await self.accounting.set_key_limit(write, account_id, key.hash, limit)
+            await self.identity.audit.record_change(
+                write,
+                account_id,
+                AuditAction.KEY_CREATED,
+                who.actor,
+                key.hash,
+                new=_facts(key, limit),
             )
-            await self._identity.audit.record(write, account_id, [entry])
-            standing = await self._accounting.key_standing(write, key.hash)
-        return IssuedKeyReply(data=_reply(key, standing), key=issued.text)
+            status = await self.accounting.key_status(write, key.hash)
+        return IssuedKeyReply(data=_key_reply(key, status), key=issued.text)
 
     async def get_key(self, who: ManagingOr401, key_hash: KeyHash) -> OneKey:
         """Show a key."""
-        async with self._database.reading() as read:
-            key = await self._identity.key(read, who, key_hash)
-            standing = await self._accounting.key_standing(read, key_hash)
-        return OneKey(data=_reply(key, standing))
+        async with self.database.reading() as read:
+            key = await self.identity.key(read, who, key_hash)
+            status = await self.accounting.key_status(read, key_hash)
+        return OneKey(data=_key_reply(key, status))
 
     async def change_key(self, who: Managing, key_hash: KeyHash, body: KeyChangeBody) -> OneKey:
         """Change what the body names of a key; in force before the answer."""
         if not body.model_fields_set:
-            message = "No update fields provided."
-            raise Invalid(message)
-        async with self._database.writing() as write:
-            found = await self._identity.key(write, who, key_hash)
-            key = await self._identity.change_key(
+            raise Invalid("No update fields provided.")
+        async with self.database.writing() as write:
+            found = await self.identity.key(write, who, key_hash)
+            key = await self.identity.change_key(
                 write,
                 who,
                 key_hash,
@@ -135,22 +454,24 @@ class KeyEndpoints:
                 disabled=body.disabled,
                 workspace_id=body.workspace_id,
             )
-            before = await self._accounting.key_limit(write, key_hash)
+            before = (await self.accounting.key_status(write, key_hash)).limit
             if (limit := body.limit_after(before)) != before:
-                await self._accounting.set_key_limit(write, key.account_id, key_hash, limit)
+                await self.accounting.set_key_limit(write, key.account_id, key_hash, limit)
             old, new = _facts(found, before), _facts(key, limit)
-            entry = entry_of_change(AuditAction.KEY_CHANGED, who.actor, key_hash, old, new)
-            await self._identity.audit.record(write, key.account_id, [entry])
-            standing = await self._accounting.key_standing(write, key_hash)
-        return OneKey(data=_reply(key, standing))
+            await self.identity.audit.record_change(
+                write, key.account_id, AuditAction.KEY_CHANGED, who.actor, key_hash, old, new
+            )
+            status = await self.accounting.key_status(write, key_hash)
+        return OneKey(data=_key_reply(key, status))
 
     async def delete_key(self, who: ManagingOr401, key_hash: KeyHash) -> Deleted:
         """Revoke a key for ever; in force before the answer."""
-        async with self._database.writing() as write:
-            key = await self._identity.key(write, who, key_hash)
-            await self._identity.delete_key(write, who, key_hash)
-            entry = entry_of_change(AuditAction.KEY_DELETED, who.actor, key_hash, asdict(key))
-            await self._identity.audit.record(write, key.account_id, [entry])
+        async with self.database.writing() as write:
+            key = await self.identity.key(write, who, key_hash)
+            await self.identity.delete_key(write, who, key_hash)
+            await self.identity.audit.record_change(
+                write, key.account_id, AuditAction.KEY_DELETED, who.actor, key_hash, asdict(key)
+            )
         return Deleted()
 
 
@@ -158,21 +479,6 @@ def _facts(key: ApiKey, limit: KeyLimit) -> dict[str, Any]:
     return {**asdict(key), **asdict(limit)}
 
 
-def _reply(key: ApiKey, standing: KeyStanding) -> KeyReply:
-    return KeyReply(
-        hash=key.hash,
-        name=key.name,
-        label=key.label,
-        kind=key.kind.value,
-        operator=key.operator,
-        disabled=key.disabled,
-        created_at=key.created_at,
-        updated_at=key.updated_at,
-        last_used_at=standing.usage.last_used_at,
-        expires_at=key.expires_at,
-        creator_user_id=key.creator_user_id,
-        account_id=key.account_id,
-        workspace_id=key.workspace_id,
-        intern_id=key.intern_id,
-        **figures(standing),
-    )
+def _key_reply(key: ApiKey, status: KeyStatus) -> KeyReply:
+    facts = asdict(key) | usage_reply(status).model_dump()
+    return KeyReply(last_used_at=status.usage.last_used_at, **facts)

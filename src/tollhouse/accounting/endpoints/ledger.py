@@ -1,52 +1,350 @@
-"""`/ledger/...`: whether the books are right, statements, charges that nobody knows. Ours."""
+"""`/ledger/...`: whether the books are right, statements, charges that nobody knows; `/activity`.
 
-from typing import Annotated
+Source: the public gateway's activity of the last 30 days, by day, model and endpoint. Other
+periods, `from` and `to`, pages and rows by key are ours, and so is today: there the last days are
+complete ones. The ledger is ours.
+"""
 
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Literal
+
+import msgspec
 from fastapi import APIRouter, Query
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.endpoints.ledger_wire import (
-    StatementQueryFields,
-    StatementReply,
-    UnknownReply,
-    VerifyReply,
-    statement_reply,
-    unknown_reply,
-    verify_reply,
-)
+from tollhouse.accounting.endpoints.credits import AccountQuery
 from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.ledger.types import Activity, ActivityQuery, StatementLine, StatementQuery
 from tollhouse.accounting.service import AccountingService
-from tollhouse.identity.access import Managing, OfAccount, Operating
+from tollhouse.accounting.types import GenerationRecord
+from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.identity.service import IdentityService
-from tollhouse.kernel.wire import refusals
+from tollhouse.kernel.clock import Clock
+from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.money import format_credits, nano_to_float
+from tollhouse.kernel.pages import Window
+from tollhouse.kernel.wire import (
+    MOST_SKIPPED,
+    Reference,
+    ResponseModel,
+    SentTime,
+    refusals,
+)
 from tollhouse.storage.database import Database
 
+MOST_LINES = 1_000
+_DAY_LENGTH = len("2026-01-31")
 
+
+def _instant(value: object) -> datetime:
+    try:
+        if isinstance(value, str) and value.isascii() and len(value) >= _DAY_LENGTH:
+            given = datetime.fromisoformat(value)
+            if len(value) == _DAY_LENGTH and value[4] == value[7] == "-":
+                return given.replace(tzinfo=UTC)
+            if given.tzinfo is not None:
+                return given.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise PydanticCustomError(
+        "instant", "must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z"
+    )
+
+
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
+    ),
+]
+"""A point in time; a day is its first instant in UTC."""
+
+
+class StatementQueryFields(AccountQuery):
+    """Which statement is wanted."""
+
+    since: Instant | None = Field(
+        default=None,
+        alias="from",
+        description="The first instant that counts, or a UTC day; the beginning unless given.",
+    )
+    until: Instant | None = Field(
+        default=None,
+        alias="to",
+        description="The first instant, or UTC day, that does not count any more; unless given, "
+        "everything counts until now.",
+    )
+    detail: bool = Field(default=False, description="Whether each charge is a line of its own.")
+    offset: int = Field(default=0, ge=0, le=MOST_SKIPPED, description="How many lines to skip.")
+    limit: int = Field(
+        default=MOST_LINES, ge=1, le=MOST_LINES, description="How many lines to return at most."
+    )
+
+    def wanted(self, account_id: str) -> StatementQuery:
+        """Return the same for the ledger."""
+        window = Window(self.offset, self.limit)
+        return StatementQuery(account_id, self.since, self.until, self.detail, window)
+
+
+class DifferenceData(ResponseModel):
+    """A value that is not what it has to be."""
+
+    what: str
+    """The table and the column, or the rule that is broken."""
+    whose: str
+    """The key of the row."""
+    stored: str | None
+    """What the books say, in the column's own unit; null where there is nothing."""
+    recomputed: str | None
+    """What it has to be."""
+
+
+class VerifyData(ResponseModel):
+    """What recomputing the books has found."""
+
+    clean: bool
+    """Whether everything is as it has to be."""
+    postings: int
+    """How many there are."""
+    generations: int
+    """How many there are."""
+    balances: dict[str, str]
+    """Of every account of the ledger, in credits; all customers are one. They add up to zero."""
+    differences: list[DifferenceData]
+    """Whatever is not as it has to be."""
+    more: bool
+    """Whether there are more differences than these."""
+
+
+class VerifyReply(ResponseModel):
+    """The envelope of what recomputing the books has found."""
+
+    data: VerifyData
+    """What was found."""
+
+
+class LineData(ResponseModel):
+    """A line of a statement."""
+
+    date: str
+    """The UTC day."""
+    created_at: SentTime | None
+    """When the amount moved; null for the charges of a day."""
+    kind: str
+    """purchase, grant, refund, adjustment or usage."""
+    amount: str
+    """What the balance rose by, in credits; negative where it fell."""
+    balance: str
+    """The balance after it."""
+    count: int
+    """How many postings it stands for."""
+    posting_id: str | None
+    """The posting; null for the charges of a day."""
+    generation_id: str | None
+    """The generation that it is about."""
+    model: str | None
+    """The model of charges."""
+    note: str | None
+    """What whoever made the posting wrote about it."""
+
+
+class StatementData(ResponseModel):
+    """What happened to an account's money in a period."""
+
+    account_id: str
+    """UUID of the account."""
+    opening_balance: str
+    """The balance before the period."""
+    closing_balance: str
+    """The balance at its end: the opening one and every line of the period."""
+    change: str
+    """The difference of the two."""
+    lines: list[LineData]
+    """The lines of this page, in order."""
+    total_count: int
+    """How many lines the period has."""
+
+
+class StatementReply(ResponseModel):
+    """The envelope of a statement."""
+
+    data: StatementData
+    """The statement."""
+
+
+class UnknownData(ResponseModel):
+    """A generation whose cost nobody knows."""
+
+    id: str
+    """The generation's id, as in its reply."""
+    account_id: str
+    """UUID of the account."""
+    workspace_id: str
+    """UUID of the workspace."""
+    created_at: SentTime
+    """When the request came."""
+    model: str
+    """The model."""
+    provider_name: str | None
+    """Who answered; null where nobody did."""
+    upstream_id: str | None
+    """The provider's own id of the reply, to ask it what the reply cost."""
+    cancelled: bool
+    """Whether the client went away before its end."""
+
+
+class UnknownReply(ResponseModel):
+    """The generations whose cost nobody knows."""
+
+    data: list[UnknownData]
+    """The generations."""
+
+
+MOST_ROWS = 10_000
+_DAY = timedelta(days=1)
+_DAYS = timedelta(days=30)
+_SPLITS = {None: None, "key": "key_hash", "workspace": "workspace_id"}
+
+
+def _day(value: object) -> date:
+    if isinstance(value, str) and len(value) == _DAY_LENGTH and value[4] == value[7] == "-":
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise PydanticCustomError("day", "must be a day such as 2026-01-31")
+
+
+Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
+"""A UTC day."""
+
+
+class ActivityQueryFields(AccountQuery):
+    """Which activity is wanted."""
+
+    day: Day | None = Field(default=None, alias="date", description="One UTC day alone.")
+    since: Day | None = Field(
+        default=None, alias="from", description="The first UTC day; 30 days back unless given."
+    )
+    until: Day | None = Field(
+        default=None,
+        alias="to",
+        description="The UTC day after the last one; tomorrow unless given.",
+    )
+    api_key_hash: Reference | None = Field(default=None, description="One key alone.")
+    workspace_id: Reference | None = Field(default=None, description="One workspace alone.")
+    user_id: Reference | None = Field(default=None, description="The keys of one user alone.")
+    group_by: Literal["workspace", "key"] | None = Field(
+        default=None, description="Rows for each workspace or each key, instead of for all."
+    )
+    offset: int = Field(default=0, ge=0, le=MOST_SKIPPED, description="How many rows to skip.")
+    limit: int = Field(
+        default=MOST_ROWS, ge=1, le=MOST_ROWS, description="How many rows to return at most."
+    )
+
+    def wanted(self, account_id: str, now: datetime) -> ActivityQuery:
+        """Return the same for the ledger; `Invalid` where the days contradict each other."""
+        since, until = self._days(now)
+        return ActivityQuery(
+            account_id=account_id,
+            since=since,
+            until=until,
+            window=Window(self.offset, self.limit),
+            key_hash=self.api_key_hash,
+            workspace_id=self.workspace_id,
+            user_id=self.user_id,
+            split_by=_SPLITS[self.group_by],
+        )
+
+    def _days(self, now: datetime) -> tuple[date, date]:
+        if self.day is not None:
+            if self.since is not None or self.until is not None:
+                raise Invalid("date: names one day; leave out from and to.")
+            # The calendar's last day has none after it.
+            return self.day, min(self.day, date.max - _DAY) + _DAY
+        until = self.until or now.date() + _DAY
+        since = self.since or max(until, date.min + _DAYS) - _DAYS
+        if until < since:
+            raise Invalid("from: comes after to.")
+        return since, until
+
+
+class ActivityItem(ResponseModel):
+    """What was asked of a model at a provider on one day."""
+
+    date: str
+    """The UTC day, YYYY-MM-DD."""
+    model: str
+    """The catalogue's id of the model."""
+    model_permaslug: str
+    """The same as model."""
+    endpoint_id: str
+    """Provider and model."""
+    provider_name: str
+    """The provider; empty where nobody answered."""
+    usage: float
+    """What it cost, in credits."""
+    byok_usage_inference: float
+    """Own-provider-key use, in credits."""
+    requests: int
+    """How many requests."""
+    prompt_tokens: int
+    """Input tokens."""
+    completion_tokens: int
+    """Output tokens."""
+    reasoning_tokens: int
+    """How many of the output tokens were reasoning."""
+    cached_tokens: int
+    """How many of the input tokens came from a cache."""
+    workspace_id: str | None
+    """The workspace, where rows are split by workspaces."""
+    api_key_hash: str | None
+    """The key, where rows are split by keys."""
+
+
+class ActivityPage(ResponseModel):
+    """Rows of activity."""
+
+    data: list[ActivityItem]
+    """The rows, the latest day first."""
+    total_count: int
+    """How many there are."""
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEndpoints:
-    """The endpoints of the ledger."""
+    """The endpoints of the ledger and of activity."""
 
-    def __init__(
-        self,
-        ledger: LedgerService,
-        accounting: AccountingService,
-        identity: IdentityService,
-        database: Database,
-    ) -> None:
-        """Take what they need."""
-        self._ledger = ledger
-        self._accounting = accounting
-        self._identity = identity
-        self._database = database
+    ledger: LedgerService
+    accounting: AccountingService
+    identity: IdentityService
+    database: Database
+    clock: Clock
 
     def add_to(self, routes: APIRouter) -> None:
         """Add them to a router."""
+        of_account = refusals(400, 401, 403, 404, 500, 503)
+        routes.get("/activity", tags=["Credits"], responses=of_account)(self.get_activity)
         routes.get("/ledger/verify", tags=["Ledger"], responses=refusals(401, 403, 500, 503))(
             self.verify_ledger
         )
-        of_account = refusals(400, 401, 403, 404, 500, 503)
         routes.get("/ledger/statement", tags=["Ledger"], responses=of_account)(self.get_statement)
         routes.get("/ledger/unknown", tags=["Ledger"], responses=of_account)(
             self.list_unknown_costs
         )
+
+    async def get_activity(
+        self, who: Managing, query: Annotated[ActivityQueryFields, Query()]
+    ) -> ActivityPage:
+        """Show an account's use by day, model and provider, of the last 30 UTC days with today."""
+        async with self.database.reading() as read:
+            account_id = await self.identity.home(read, who, query.account_id)
+            wanted = query.wanted(account_id, self.clock.now())
+            page = await self.ledger.activity(read, wanted)
+        return ActivityPage(data=[_item(each) for each in page.items], total_count=page.total)
 
     async def verify_ledger(self, _who: Operating) -> VerifyReply:
         """Recompute every balance and counter from the postings and generations.
@@ -54,9 +352,11 @@ class LedgerEndpoints:
         Needs an operator's management key. Each difference is named, a thousand at most. A million
         generations take half a minute; nothing waits for it.
         """
-        async with self._database.reading() as read:
-            found = await self._ledger.verify(read)
-        return verify_reply(found)
+        async with self.database.reading() as read:
+            found = await self.ledger.verify(read)
+        facts = asdict(found)
+        facts["balances"] = {name: format_credits(n) for name, n in sorted(found.balances.items())}
+        return VerifyReply(data=VerifyData(clean=not found.differences, **facts))
 
     async def get_statement(
         self, who: Managing, query: Annotated[StatementQueryFields, Query()]
@@ -67,10 +367,18 @@ class LedgerEndpoints:
         are one line at the end of their day, unless `detail` asks for each. Amounts are texts,
         exact to nine decimals: the opening balance and all lines add up to the closing balance.
         """
-        async with self._database.reading() as read:
-            account_id = await self._identity.home(read, who, query.account_id)
-            found = await self._ledger.statement(read, query.wanted(account_id))
-        return statement_reply(found)
+        async with self.database.reading() as read:
+            account_id = await self.identity.home(read, who, query.account_id)
+            found = await self.ledger.statement(read, query.wanted(account_id))
+        data = StatementData(
+            account_id=found.account_id,
+            opening_balance=format_credits(found.opening_nano),
+            closing_balance=format_credits(found.closing_nano),
+            change=format_credits(found.change_nano),
+            lines=[_line(line) for line in found.lines],
+            total_count=found.total,
+        )
+        return StatementReply(data=data)
 
     async def list_unknown_costs(self, who: Managing, account_id: OfAccount = None) -> UnknownReply:
         """List the generations whose cost nobody knows, newest first, a thousand at most.
@@ -78,9 +386,38 @@ class LedgerEndpoints:
         An operator who names no account sees those of all. An adjustment that names a generation
         takes it off the list.
         """
-        async with self._database.reading() as read:
+        async with self.database.reading() as read:
             wanted = account_id
             if account_id is not None or not who.operator:
-                wanted = await self._identity.home(read, who, account_id)
-            found = await self._accounting.unknown_costs(read, wanted)
-        return unknown_reply(found)
+                wanted = await self.identity.home(read, who, account_id)
+            found = await self.accounting.unknown_costs(read, wanted)
+        return UnknownReply(data=[_unknown(each) for each in found])
+
+
+def _line(line: StatementLine) -> LineData:
+    moved = line.movement
+    return LineData(
+        date=moved.day.isoformat(),
+        created_at=moved.at,
+        amount=format_credits(moved.change_nano),
+        balance=format_credits(line.balance_nano),
+        **asdict(moved),
+    )
+
+
+def _unknown(record: GenerationRecord) -> UnknownData:
+    facts = msgspec.structs.asdict(record)
+    return UnknownData(provider_name=record.provider, created_at=record.created_at, **facts)
+
+
+def _item(row: Activity) -> ActivityItem:
+    return ActivityItem(
+        date=row.day,
+        model_permaslug=row.model,
+        endpoint_id=f"{row.provider}/{row.model}",
+        provider_name=row.provider,
+        usage=nano_to_float(row.usage_nano),
+        byok_usage_inference=nano_to_float(row.byok_usage_nano),
+        api_key_hash=row.key_hash,
+        **asdict(row),
+    )

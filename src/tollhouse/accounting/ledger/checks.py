@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.ledger.differences import RECOMPUTED, STORED
-from tollhouse.accounting.policy import ADJUSTMENTS, CUSTOMER, GRANTS, PURCHASES, REVENUE
-from tollhouse.accounting.types import PostingKind
+from tollhouse.accounting.ledger.types import RECOMPUTED, STORED, LedgerScope
+from tollhouse.accounting.types import (
+    ADJUSTMENTS,
+    CUSTOMER,
+    GRANTS,
+    PURCHASES,
+    REVENUE,
+    PostingKind,
+)
+from tollhouse.kernel.clock import to_millis
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.storage.tables.accounting import (
     account_days,
@@ -25,14 +32,13 @@ from tollhouse.storage.tables.accounting import (
     postings,
     usage_days,
 )
-from tollhouse.storage.tables.base import Instant, to_millis
+from tollhouse.storage.tables.base import Instant
 from tollhouse.storage.tables.identity import accounts, api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tollhouse.accounting.ledger.types import LedgerScope
-    from tollhouse.storage.transaction import Read
+    from tollhouse.storage.database import Read
 
     Query = sa.Select[*tuple[Any, ...]]
     Rows = Sequence[Mapping[str, Any]]
@@ -85,15 +91,10 @@ def counters(dialect: str, scope: LedgerScope) -> Iterator[Counters]:
         .where(*_booked(generations, scope))
         .subquery("booked")
     )
-    yield Counters(
-        account_days, ("account_id", "day"), _of(account_days, scope), _account_days(booked)
-    )
-    yield Counters(
-        key_days,
-        ("key_hash", "day"),
-        _of_keys(key_days, scope),
-        _key_days(_of_both_keys(scope, day)),
-    )
+    keys = "account_id", "day"
+    yield Counters(account_days, keys, _of(account_days, scope), _account_days(booked))
+    keys, of_keys = ("key_hash", "day"), _of_both_keys(scope, day)
+    yield Counters(key_days, keys, _of_keys(key_days, scope), _key_days(of_keys))
     yield Counters(usage_days, _PLACE, _of(usage_days, scope), _usage_days(booked))
 
 
@@ -317,20 +318,9 @@ def _key_days(of_keys: sa.Subquery) -> Query:
 
 
 def _usage_days(booked: sa.Subquery) -> Query:
-    place = [
-        booked.c.account_id,
-        booked.c.day,
-        booked.c.key_hash,
-        booked.c.model,
-        booked.c.served_by,
-        booked.c.workspace_id,
-    ]
-    prompt = (
-        booked.c.input_tokens
-        + booked.c.cache_read_tokens
-        + booked.c.cache_write_tokens
-        + booked.c.cache_write_1h_tokens
-    )
+    place = [booked.c["served_by" if name == "provider" else name] for name in _PLACE]
+    classes = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
+    prompt = sum((booked.c[name] for name in classes), booked.c.input_tokens)
     return sa.select(
         *(column.label(name) for name, column in zip(_PLACE, place, strict=True)),
         sa.func.count().label("requests"),
@@ -352,21 +342,18 @@ def _spend(booked: sa.FromClause) -> tuple[sa.ColumnElement[int], sa.ColumnEleme
 
 
 def _booked(table: sa.Table, scope: LedgerScope) -> list[Condition]:
-    """Return which postings or generations belong to the scope."""
-    wanted: list[Condition] = []
-    if scope.account_ids is not None:
-        wanted.append(table.c.account_id.in_(scope.account_ids))
+    wanted = _of_accounts(table, scope)
     if scope.since is not None:
         wanted.append(_plain(table.c.created_at) >= to_millis(scope.since))
     return wanted
 
 
+def _of_accounts(table: sa.Table, scope: LedgerScope) -> list[Condition]:
+    return [] if scope.account_ids is None else [table.c.account_id.in_(scope.account_ids)]
+
+
 def _of(table: sa.Table, scope: LedgerScope) -> list[Condition]:
-    """Return which counters of accounts belong to the scope."""
-    wanted: list[Condition] = []
-    if scope.account_ids is not None:
-        wanted.append(table.c.account_id.in_(scope.account_ids))
-    return wanted + _since(table, scope)
+    return [*_of_accounts(table, scope), *_since(table, scope)]
 
 
 def _of_keys(table: sa.Table, scope: LedgerScope) -> list[Condition]:

@@ -1,14 +1,16 @@
-"""What is found in the books: differences, statements, activity."""
+"""What is found in the books: differences, statements, activity. Rows come from `checks`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date, datetime
 
+    from tollhouse.accounting.settlement.journal import MissingCharges
     from tollhouse.kernel.pages import Window
 
 
@@ -23,7 +25,6 @@ class Difference:
     stored: str | None
     """What the books say; None where there is nothing."""
     recomputed: str | None
-    """What it has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class LedgerReport:
     """Of every account of the ledger, in nano-credits; all customers are one. They add up to 0."""
     differences: Sequence[Difference]
     more: bool
-    """Whether there are more differences than are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,12 @@ class StatementLine:
 
     movement: Movement
     balance_nano: int
-    """The balance after it."""
+
+
+def running_balances(opening_nano: int, movements: Sequence[Movement]) -> list[StatementLine]:
+    """Return movements, in order, with the balance after each."""
+    balances = accumulate((each.change_nano for each in movements), initial=opening_nano)
+    return [StatementLine(*each) for each in zip(movements, list(balances)[1:], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,10 @@ class Statement:
 
     account_id: str
     opening_nano: int
-    """The balance before the period."""
     change_nano: int
     """The sum of every line of the period, also of those that are not among `lines`."""
     lines: Sequence[StatementLine]
     total: int
-    """How many lines the period has."""
 
     @property
     def closing_nano(self) -> int:
@@ -117,14 +120,12 @@ class ActivityQuery:
 
     account_id: str
     since: date
-    """The first UTC day."""
     until: date
     """The day after the last one."""
     window: Window
     key_hash: str | None = None
     workspace_id: str | None = None
     user_id: str | None = None
-    """Whose keys."""
     split_by: str | None = None
     """`key_hash` or `workspace_id`: a row for each; None: rows of all together."""
 
@@ -144,7 +145,85 @@ class Activity:
     cached_tokens: int
     usage_nano: int
     byok_usage_nano: int
-    key_hash: str | None = field(default=None)
-    """Where rows are split by keys."""
-    workspace_id: str | None = field(default=None)
-    """Where rows are split by workspaces."""
+    key_hash: str | None = None
+    workspace_id: str | None = None
+
+
+SUM: Final = "sum of all accounts of the ledger"
+STORED, RECOMPUTED = "stored_", "recomputed_"
+"""Before a column's name in a row that has both values of it."""
+
+
+def of_counters(
+    table: str, keys: Sequence[str], counters: Sequence[str], row: Mapping[str, object]
+) -> Iterator[Difference]:
+    """Yield the counters of a row that are not the sum of what they count.
+
+    The row has the columns `keys`, and each of `counters` twice; a missing row counts as zeros.
+    """
+    whose = " ".join(str(row[key]) for key in keys)
+    for name in counters:
+        stored, recomputed = row[STORED + name], row[RECOMPUTED + name]
+        if stored != recomputed:
+            yield Difference(f"{table}.{name}", whose, _text(stored), _text(recomputed))
+
+
+def of_sides(row: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield the posting whose kind moves no amount between these two accounts."""
+    customer = f"customer:{row['account_id']}"
+    expected = {
+        "purchase": f"purchases -> {customer}",
+        "grant": f"grants -> {customer}",
+        "refund": f"{customer} -> purchases",
+        "adjustment": f"adjustments -> {customer}, or back",
+        "usage": f"{customer} -> revenue",
+    }
+    stored = f"{row['source']} -> {row['destination']}"
+    yield Difference(
+        "postings.source, destination", str(row["id"]), stored, expected[str(row["kind"])]
+    )
+
+
+def of_charge(row: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield where a generation's usage posting is missing, or not of what it cost."""
+    whose = str(row["id"])
+    if row["posting_id"] is None:
+        yield Difference("usage posting of a generation", whose, None, _text(row["cost_nano"]))
+        return
+    for name, expected in (
+        ("amount_nano", "cost_nano"),
+        ("account_id", "account_id"),
+        ("created_at", "created_at"),
+    ):
+        stored, recomputed = row[f"posting_{name}"], row[expected]
+        if stored != recomputed:
+            what = f"usage posting of a generation: {name}"
+            yield Difference(what, whose, _text(stored), _text(recomputed))
+
+
+def of_several_charges(row: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield the generation that was charged more than once."""
+    yield Difference("usage postings of a generation", str(row["id"]), _text(row["count"]), "1")
+
+
+def of_lost_generation(row: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield the posting whose generation is not there, or not its account's."""
+    what = f"generation of {'an' if row['kind'] == 'adjustment' else 'a'} {row['kind']} posting"
+    yield Difference(what, str(row["id"]), None, _text(row["generation_id"]))
+
+
+def of_balances(balances: Mapping[str, int]) -> Iterator[Difference]:
+    """Yield the sum of all accounts of the ledger, if it is not zero."""
+    total = sum(balances.values())
+    if total:
+        yield Difference(SUM, "ledger", str(total), "0")
+
+
+def of_journal(missing: Iterable[MissingCharges]) -> Iterator[Difference]:
+    """Yield that charges were gone from the journal at a start."""
+    for each in missing:
+        yield Difference("journal", each.file, f"{each.found} bytes", f"{each.expected} bytes")
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

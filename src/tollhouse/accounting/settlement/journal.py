@@ -1,20 +1,19 @@
 """The journal: charges on disk between the reply's last byte and the database's next transaction.
 
     append ──> a.log   being filled
-               b.log   being booked     ──> database ──> emptied
+               b.log   being booked     ──> books process ──> database; then it is emptied
 
 The two files take turns: while the charges of one are booked, new ones are put into the other, so
 that a file is emptied only after all of it was booked. What is found in either at a start was left
 behind by a process that was killed.
 
 A file has its room from the start and is mapped into memory: to append is to copy some hundred
-bytes, and what was copied is the kernel's, whatever becomes of the process. (A `write` costs little
-more, but it lets another thread take the interpreter, and waits until that gives it back; and it
-waits while the file system commits what the database has just flushed.)
+bytes, and what was copied is the kernel's, whatever becomes of the process. (A `write` would wait
+for another thread to give the interpreter back, and for what the database has just flushed.)
 
-A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`; the payload is JSON and so
-has no line break of its own. Zeros follow the last one. A kill leaves half a record at most; the
-checksum finds it, and whatever else is not as it was written.
+A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`, of JSON without a line
+break. Zeros follow the last one. The checksum finds the half record that a kill may leave, and
+whatever else is not as it was written.
 
     <folder>/a.log, b.log       the journal
     <folder>.marks              for each of them, how many bytes it has and their checksum
@@ -30,22 +29,22 @@ import mmap
 import os
 import struct
 from binascii import crc32
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import IO
 
-ROOM: Final = 1024 * 1024
-"""Bytes by which a file grows; one that was emptied has at least so many."""
-KEPT: Final = 4 * ROOM
-"""Bytes from which a file that was emptied gives back its room."""
-RECORD_ROOM: Final = 1024
-"""Bytes that a charge takes, and more than most do."""
+GROWTH_BYTES: Final = 1024 * 1024
+"""By how much a file grows; one that was emptied has at least so much."""
+SHRINK_BYTES: Final = 4 * GROWTH_BYTES
+"""The size from which a file that was emptied shrinks."""
+RECORD_BYTES: Final = 1024
+"""What a charge takes; most take less."""
 _NAMES: Final = ("a.log", "b.log")
-_ASIDE: Final = "unbookable.log"
+_UNBOOKABLE: Final = "unbookable.log"
 _DAMAGED: Final = "damaged.log"
 _MISSING: Final = "missing.log"
 _MARK: Final = struct.Struct("<II")
@@ -78,12 +77,22 @@ class MissingCharges:
 
 
 @dataclass(frozen=True, slots=True)
-class Leftovers:
-    """What was in the journal at the start."""
+class JournalContents:
+    """What is in the files of the journal, or in one of them."""
 
     payloads: list[bytes]
-    damages: list[DamagedRecord]
+    damaged: list[DamagedRecord]
     missing: list[MissingCharges] = field(default_factory=list[MissingCharges])
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPart:
+    """The beginning of a file of the journal: a group of charges."""
+
+    name: str
+    size: int
+    checksum: int
+    """The CRC-32 of its bytes."""
 
 
 class _Marks:
@@ -94,11 +103,6 @@ class _Marks:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it, with what is in it.
-
-        Raises:
-            OSError: It cannot be opened, or there is no room.
-        """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_size < _MARKS_SIZE:
@@ -122,22 +126,21 @@ class _File:
     """One file: records from its beginning, zeros from there to its end."""
 
     def __init__(self, path: Path, marks: _Marks) -> None:
-        """Open it, with what is in it, and give it room.
-
-        Raises:
-            OSError: It cannot be opened, there is no room, or the file system cannot map it.
-        """
         self._marks, self._number = marks, _NAMES.index(path.name)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             held = path.read_bytes().rstrip(_EMPTY)
             self._used, self._checksum = len(held), crc32(held)
             self._size = os.fstat(self._descriptor).st_size
-            self._grow(max(ROOM, self._used))
+            self._grow(max(GROWTH_BYTES, self._used))
             self._map = mmap.mmap(self._descriptor, self._size)
         except BaseException:
             os.close(self._descriptor)
             raise
+
+    @property
+    def part(self) -> JournalPart:
+        return JournalPart(_NAMES[self._number], self._used, self._checksum)
 
     def append(self, line: bytes) -> None:
         self.reserve(len(line))
@@ -147,24 +150,20 @@ class _File:
         self._marks.set(self._number, end, self._checksum)
 
     def reserve(self, size: int) -> None:
-        """Have room for so many more bytes.
-
-        Raises:
-            OSError: There is none.
-        """
+        """Have room for so many more bytes."""
         if self._used + size > len(self._map):
-            self._grow(self._used + size + ROOM)
+            self._grow(self._used + size + GROWTH_BYTES)
             self._remap(self._size)
 
     def empty(self) -> None:
         self._marks.set(self._number, 0, 0)
-        gives_back = self._size > KEPT
-        zeros = min(self._used, ROOM) if gives_back else self._used
+        gives_back = self._size > SHRINK_BYTES
+        zeros = min(self._used, GROWTH_BYTES) if gives_back else self._used
         self._map[:zeros] = bytes(zeros)
         if gives_back:
-            self._remap(ROOM)
-            os.ftruncate(self._descriptor, ROOM)
-            self._size = ROOM
+            self._remap(GROWTH_BYTES)
+            os.ftruncate(self._descriptor, GROWTH_BYTES)
+            self._size = GROWTH_BYTES
         self._used = self._checksum = 0
 
     def sync(self) -> None:
@@ -191,10 +190,9 @@ class _File:
 
 
 class Journal:
-    """Two files that take turns."""
+    """Two files that take turns; `OSError` says that the disk is full or cannot be used."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is touched yet."""
         self._folder = folder
         # Not in the folder: it tells that the folder was emptied, too.
         self._marked = folder.with_name(f"{folder.name}.marks")
@@ -203,65 +201,49 @@ class Journal:
         self._active = 0
 
     def open(self) -> None:
-        """Make the files and their room; `append` does it otherwise.
-
-        Raises:
-            OSError: They cannot be made, or there is no room.
-        """
+        """Make the files and their room; `append` does it otherwise."""
         if not self._files:
             self._make_folder()
-            marks = _Marks(self._marked)
-            try:
-                first = _File(self._folder / _NAMES[0], marks)
-                try:
-                    self._files = [first, _File(self._folder / _NAMES[1], marks)]
-                except BaseException:
-                    first.close()
-                    raise
-            except BaseException:
-                marks.close()
-                raise
-            self._marks = marks
+            with ExitStack() as opened:
+                marks = _Marks(self._marked)
+                opened.callback(marks.close)
+                files: list[_File] = []
+                for name in _NAMES:
+                    files.append(_File(self._folder / name, marks))
+                    opened.callback(files[-1].close)
+                opened.pop_all()
+            self._files, self._marks = files, marks
 
     def append(self, payload: bytes) -> None:
-        """Write a record; from the return on it survives the end of this process.
+        """Write a record of JSON without line breaks; it survives the end of this process then.
 
-        Args:
-            payload: JSON without line breaks.
-
-        Raises:
-            OSError: The disk is full, or cannot be written. Nothing of the record is left behind.
+        After an `OSError` nothing of it is left behind.
         """
         if not self._files:
             self.open()
         self._files[self._active].append(_line(payload))
 
     def reserve(self, charges: int) -> None:
-        """Have room for so many more charges, whichever file they will go to.
-
-        Raises:
-            OSError: The disk is full, or cannot be written.
-        """
+        """Have room for so many more charges, whichever file they will go to."""
         if not self._files:
             self.open()
         for file in self._files:
-            file.reserve(charges * RECORD_ROOM)
+            file.reserve(charges * RECORD_BYTES)
 
-    def turn(self) -> None:
-        """Append to the other file from now on."""
+    def switch_files(self) -> JournalPart:
+        """Append to the other file from now on; return what is in the one that was appended to."""
+        self.open()
+        part = self._files[self._active].part
         self._active = 1 - self._active
+        return part
 
-    def forget(self) -> None:
-        """Empty the file that is not appended to: all of it is booked."""
+    def empty_booked(self) -> None:
+        """Empty the file that is not appended to, all of which is booked."""
         if self._files:
             self._files[1 - self._active].empty()
 
     def clear(self) -> None:
-        """Empty both files: what was left behind is booked.
-
-        Raises:
-            OSError: See `open`.
-        """
+        """Empty both files: what was left behind is booked."""
         self.open()
         for file in self._files:
             file.empty()
@@ -273,65 +255,46 @@ class Journal:
         if self._marks is not None:
             self._marks.sync()
 
-    def set_aside(self, payload: bytes) -> None:
-        """Keep a record for a person to look at; the journal may forget it then.
+    def quarantine(self, payload: bytes) -> None:
+        """Keep a record for a person to look at, so that its file may be emptied."""
+        self._keep(_UNBOOKABLE, _line(payload))
 
-        Raises:
-            OSError: It cannot be written.
-        """
-        self._keep(_ASIDE, _line(payload))
-
-    def keep_damaged(self, damages: Sequence[DamagedRecord]) -> None:
-        """Keep what is no record for a person to look at.
-
-        Raises:
-            OSError: It cannot be written.
-        """
-        if damages:
-            self._keep(_DAMAGED, b"".join(damage.data + b"\n" for damage in damages))
+    def keep_damaged(self, damaged: Sequence[DamagedRecord]) -> None:
+        """Keep what is no record for a person to look at."""
+        if damaged:
+            self._keep(_DAMAGED, b"".join(damage.data + b"\n" for damage in damaged))
 
     def _keep(self, name: str, data: bytes) -> None:
         self._make_folder()
-        with _open_to_append(self._folder / name) as file:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with os.fdopen(os.open(self._folder / name, flags, 0o600), "ab") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
-    def leftovers(self) -> Leftovers:
-        """Return what is in the files: at a start, what a process that was killed left behind.
-
-        Raises:
-            OSError: A file cannot be read.
-        """
-        left = Leftovers([], [])
+    def read_unbooked(self) -> JournalContents:
+        """Return what is not booked: at a start, what a process that was killed left behind."""
+        contents = JournalContents([], [])
         marks = _read(self._marked).ljust(_MARKS_SIZE, _EMPTY)
         for name, (used, checksum) in zip(_NAMES, _MARK.iter_unpack(marks), strict=True):
             data = _read(self._folder / name)
             found = parse(name, data)
-            left.payloads.extend(found.payloads)
-            left.damages.extend(found.damages)
+            contents.payloads.extend(found.payloads)
+            contents.damaged.extend(found.damaged)
             held = data.rstrip(_EMPTY)
             # A record that a kill cut off is behind the mark.
             if crc32(data[:used]) != checksum:
-                left.missing.append(MissingCharges(name, used, len(held)))
-        return left
+                contents.missing.append(MissingCharges(name, used, len(held)))
+        return contents
 
     def keep_missing(self, missing: Sequence[MissingCharges]) -> None:
-        """Note that charges are gone, until a person takes the note away.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Note that charges are gone, until a person takes the note away."""
         if missing:
             lines = (f"{each.file} {each.expected} {each.found}\n" for each in missing)
             self._keep(_MISSING, "".join(lines).encode())
 
     def noted_missing(self) -> Sequence[MissingCharges]:
-        """Return what `keep_missing` noted.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """Return what `keep_missing` noted."""
         lines = (line.split() for line in _read(self._folder / _MISSING).decode().splitlines())
         return [MissingCharges(file, int(expected), int(found)) for file, expected, found in lines]
 
@@ -348,15 +311,10 @@ class Journal:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def parse(name: str, data: bytes) -> Leftovers:
-    """Return the records in a file's bytes, and what is none.
-
-    Args:
-        name: What the file is called, for the report.
-        data: All of it.
-    """
+def parse(name: str, data: bytes) -> JournalContents:
+    """Return the records in the bytes of a file of this name, and what is none."""
     payloads: list[bytes] = []
-    damages: list[DamagedRecord] = []
+    damaged: list[DamagedRecord] = []
     used = data.rstrip(_EMPTY)
     # A kill while the file was emptied: all of it is booked, whatever is left.
     begin = len(used) - len(used.lstrip(_EMPTY))
@@ -367,9 +325,9 @@ def parse(name: str, data: bytes) -> Leftovers:
             payloads.append(payload)
         elif not begin or offset > begin:
             is_tail = offset + len(line) == len(used)
-            damages.append(DamagedRecord(name, offset, line, is_tail))
+            damaged.append(DamagedRecord(name, offset, line, is_tail))
         offset += len(line)
-    return Leftovers(payloads, damages)
+    return JournalContents(payloads, damaged)
 
 
 def _line(payload: bytes) -> bytes:
@@ -385,8 +343,3 @@ def _payload(line: bytes) -> bytes | None:
 
 def _read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
-
-
-def _open_to_append(path: Path) -> IO[bytes]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    return os.fdopen(descriptor, "ab")

@@ -1,19 +1,17 @@
 """The settler: from a finished reply to the books, without keeping the reply waiting.
 
-    settle(record) ──> journal                                  the reply may leave
-                       └── pending ──> writer.write([...])      a group, one transaction
+    accept(record) ──> journal                                 the reply may leave
+                       └── pending ──> writer.write(group)     the books process reads the journal
                                        └── the journal forgets it
 
 A charge that is in the journal survives `kill -9`; `recover` books it at the next start. Booking
-twice changes nothing, so a kill between the commit and the forgetting is harmless.
+twice changes nothing, so a kill between the commit and the forgetting is harmless. Groups gather
+for `GATHER_SECONDS`, unless somebody waits for them or they are many: a transaction costs many
+times what one more row in it does.
 
-Groups gather for `GATHER_SECONDS`: a transaction costs many times what one more row in it does.
-Who reads money waits with `settled` for the charges so far, and that cuts the gathering short.
-
-Where charges come faster than the database books them, a reply waits until no more than `CROWDED`
-are pending. A database that cannot be written is tried again until it can; the charges wait in the
-journal. A charge that no database would take spoils its group: the group is then booked one by one,
-and that one is set aside.
+Where charges come faster than the database books them, a reply waits until no more than
+`BACKPRESSURE_PENDING` are pending. A database that cannot be written is tried again until it can. A
+charge that no database would take is quarantined.
 """
 
 from __future__ import annotations
@@ -21,28 +19,26 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import structlog
 
-from tollhouse.accounting.ports import Unbookable
-from tollhouse.accounting.settlement.flusher import Flusher
-from tollhouse.accounting.settlement.rows import storable
-from tollhouse.accounting.types import GenerationRecord
-from tollhouse.kernel.errors import Unavailable
-from tollhouse.kernel.start import StartError
-from tollhouse.kernel.waiting import wait_for_event
+from tollhouse.accounting.settlement.payloads import id_of, payload_of, record_of
+from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.errors import StartError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from tollhouse.accounting.ports import ChargeObserver, ChargeWriter
-    from tollhouse.accounting.settlement.journal import Journal
+    from tollhouse.accounting.settlement.journal import Journal, JournalPart
+    from tollhouse.accounting.settlement.messages import SetAside
+    from tollhouse.accounting.types import GenerationRecord
 
-GATHER_SECONDS: Final = 0.03
-LARGEST_GROUP: Final = 500
-CROWDED: Final = 250
+GATHER_SECONDS: Final = 0.25
+LARGEST_GROUP: Final = 1_000
+"""From how many on charges are booked at once."""
+BACKPRESSURE_PENDING: Final = 5_000
 """Pending charges from which a reply waits for the books to catch up."""
 MOST_PENDING: Final = 100_000
 """Of 1 KB each in memory, while the database cannot be written."""
@@ -50,8 +46,79 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _CANNOT_KEEP: Final = "The gateway cannot keep charges now; try again in a moment."
 _log = structlog.get_logger(__name__)
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(GenerationRecord).decode
+
+
+class ChargeObserver(Protocol):
+    """Learns of charges on their way to the books."""
+
+    def charged(self, record: GenerationRecord) -> None:
+        """A charge is in the journal; it cannot be lost any more."""
+
+    def booked(self, records: Sequence[GenerationRecord]) -> None:
+        """Charges are in the database: readers find them from now on."""
+
+    def invalidate(self, account_id: str) -> None:
+        """What was read of an account may hold charges that were told as pending, or lack some."""
+
+
+class ChargeWriter(Protocol):
+    """Makes charges durable."""
+
+    async def write(
+        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+    ) -> Sequence[SetAside]:
+        """Book a group of generations; those already booked change nothing.
+
+        It may be read from that part of the journal. What cannot be stored as it is, whatever the
+        state of the database, is returned.
+
+        Raises:
+            Exception: The database cannot be reached or written; nothing of the group is known
+                to be booked.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up connections and processes."""
+
+
+class Flusher:
+    """Runs a blocking flush in a thread, one at a time; who comes meanwhile shares the next one."""
+
+    def __init__(self, flush: Callable[[], None]) -> None:
+        self._flush = flush
+        self._waiting: list[asyncio.Future[None]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def flushed(self) -> None:
+        """Return when a flush that began after this call has ended, or raise what made it fail."""
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name="flusher")
+        await done
+
+    async def close(self) -> None:
+        """Wait for the flush that is under way."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                error: Exception | None = None
+                try:
+                    await asyncio.to_thread(self._flush)
+                except Exception as failed:  # noqa: BLE001 - whoever waits learns of it
+                    error = failed
+                for done in (each for each in waiting if not each.done()):
+                    if error is None:
+                        done.set_result(None)
+                    else:
+                        done.set_exception(error)
+        finally:
+            self._running = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +140,31 @@ class Settler:
         writer: ChargeWriter,
         *,
         sync: bool = False,
-        patience_seconds: float = 5.0,
+        timeout_seconds: float = 5.0,
     ) -> None:
-        """Take the two places; nothing is opened and nothing runs before the first charge.
+        """Open nothing and run nothing before the first charge.
 
-        Args:
-            journal: Where a charge is first.
-            writer: What makes it part of the books.
-            sync: Whether a charge has to survive a power failure before its reply leaves, too; a
-                group that is in the database does in any case.
-            patience_seconds: How long anybody waits for a database that does not keep up.
+        With `sync` a charge has to survive a power failure before its reply leaves, too; a group
+        that is in the database does in any case. Nobody waits longer than `timeout_seconds` for a
+        database that does not keep up.
         """
         self._journal = journal
         self._writer = writer
         self._flusher = Flusher(journal.sync) if sync else None
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
         self._pending: list[GenerationRecord] = []
-        self._taken = 0
+        self._accepted = 0
         self._booked = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits until so many charges are booked."""
         self._booking: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()
+        self._book_now = asyncio.Event()
         self._closing = asyncio.Event()
         self._writing = asyncio.Lock()
         self._readers = 0
         self._no_readers = asyncio.Event()
         self._no_readers.set()
-        self._doubtful = False
+        self._uncertain = False
         """Whether a group may be in the database in part, or a charge of it never will be."""
         self.observer: ChargeObserver | None = None
         """Is told of each charge, and of each group that is booked."""
@@ -111,13 +175,12 @@ class Settler:
         return len(self._waiting)
 
     def reserve_capacity(self, charges: int) -> None:
-        """Return if so many more charges can be taken.
+        """Return if so many more charges can be taken, or raise `Unavailable`.
 
-        Raises:
-            Unavailable: They could not be kept: the journal's disk is full, say, or too many wait
-                for a database that cannot be written.
+        They could not be kept where the journal's disk is full, say, or too many wait for a
+        database that cannot be written.
         """
-        if self._closing.is_set() or self._taken - self._booked + charges > MOST_PENDING:
+        if self._closing.is_set() or self._accepted - self._booked + charges > MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
         try:
             self._journal.reserve(charges)
@@ -141,44 +204,54 @@ class Settler:
             if not self._readers:
                 self._no_readers.set()
 
-    async def settle(self, record: GenerationRecord) -> None:
-        """Take a charge; return when it is safe.
+    def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
+        """Accept a charge; return None where it is safe, or what to await until it is.
 
-        Being cancelled ends only the waiting: the charge is booked all the same.
+        That also makes who comes faster than the database books wait. Being cancelled ends only
+        the waiting: the charge is booked all the same.
 
         Raises:
             OSError: The journal cannot be written; the reply must not leave.
             Unavailable: The gateway has ended, or too many charges wait for a database that cannot
                 be written.
         """
-        if self._closing.is_set() or self._taken - self._booked >= MOST_PENDING:
+        if self._closing.is_set() or self._accepted - self._booked >= MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
-        self._journal.append(_payload(record))
+        self._journal.append(payload_of(record))
         self._pending.append(record)
-        self._taken += 1
+        self._accepted += 1
         if self.observer is not None:
             self.observer.charged(record)
-        number = self._taken
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
+        elif len(self._pending) == LARGEST_GROUP:
+            self._book_now.set()
+        if self._flusher is None and len(self._pending) <= BACKPRESSURE_PENDING:
+            return None
+        return self._safe(self._accepted)
+
+    async def settle(self, record: GenerationRecord) -> None:
+        """Accept a charge; return when it is safe, or raise as `accept` does."""
+        unsafe = self.accept(record)
+        if unsafe is not None:
+            await unsafe
+
+    async def _safe(self, number: int) -> None:
+        """Return when so many charges are safe, and not too many others wait."""
         if self._flusher is not None:
             await self._flushed(self._flusher, number)
-        if len(self._pending) > CROWDED:
+        if len(self._pending) > BACKPRESSURE_PENDING:
             # Its charge is safe: this is for those who come faster than the database books.
             with suppress(TimeoutError):
-                await self._until_booked(number - CROWDED)
+                await self._wait_until_booked(number - BACKPRESSURE_PENDING)
 
     async def settled(self) -> None:
-        """Return when every charge that was taken so far is in the books.
-
-        Raises:
-            Unavailable: The database has not taken them in time.
-        """
-        if self._booked == self._taken:
+        """Return when every charge so far is booked; `Unavailable` where that takes too long."""
+        if self._booked == self._accepted:
             return
-        self._hurry.set()
+        self._book_now.set()
         try:
-            await self._until_booked(self._taken)
+            await self._wait_until_booked(self._accepted)
         except TimeoutError:
             message = "Charges are waiting to be stored; try again in a moment."
             raise Unavailable(message, retry_after=1) from None
@@ -189,24 +262,20 @@ class Settler:
             await flusher.flushed()
         except Exception as error:  # noqa: BLE001 - raised again unless the books take the charge
             _log.exception("journal_not_flushed")
-            self._hurry.set()
+            self._book_now.set()
             try:
-                await self._until_booked(number)
+                await self._wait_until_booked(number)
             except TimeoutError:
                 raise error from None
 
-    async def _until_booked(self, number: int) -> None:
-        """Wait until so many of the charges that were taken are in the books.
-
-        Raises:
-            TimeoutError: They are not in time.
-        """
+    async def _wait_until_booked(self, number: int) -> None:
+        """Wait until so many charges are in the books; `TimeoutError` where that takes too long."""
         if number <= self._booked:
             return
         waiting = (number, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._timeout_seconds):
                 await waiting[1]
         finally:
             if waiting in self._waiting:
@@ -221,8 +290,8 @@ class Settler:
             StartError: It cannot be read or booked; nothing of it is lost.
         """
         try:
-            left = self._journal.leftovers()
-            for damage in left.damages:
+            found = self._journal.read_unbooked()
+            for damage in found.damaged:
                 _log.error(
                     "journal_damaged",
                     file=damage.file,
@@ -230,17 +299,18 @@ class Settler:
                     bytes=len(damage.data),
                     is_tail=damage.is_tail,
                 )
-            for gone in left.missing:
+            for gone in found.missing:
                 _log.error(
                     "journal_charges_missing",
                     file=gone.file,
                     expected_bytes=gone.expected,
                     found_bytes=gone.found,
                 )
-            self._journal.keep_damaged(left.damages)
-            self._journal.keep_missing(left.missing)
-            records = [_decode(payload) for payload in left.payloads]
-            await self._book(records)
+            self._journal.keep_damaged(found.damaged)
+            self._journal.keep_missing(found.missing)
+            records = [record_of(payload) for payload in found.payloads]
+            if records:
+                await self._book(records)
             self._journal.clear()
         except msgspec.MsgspecError as error:
             raise StartError(
@@ -252,15 +322,12 @@ class Settler:
                 f"the charges in the journal cannot be booked ({type(error).__name__}): "
                 "mend the database or the disk, and start again; they are not lost"
             ) from error
-        return RecoveredCharges(len(records), len(left.damages))
+        return RecoveredCharges(len(records), len(found.damaged))
 
     async def close(self) -> None:
-        """Book what is pending, then give up the two places.
-
-        Charges that cannot be booked now stay in the journal for the next start.
-        """
+        """Book what is pending, or leave it to the next start; then close journal and writer."""
         self._closing.set()
-        self._hurry.set()
+        self._book_now.set()
         if self._booking is not None:
             await asyncio.wait([self._booking])
         if self._flusher is not None:
@@ -275,18 +342,18 @@ class Settler:
             while self._pending:
                 await self._gather()
                 group, self._pending = self._pending, []
-                self._journal.turn()
-                if not await self._book_patiently(group):
+                part = self._journal.switch_files()
+                if not await self._book_with_retries(group, part):
                     return
                 self._booked += len(group)
-                self._tell()
-                self._forget()
+                self._wake_waiting()
+                self._empty_booked()
         finally:
             self._booking = None
 
-    def _forget(self) -> None:
+    def _empty_booked(self) -> None:
         try:
-            self._journal.forget()
+            self._journal.empty_booked()
         except Exception:  # noqa: BLE001 - the edge: what it still holds is booked, a start sees that
             _log.exception("journal_not_emptied")
 
@@ -294,27 +361,29 @@ class Settler:
         """Let charges come, unless somebody waits for those that are there or they are many."""
         if len(self._pending) >= LARGEST_GROUP:
             return
-        await wait_for_event(self._hurry, GATHER_SECONDS)
+        await wait_for_event(self._book_now, GATHER_SECONDS)
         if not self._closing.is_set():
-            self._hurry.clear()
+            self._book_now.clear()
 
-    async def _book_patiently(self, group: Sequence[GenerationRecord]) -> bool:
+    async def _book_with_retries(
+        self, group: Sequence[GenerationRecord], part: JournalPart
+    ) -> bool:
         """Book a group, again and again until that succeeds; false where closing cuts it short."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 async with self._writing:
                     await self._no_readers.wait()
-                    await self._book(group)
+                    await self._book(group, part)
                     self._observe(group)
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
-                self._doubtful = True
+                self._uncertain = True
                 # Not its text: a database's error may quote the row.
                 _log.error(
                     "charges_not_booked_yet",
                     count=len(group) + len(self._pending),
                     first_generation=group[0].id,
-                    error=type(error.__cause__ or error).__name__,
+                    error=getattr(error, "reason", type(error).__name__),
                 )
             else:
                 return True
@@ -328,45 +397,22 @@ class Settler:
         if self.observer is None:
             return
         self.observer.booked(group)
-        if self._doubtful:
-            self._doubtful = False
+        if self._uncertain:
+            self._uncertain = False
             for account_id in {record.account_id for record in group}:
                 self.observer.invalidate(account_id)
 
-    async def _book(self, group: Sequence[GenerationRecord]) -> None:
-        for start in range(0, len(group), LARGEST_GROUP):
-            part = group[start : start + LARGEST_GROUP]
-            try:
-                await self._writer.write(part)
-            except Unbookable as error:
-                await self._book_singly(part, error)
+    async def _book(
+        self, group: Sequence[GenerationRecord], part: JournalPart | None = None
+    ) -> None:
+        for each in await self._writer.write(group, part):
+            self._journal.quarantine(each.payload)
+            self._uncertain = True
+            _log.error("charge_set_aside", generation=id_of(each.payload), error=each.reason)
 
-    async def _book_singly(self, group: Sequence[GenerationRecord], error: Unbookable) -> None:
-        if len(group) > 1:
-            for record in group:
-                await self._book([record])
-            return
-        [record] = group
-        self._journal.set_aside(_payload(record))
-        self._doubtful = True
-        _log.error(
-            "charge_set_aside",
-            generation=record.id,
-            error=type(error.__cause__ or error).__name__,
-        )
-
-    def _tell(self) -> None:
-        """Let those go on whose charges are all booked."""
+    def _wake_waiting(self) -> None:
         still = [each for each in self._waiting if each[0] > self._booked]
         for number, done in self._waiting:
             if number <= self._booked and not done.done():
                 done.set_result(None)
         self._waiting = still
-
-
-def _payload(record: GenerationRecord) -> bytes:
-    try:
-        return _encode(record)
-    except UnicodeEncodeError:
-        # Half of a surrogate pair, from a client or a provider: hardly ever, so looked for last.
-        return _encode(storable(record))

@@ -1,9 +1,16 @@
 """The ingest child: the process that reads a long body, so that the gateway's never does.
 
-    python -m tollhouse.batches.ingest.child <body bytes> <items> <item bytes>
+    python -m tollhouse.batches.ingest.child <staging> <body bytes> <items> <item bytes>
 
-`frames` says what is on its standard streams. It needs neither settings nor a database, and ends
-with the gateway: then its standard input is cut off, or nobody takes what it says.
+    standard input     the body, up to its end
+    standard output    ChunkFile, ChunkFile, ... Done     its chunks, and what it is as a whole
+                       ... or Refused, StoreFailed        why the batch is not accepted
+                       or Failed
+    files              <staging>00000 ...                 each there before its message leaves
+
+The messages are a channel. A gateway that was killed ends the body, too, but then nobody reads what
+is said of it. The child needs neither settings nor a database, and ends with the gateway: then
+nobody reads what it writes.
 """
 
 from __future__ import annotations
@@ -11,52 +18,127 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import FileIO
 from traceback import walk_tb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-from tollhouse.batches.ingest.frames import Cut, Done, Failed, frame_of, read_body, refused
-from tollhouse.batches.ingest.intake import IntakeLimits
-from tollhouse.batches.ingest.reader import Reader
-from tollhouse.kernel.errors import Invalid
+import msgspec
+
+from tollhouse.batches.ingest.reader import BatchLimits, BatchReader, BatchSummary
+from tollhouse.kernel.channel import Channel
+from tollhouse.kernel.errors import Invalid, PayloadTooLarge, Unprocessable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
     from tollhouse.batches.chunks import Chunk
-    from tollhouse.batches.ingest.frames import Refused
+
+PIECE_BYTES: Final = 256 * 1024
+"""Most bytes that are read at once."""
+_LARGEST_MESSAGE: Final = 2 * 1024 * 1024
+"""More than a summary has, of which the envelope is the most."""
+_REFUSALS: Final = {each.__name__: each for each in (Invalid, PayloadTooLarge, Unprocessable)}
 
 
-def run(source: BinaryIO, sink: BinaryIO, limits: IntakeLimits) -> None:
-    """Read a body from one stream and say on the other what it is.
+class ChunkFile(msgspec.Struct, tag="chunk", frozen=True):
+    """A chunk is in its file, which is not flushed."""
 
-    Raises:
-        Cut: The other side of `source` is gone.
-        BrokenPipeError: The other side of `sink` is.
-    """
-    for message in _messages(source, limits):
-        sink.writelines(frame_of(message))
-        sink.flush()
+    number: int
+    first: int
+    """The number of the first line among all chunks."""
+    lines: int
 
 
-def _messages(source: BinaryIO, limits: IntakeLimits) -> Iterator[Chunk | Done | Refused | Failed]:
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """The body was read to its end."""
+
+    summary_json: bytes
+    """As JSON, which has integers of any size, as the batch's preferences may."""
+
+    def summary(self) -> BatchSummary:
+        """Return what the child found."""
+        return msgspec.json.decode(self.summary_json, type=BatchSummary)
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """The batch is not accepted."""
+
+    kind: str
+    message: str
+
+    def error(self) -> Invalid:
+        """Return the error that the child met."""
+        return _REFUSALS[self.kind](self.message)
+
+
+class StoreFailed(msgspec.Struct, tag="store_failed", frozen=True):
+    """A chunk's file cannot be written."""
+
+    errno: int
+
+    def error(self) -> OSError:
+        """Return the error that the child met."""
+        return OSError(self.errno, os.strerror(self.errno))
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The child has a fault."""
+
+    reason: str
+
+
+FromChild = ChunkFile | Done | Refused | StoreFailed | Failed
+FROM_CHILD: Final[Channel[FromChild]] = Channel(FromChild, largest=_LARGEST_MESSAGE)
+
+
+def chunk_path(staging: str, number: int) -> str:
+    """Return the file of a chunk; `staging` is what the names of all begin with."""
+    return f"{staging}{number:05}"
+
+
+def run(source: FileIO, sink: BinaryIO, staging: str, limits: BatchLimits) -> None:
+    """Read a body from one file, and write to the other what it is, until the gateway is gone."""
+    for message in _messages(source, staging, limits):
+        FROM_CHILD.send_blocking(sink, message)
+
+
+def _messages(source: FileIO, staging: str, limits: BatchLimits) -> Iterator[FromChild]:
     try:
-        yield from _read(source, limits)
-    except Cut:
-        raise
+        reader = BatchReader(limits)
+        while piece := source.read(PIECE_BYTES):
+            for chunk in reader.feed(piece):
+                yield _stored(chunk, staging)
+        chunks, summary = reader.end()
+        for chunk in chunks:
+            yield _stored(chunk, staging)
+        yield Done(msgspec.json.encode(summary))
     except Invalid as error:
-        yield refused(error)
+        yield Refused(type(error).__name__, error.message)
+    except _StoreError as error:
+        yield StoreFailed(error.errno)
     except Exception as error:  # noqa: BLE001 - the child's edge: the gateway logs it
         yield Failed(_place(error))
 
 
-def _read(source: BinaryIO, limits: IntakeLimits) -> Iterator[Chunk | Done]:
-    reader = Reader(limits)
-    for piece in read_body(source):
-        yield from reader.feed(piece)
-    chunks, summary = reader.end()
-    yield from chunks
-    yield Done(summary)
+class _StoreError(Exception):
+    def __init__(self, errno: int) -> None:
+        super().__init__(errno)
+        self.errno = errno
+
+
+def _stored(chunk: Chunk, staging: str) -> ChunkFile:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        file = os.open(chunk_path(staging, chunk.number), flags, 0o600)
+        try:
+            rest = memoryview(chunk.data)
+            while rest:  # a disk that is nearly full takes a part, and refuses the next one
+                rest = rest[os.write(file, rest) :]
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise _StoreError(error.errno or 0) from error
+    return ChunkFile(chunk.number, chunk.first, chunk.lines)
 
 
 def _place(error: Exception) -> str:
@@ -69,10 +151,10 @@ def main() -> None:
     """Do it, and end at once: nothing is left to tidy up."""
     for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
         signal.signal(number, signal.SIG_IGN)
-    limits = IntakeLimits(*map(int, sys.argv[1:]))
+    staging, *numbers = sys.argv[1:]
     try:
-        run(sys.stdin.buffer, sys.stdout.buffer, limits)
-    except (Cut, BrokenPipeError):
+        run(FileIO(0), sys.stdout.buffer, staging, BatchLimits(*map(int, numbers)))
+    except BrokenPipeError:
         os._exit(1)
     os._exit(0)
 

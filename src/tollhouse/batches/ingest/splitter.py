@@ -3,14 +3,12 @@
     {"endpoint": ..., "requests": [{"custom_id": ..., "body": {...}}, ...], "model": ...}
      envelope                      items, as they come                      envelope
 
-Fields come in any order. Outside `requests` values are read one by one. Inside, once a window of
-bytes has gathered, a cut between two of its items is guessed from the end and everything before it
-is strictly decoded as one array. If that succeeds the cut is right: a text that is a list of whole
-values leaves no bracket and no string open. If not, the items of this window are read one by one,
-which also finds the one at fault.
-
-Where a value ends is looked for in the bytes taken for Latin-1, since all that structures JSON is
-ASCII. What it is, msgspec decides on the bytes themselves: nothing passes that is no JSON.
+Fields come in any order, and their values are read one by one. In `requests`, once a window of
+bytes has gathered, a cut between two items is guessed from the end and everything before it is
+strictly decoded as one array. If that succeeds the cut is right: a list of whole values leaves no
+bracket and no string open. If not, the items of this window are read one by one, which also finds
+the one at fault. Where a value ends is looked for in the bytes taken for Latin-1, since all that
+structures JSON is ASCII; msgspec decodes the bytes themselves, so nothing passes that is no JSON.
 """
 
 from __future__ import annotations
@@ -21,15 +19,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from tollhouse.kernel.validation_errors import parse_validation_error
+from tollhouse.kernel.errors import parse_validation_error
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
-WINDOW: Final = 1024 * 1024
-"""Bytes that gather before items are cut off them."""
+WINDOW: Final = 256 * 1024
+"""Bytes that gather before items are cut off them; no more than a processor's cache takes."""
 LARGEST_ENVELOPE: Final = 1024 * 1024
 """Bytes of all fields beside the items."""
+_BESIDE_A_BODY: Final = 1024 * 1024
+"""Bytes of an item beside its body; no more are kept to find out what is too large in it."""
 ITEMS: Final = "requests"
 _FINDS: Final = 32
 """Places that are looked at for a cut in one window."""
@@ -47,17 +47,16 @@ _CUT_OFF: Final = 16
 """Bytes before the end in which an error may only mean that there is more to come."""
 
 
-class Item(NamedTuple):
+class SubmittedItem(NamedTuple):
     """One request of a batch."""
 
     number: int
-    """Counted from 0."""
     custom_id: str
     body: bytes
     """A JSON object, as it came."""
 
 
-class Malformed(Exception):
+class MalformedBatch(Exception):
     """The body is no batch; the text says where."""
 
 
@@ -85,51 +84,36 @@ class Splitter:
     """Takes the body piece by piece, gives its items as they come, and at the end its envelope."""
 
     def __init__(self, *, largest_body: int, window: int = WINDOW) -> None:
-        """Start before the first byte.
-
-        Args:
-            largest_body: Bytes that an item's `body` may have.
-            window: Bytes that gather before items are cut off them.
-        """
+        """Start before the first byte; `largest_body` is in bytes, of an item's `body`."""
         self._largest_body = largest_body
         self._window = window
         self._buffer = bytearray()
         self._dropped = 0
         """Bytes that came before those in the buffer."""
         self._ended = False
-        self._found: list[Item] = []
-        self._fields: dict[str, bytes] = {}
+        self._found: list[SubmittedItem] = []
+        self.envelope: dict[str, bytes] = {}
+        """The fields beside the items, so far: name -> JSON."""
         self._fields_size = 0
         self._steps = self._document()
         self.count = 0
-        """How many items came so far."""
 
-    @property
-    def envelope(self) -> Mapping[str, bytes]:
-        """The fields beside the items, so far: name -> JSON."""
-        return self._fields
-
-    def feed(self, data: bytes) -> Sequence[Item]:
+    def feed(self, data: bytes) -> Sequence[SubmittedItem]:
         """Take the next piece; return the items that are whole now.
 
         Raises:
-            Malformed: The body is no batch.
+            MalformedBatch: The body is no batch.
             TooLarge: An item or the envelope is.
         """
         self._buffer += data
         return self._advance()
 
-    def end(self) -> Sequence[Item]:
-        """Say that nothing more comes; return the last items.
-
-        Raises:
-            Malformed: The body is no batch, or not a whole one.
-            TooLarge: An item or the envelope is.
-        """
+    def end(self) -> Sequence[SubmittedItem]:
+        """Say that nothing more comes; return the last items. Raises as `feed`."""
         self._ended = True
         return self._advance()
 
-    def _advance(self) -> Sequence[Item]:
+    def _advance(self) -> Sequence[SubmittedItem]:
         next(self._steps, None)
         found, self._found = self._found, []
         return found
@@ -143,12 +127,12 @@ class Splitter:
         while not closed:
             name = yield from self._name()
             if name in names:
-                raise Malformed(f"{name}: stands twice in the body")
+                raise MalformedBatch(f"{name}: stands twice in the body")
             names.add(name)
             if name == ITEMS:
                 yield from self._array()
             else:
-                self._fields[name] = yield from self._field(name)
+                self.envelope[name] = yield from self._field(name)
             closed = (yield from self._mark(b",}", f"{name}: no comma or brace follows")) == b"}"
         while not self._drop_space():
             if self._ended:
@@ -188,7 +172,7 @@ class Splitter:
         """Read items up to a byte of the body; tell whether the array ended."""
         while self._dropped < until:
             place = f"{ITEMS}[{self.count}]"
-            text = yield from self._value(place, self._largest_body + self._window)
+            text = yield from self._value(place, self._largest_body + _BESIDE_A_BODY)
             self._take(_item(text, place), place)
             mark = yield from self._mark(b",]", f"{place}: no comma or bracket follows")
             if mark == b"]":
@@ -196,12 +180,7 @@ class Splitter:
         return False
 
     def _value(self, place: str, largest: int) -> Generator[None, None, bytes]:
-        """Take one value, of any kind.
-
-        Args:
-            place: What it is, for messages.
-            largest: Bytes in which it has to end.
-        """
+        """Take one value, of any kind, which has to end in so many bytes."""
         while True:
             end = self._end_of_value(place) if self._drop_space() else None
             if end is not None:
@@ -254,7 +233,7 @@ class Splitter:
         body = bytes(item.body)
         if len(body) > self._largest_body:
             raise TooLarge(f"{place}.body: has {len(body)} bytes; {self._largest_body} are allowed")
-        self._found.append(Item(self.count, item.custom_id, body))
+        self._found.append(SubmittedItem(self.count, item.custom_id, body))
         self.count += 1
 
     def _end_of_value(self, place: str) -> int | None:
@@ -279,7 +258,6 @@ class Splitter:
         return None
 
     def _drop_space(self) -> bool:
-        """Drop white space; tell whether anything is left."""
         space = _SPACE.match(self._buffer)
         if space is not None and (length := space.end()):
             del space  # it holds the buffer, which must not shrink under it
@@ -295,16 +273,12 @@ class Splitter:
         del self._buffer[:size]
         self._dropped += size
 
-    def _malformed(self, what: str, offset: int = 0) -> Malformed:
-        return Malformed(f"{what} (byte {self._dropped + offset})")
+    def _malformed(self, what: str, offset: int = 0) -> MalformedBatch:
+        return MalformedBatch(f"{what} (byte {self._dropped + offset})")
 
 
 def _borders(buffer: bytearray) -> Iterator[tuple[int, int]]:
-    """Find borders between two items, the last one first.
-
-    Yields:
-        Where the former item ends, and where the latter begins.
-    """
+    """Yield where an item ends and the next one begins, the last such place first."""
     opening = _OPENING.match(buffer)
     if opening is None:
         return
@@ -319,19 +293,14 @@ def _borders(buffer: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def _item(text: bytes, place: str) -> _Item:
-    """Return an item.
-
-    Raises:
-        Malformed: It is none.
-    """
     _check(text, place)
     try:
         item = _read_item(text)
     except msgspec.ValidationError as error:
         path, what = parse_validation_error(error)
-        raise Malformed(f"{place}{path}: {what}") from None
+        raise MalformedBatch(f"{place}{path}: {what}") from None
     if not _has_object(item):
-        raise Malformed(f"{place}.body: has to be an object")
+        raise MalformedBatch(f"{place}.body: has to be an object")
     return item
 
 
@@ -340,20 +309,16 @@ def _has_object(item: _Item) -> bool:
 
 
 def _check(text: bytes, place: str) -> None:
-    """Return if a text is JSON.
-
-    Raises:
-        Malformed: It is not.
-    """
+    """Return if a text is JSON, or raise `MalformedBatch`."""
     try:
         text.decode()
         _read_any(text)
     except UnicodeDecodeError as error:
-        raise Malformed(f"{place}: not valid UTF-8 at its byte {error.start}") from None
+        raise MalformedBatch(f"{place}: not valid UTF-8 at its byte {error.start}") from None
     except RecursionError:
-        raise Malformed(f"{place}: nested too deeply") from None
+        raise MalformedBatch(f"{place}: nested too deeply") from None
     except msgspec.MsgspecError as error:
-        raise Malformed(f"{place}: {error}") from None
+        raise MalformedBatch(f"{place}: {error}") from None
 
 
 def _is_certain(error: json.JSONDecodeError, size: int) -> bool:

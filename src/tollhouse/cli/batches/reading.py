@@ -4,20 +4,16 @@
                                        result  result       one by one
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Final, NamedTuple
 
 _RESULTS: Final = "results"
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_BESIDE: Final = frozenset(
+_BATCH_FIELDS: Final = frozenset(
     (
         *("id", "object", "endpoint", "model", "completion_window", "status", "created_at"),
         *("expires_at", "finalized_at", "error", "provider", "request_counts", "usage"),
@@ -28,11 +24,11 @@ _BESIDE: Final = frozenset(
 _decode = json.JSONDecoder().raw_decode
 
 
-class Broken(Exception):
+class MalformedReply(Exception):
     """What comes is no batch."""
 
 
-class Value(NamedTuple):
+class JsonValue(NamedTuple):
     """A value of JSON."""
 
     text: str
@@ -40,37 +36,28 @@ class Value(NamedTuple):
     value: Any
 
 
-async def without_results(pieces: AsyncIterator[bytes]) -> dict[str, Any]:
-    """Return a batch's fields beside its results; stop reading once they are there.
-
-    Raises:
-        Broken: It is no batch.
-    """
-    reader = BatchReader(pieces)
+async def read_without_results(pieces: AsyncIterator[bytes]) -> dict[str, Any]:
+    """Return a batch's fields beside its results; stop reading once they are there."""
+    reader = BatchReplyReader(pieces)
     async with aclosing(reader.results()) as results:
         async for _ in results:
-            if reader.batch.keys() >= _BESIDE:
+            if reader.batch.keys() >= _BATCH_FIELDS:
                 break
     return reader.batch
 
 
-class BatchReader:
+class BatchReplyReader:
     """Reads a batch."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
-        """Take the batch as JSON in UTF-8, in pieces of any size."""
-        self._text = _Text(pieces)
+        self._text = _JsonPieces(pieces)
         self.batch: dict[str, Any] = {}
         """Its fields beside the results, as far as they came."""
         self.has_results = False
         """Whether its results are a list, and not null."""
 
-    async def results(self) -> AsyncGenerator[Value]:
-        """Yield the results; at the end all fields have come.
-
-        Raises:
-            Broken: It is no batch.
-        """
+    async def results(self) -> AsyncGenerator[JsonValue]:
+        """Yield the results; at the end all fields have come."""
         mark = await self._text.mark("{")
         while mark != "}":
             name = (await self._text.value()).value
@@ -84,7 +71,7 @@ class BatchReader:
             mark = await self._text.mark(",}")
         self.batch.pop(_RESULTS, None)
 
-    async def _items(self) -> AsyncGenerator[Value]:
+    async def _items(self) -> AsyncGenerator[JsonValue]:
         mark = await self._text.mark("[")
         if await self._text.peek() == "]":
             mark = await self._text.mark("]")
@@ -93,25 +80,21 @@ class BatchReader:
             mark = await self._text.mark(",]")
 
 
-async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Value]:
-    """Yield the values of JSON Lines, in pieces of any size.
-
-    Raises:
-        Broken: A line is no JSON, or the last one has no end.
-    """
+async def json_lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[JsonValue]:
+    """Yield the values of JSON Lines, in pieces of any size."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
             try:
-                yield Value(line.decode(), json.loads(line))
+                yield JsonValue(line.decode(), json.loads(line))
             except (ValueError, RecursionError):
-                raise Broken("a line is no JSON") from None
+                raise MalformedReply("a line is no JSON") from None
     if rest:
-        raise Broken("it ends in the middle")
+        raise MalformedReply("it ends in the middle")
 
 
-class _Text:
+class _JsonPieces:
     """JSON that comes in pieces."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
@@ -134,11 +117,11 @@ class _Text:
         """Take the next character, which has to be one of these."""
         found = await self.peek()
         if found not in marks:
-            raise Broken(f"{found!r} where one of {marks!r} belongs")
+            raise MalformedReply(f"{found!r} where one of {marks!r} belongs")
         self._at += 1
         return found
 
-    async def value(self) -> Value:
+    async def value(self) -> JsonValue:
         """Take the next value."""
         await self.peek()
         while True:
@@ -147,12 +130,12 @@ class _Text:
             except json.JSONDecodeError:
                 value, end = None, len(self._window)
             except RecursionError:
-                raise Broken("nested too deeply") from None
+                raise MalformedReply("nested too deeply") from None
             # What ends where the window ends may go on: 1 and 12 are both numbers.
             if end < len(self._window):
                 text = self._window[self._at : end].replace("\n", " ").replace("\r", " ")
                 self._at = end
-                return Value(text, value)
+                return JsonValue(text, value)
             # As much again: a large value is not tried at each of its pieces.
             await self._more(len(self._window) - self._at)
 
@@ -163,15 +146,12 @@ class _Text:
             piece = await anext(self._pieces, None)
             if piece is None:
                 break
-            added.append(self._decoded(piece))
+            try:
+                added.append(self._decoder.decode(piece))
+            except UnicodeDecodeError:
+                raise MalformedReply("it is not UTF-8") from None
             size -= len(added[-1])
         if not added:
-            raise Broken("it ends in the middle")
+            raise MalformedReply("it ends in the middle")
         self._window = self._window[self._at :] + "".join(added)
         self._at = 0
-
-    def _decoded(self, piece: bytes) -> str:
-        try:
-            return self._decoder.decode(piece)
-        except UnicodeDecodeError:
-            raise Broken("it is not UTF-8") from None

@@ -4,26 +4,36 @@ import sys
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from tollhouse.cli.batches.formats import Format
-from tollhouse.cli.batches.views import ENDED, UNFINISHED, batch_report, columns, exit_code_of
+from tollhouse.cli.batches.status import (
+    EXIT_UNFINISHED,
+    FINAL_STATUSES,
+    ResultFormat,
+    batch_columns,
+    batch_report,
+    get_batch,
+    submit_batch,
+    watch_batch,
+    write_results,
+)
 from tollhouse.cli.client import Server
-from tollhouse.cli.control import control_command, noun
-from tollhouse.cli.options import Force, Output, yes_to
-from tollhouse.cli.output import Listing, Record, Report, Written
-from tollhouse.cli.values import header_text, segment
+from tollhouse.cli.control import CommandGroup
+from tollhouse.cli.options import Force, Output
+from tollhouse.cli.output import AlreadyWritten, Record, Report, Table, open_output
+from tollhouse.cli.values import header_text, path_segment
 
-app = noun(
+app = CommandGroup(
     "batch",
     "Batches: many requests at once, run in the background. They belong to the "
     "workspace of the API key in TOLLHOUSE_API_KEY.",
+    by_key=True,
 )
 
 PAGE = 100
 
 
-class Status(StrEnum):
+class BatchStatusOption(StrEnum):
     """The statuses that a list tells apart."""
 
     VALIDATING = "validating"
@@ -34,10 +44,10 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.")]
+Id = Annotated[str, Argument(metavar="ID", help="The batch's id.")]
 Watch = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--watch",
         help="Wait for its end, and end with 0 where every request was answered, 3 where some "
         "failed, 4 where the batch failed, expired or was cancelled. Ctrl-C leaves it running.",
@@ -45,20 +55,18 @@ Watch = Annotated[
 ]
 
 
-@control_command(
-    app,
+@app.control(
     "submit",
     "tollhouse batch submit requests.jsonl --model acme/large",
     "tollhouse batch submit requests.jsonl --watch",
     "tollhouse batch submit texts.jsonl --model acme/embed --endpoint embeddings --json",
     "tollhouse batch submit - --model acme/large --provider acme --no-fallbacks",
-    by_key=True,
 )
 async def submit(
     server: Server,
     file: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="FILE",
             help='JSON Lines, each line {"custom_id": ..., "body": {...}} or one of OpenAI\'s with '
             "method and url; or a whole batch as one JSON object. - reads standard input.",
@@ -66,34 +74,29 @@ async def submit(
     ],
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
+        Option(
             metavar="MODEL",
             help="The model of all requests; default: the one that every body names.",
         ),
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(
-            "--endpoint",
+        Option(
             metavar="ENDPOINT",
             help="The format of the bodies: chat/completions, responses, messages or embeddings. "
             "What the lines' url says unless given, else chat/completions.",
         ),
     ] = None,
     provider: Annotated[
-        list[str] | None,
-        typer.Option("--provider", metavar="SLUG", help="Ask this provider only; may be repeated."),
+        list[str] | None, Option(metavar="SLUG", help="Ask this provider only; may be repeated.")
     ] = None,
     no_fallbacks: Annotated[
-        bool, typer.Option("--no-fallbacks", help="Ask no other provider after the first.")
+        bool, Option("--no-fallbacks", help="Ask no other provider after the first.")
     ] = False,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(
-            "--idempotency-key",
-            metavar="KEY",
-            help="Repeating the command with the same key makes no second batch.",
+        Option(
+            metavar="KEY", help="Repeating the command with the same key makes no second batch."
         ),
     ] = None,
     watch: Watch = False,
@@ -102,13 +105,14 @@ async def submit(
 
     The whole file is checked before anything is sent.
     """
-    from tollhouse.cli.batches import exchange
-    from tollhouse.cli.batches.endpoints import endpoint_option
-    from tollhouse.cli.batches.source import opened
-    from tollhouse.cli.batches.survey import Wishes
-    from tollhouse.cli.batches.upload import read_upload
+    from tollhouse.cli.batches.upload import (
+        BatchOptions,
+        endpoint_option,
+        open_requests,
+        read_upload,
+    )
 
-    wishes = Wishes(
+    options = BatchOptions(
         model=model,
         endpoint=None if endpoint is None else endpoint_option(endpoint),
         providers=tuple(provider or ()),
@@ -116,46 +120,38 @@ async def submit(
     )
     if idempotency_key is not None:
         header_text(idempotency_key, "--idempotency-key")
-    with opened(file) as source:
-        batch = await exchange.send(server, read_upload(source, file, wishes), idempotency_key)
+    with open_requests(file) as source:
+        batch = await submit_batch(server, read_upload(source, file, options), idempotency_key)
     if not watch:
         return batch_report(batch)
     print(f"Submitted as {batch['id']}.", file=sys.stderr, flush=True)
-    ended = await exchange.watched(server, batch["id"])
-    return batch_report(ended, exit_code=exit_code_of(ended))
+    return await watch_batch(server, batch["id"])
 
 
-@control_command(
-    app,
+@app.control(
     "list",
     "tollhouse batch list",
     "tollhouse batch list --status in_progress --status validating",
     "tollhouse batch list --all --created-after 2026-01-31 --json",
-    by_key=True,
 )
 async def list_(
     server: Server,
     status: Annotated[
-        list[Status] | None,
-        typer.Option("--status", help="Only those of this status; may be repeated."),
+        list[BatchStatusOption] | None, Option(help="Only those of this status; may be repeated.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="How many to show at most.")
-    ] = 20,
-    every: Annotated[bool, typer.Option("--all", help="Show all of them.")] = False,
+    limit: Annotated[int, Option(metavar="N", min=1, help="How many to show at most.")] = 20,
+    every: Annotated[bool, Option("--all", help="Show all of them.")] = False,
     created_after: Annotated[
         str | None,
-        typer.Option(
-            "--created-after",
+        Option(
             metavar="WHEN",
             help="Only those made later: 2026-01-31, or 2026-01-31T12:00:00Z, in UTC.",
         ),
     ] = None,
     created_before: Annotated[
-        str | None,
-        typer.Option("--created-before", metavar="WHEN", help="Only those made earlier."),
+        str | None, Option(metavar="WHEN", help="Only those made earlier.")
     ] = None,
-) -> Listing:
+) -> Table:
     """List the batches of the key's workspace, newest first."""
     found: list[dict[str, Any]] = []
     more, after = True, None
@@ -170,85 +166,71 @@ async def list_(
         )
         found += page["data"]
         more, after = page["has_more"] and bool(page["data"]), page["last_id"]
-    return Listing(found, columns(), note="There are more: --all shows them." if more else None)
+    return Table(found, batch_columns(), note="There are more: --all shows them." if more else None)
 
 
-@control_command(
-    app,
+@app.control(
     "show",
     "tollhouse batch show batch_...",
     "tollhouse batch show batch_... --watch && tollhouse batch results batch_... -o out.jsonl",
-    by_key=True,
 )
 async def show(server: Server, batch: Id, watch: Watch = False) -> Report:
     """Show everything about a batch except its results."""
-    from tollhouse.cli.batches import exchange
-
-    if not watch:
-        return batch_report(await exchange.look(server, batch))
-    ended = await exchange.watched(server, batch)
-    return batch_report(ended, exit_code=exit_code_of(ended))
+    if watch:
+        return await watch_batch(server, batch)
+    return batch_report(await get_batch(server, batch))
 
 
-@control_command(
-    app,
+@app.control(
     "results",
     "tollhouse batch results batch_... -o results.jsonl",
     "tollhouse batch results batch_... | jq -r .response.body.choices[0].message.content",
     "tollhouse batch results batch_... --format openai -o results.jsonl --force",
-    by_key=True,
 )
 async def results(
     server: Server,
     batch: Id,
     output: Output = None,
     form: Annotated[
-        Format,
-        typer.Option(
+        ResultFormat,
+        Option(
             "--format",
             help="How lines look: as the API has them, or as in OpenAI's output files. They differ "
             "where a request failed: OpenAI's `error` has `code` and `message` only.",
         ),
-    ] = Format.TOLLHOUSE,
+    ] = "tollhouse",
     force: Force = False,
-) -> Written:
+) -> AlreadyWritten:
     """Write the results of a batch as JSON Lines, one for each request.
 
     Of a batch that runs these are the results so far, and the exit code is 5.
     They come in no order: custom_id says whose a result is.
     """
-    from tollhouse.cli.batches.results import write_results
-    from tollhouse.cli.sinks import opened
+    with open_output(output, force=force) as sink:
+        count, failed, found = await write_results(server, batch, form, sink)
+    note = f"{count:,} results, {failed:,} of them failed."
+    if found["status"] in FINAL_STATUSES:
+        return AlreadyWritten(note)
+    return AlreadyWritten(
+        f"{note} {batch} is {found['status']}: these are not all.", exit_code=EXIT_UNFINISHED
+    )
 
-    with opened(output, force=force) as sink:
-        tally, found = await write_results(server, batch, form, sink)
-    note = f"{tally.results:,} results, {tally.failed:,} of them failed."
-    if found["status"] in ENDED:
-        return Written(note)
-    return Written(f"{note} {batch} is {found['status']}: these are not all.", exit_code=UNFINISHED)
 
-
-@control_command(app, "cancel", "tollhouse batch cancel batch_...", by_key=True)
+@app.control("cancel", "tollhouse batch cancel batch_...")
 async def cancel(server: Server, batch: Id) -> Report:
     """Cancel a batch: no further request begins. Finished ones are kept and charged."""
-    return batch_report(await server.send("POST", f"/batches/{segment(batch)}/cancel"))
+    return batch_report(await server.send("POST", f"/batches/{path_segment(batch)}/cancel"))
 
 
-@control_command(
-    app,
+@app.control(
     "delete",
     "tollhouse batch delete batch_...",
     "tollhouse batch delete batch_... --yes",
-    by_key=True,
+    confirm="Delete {batch} with its requests and results?",
 )
-async def delete(
-    server: Server,
-    batch: Id,
-    yes: Annotated[bool, yes_to("Delete {batch} with its requests and results?")] = False,
-) -> Report:
+async def delete(server: Server, batch: Id) -> Report:
     """Delete a batch that has ended, with its requests and results; what it cost stays booked."""
-    del yes  # it is asked before the server is
-    found = await server.send("DELETE", f"/batches/{segment(batch)}")
+    found = await server.send("DELETE", f"/batches/{path_segment(batch)}")
     upstream: dict[str, str] = found["deletion"].get("upstream") or {}
     shown = {"id": found["id"], "deleted": True, "at the provider": upstream.get("status")}
     return Report(found, Record(shown))

@@ -1,29 +1,29 @@
-"""`tollhouse credits`: the money of an account."""
+"""`tollhouse credits` and `ledger`: an account's money, and whether the books are right."""
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from tollhouse.cli.client import Server
-from tollhouse.cli.control import changes, control_command, noun
-from tollhouse.cli.options import Account
-from tollhouse.cli.output import Record
-from tollhouse.cli.values import amount, credits_text, header_text, signed_amount
+from tollhouse.cli.control import CommandGroup, changes
+from tollhouse.cli.options import Account, OneAccount
+from tollhouse.cli.output import Column, Item, Record, Report, Table, column
+from tollhouse.cli.references import resource_id
+from tollhouse.cli.values import credits_text, header_text, parse_amount, parse_signed_amount
 
-app = noun("credits", "Credits: what an account has and what it used. 1 credit is 1 USD.")
+credits_app = CommandGroup(
+    "credits", "Credits: what an account has and what it used. 1 credit is 1 USD."
+)
 
-Amount = Annotated[
-    str, typer.Argument(metavar="AMOUNT", help="How many, with at most nine decimals.")
-]
-Note = Annotated[str | None, typer.Option(metavar="TEXT", help="A remark for the statement.")]
+Amount = Annotated[str, Argument(metavar="AMOUNT", help="How many, with at most nine decimals.")]
+Note = Annotated[str | None, Option(metavar="TEXT", help="A remark for the statement.")]
 IdempotencyKey = Annotated[
     str | None,
-    typer.Option(metavar="KEY", help="Repeating the command with the same key changes nothing."),
+    Option(metavar="KEY", help="Repeating the command with the same key changes nothing."),
 ]
 
 
-@control_command(
-    app,
+@credits_app.control(
     "add",
     "tollhouse credits add 25",
     "tollhouse credits add 100 --account acme --idempotency-key invoice-17",
@@ -32,7 +32,7 @@ async def add(
     server: Server,
     given: Amount,
     grant: Annotated[
-        bool, typer.Option("--grant", help="Grant the credits, as `tollhouse credits grant` does.")
+        bool, Option("--grant", help="Grant the credits, as `tollhouse credits grant` does.")
     ] = False,
     note: Note = None,
     idempotency_key: IdempotencyKey = None,
@@ -40,18 +40,10 @@ async def add(
 ) -> Record:
     """Add purchased credits to an account; needs an operator."""
     kind = "grant" if grant else "purchase"
-    return await _post(
-        server,
-        idempotency_key,
-        amount=amount(given),
-        kind=kind,
-        note=note,
-        account_id=account,
-    )
+    return await _book(server, parse_amount(given), kind, note, idempotency_key, account)
 
 
-@control_command(
-    app,
+@credits_app.control(
     "grant",
     'tollhouse credits grant 5 --note "for the trial"',
     "tollhouse credits grant 5 --account acme --idempotency-key trial-3",
@@ -64,18 +56,10 @@ async def grant(
     account: Account = None,
 ) -> Record:
     """Add free credits to an account; needs an operator."""
-    return await _post(
-        server,
-        idempotency_key,
-        amount=amount(given),
-        kind="grant",
-        note=note,
-        account_id=account,
-    )
+    return await _book(server, parse_amount(given), "grant", note, idempotency_key, account)
 
 
-@control_command(
-    app,
+@credits_app.control(
     "refund",
     "tollhouse credits refund 25 --idempotency-key refund-17",
     'tollhouse credits refund 10 --account acme --note "invoice 17"',
@@ -91,18 +75,10 @@ async def refund(
 
     No more than was purchased and not refunded yet. The balance may fall below zero.
     """
-    return await _post(
-        server,
-        idempotency_key,
-        amount=amount(given),
-        kind="refund",
-        note=note,
-        account_id=account,
-    )
+    return await _book(server, parse_amount(given), "refund", note, idempotency_key, account)
 
 
-@control_command(
-    app,
+@credits_app.control(
     "adjust",
     'tollhouse credits adjust -0.02 --generation gen-... --note "the provider billed it"',
     'tollhouse credits adjust 1.5 --note "an outage" --account acme --idempotency-key outage-4',
@@ -112,17 +88,12 @@ async def adjust(
     server: Server,
     given: Annotated[
         str,
-        typer.Argument(
-            metavar="AMOUNT", help="Credits to add; a negative amount removes them: -0.02."
-        ),
+        Argument(metavar="AMOUNT", help="Credits to add; a negative amount removes them: -0.02."),
     ],
-    note: Annotated[
-        str, typer.Option("--note", metavar="TEXT", help="The reason; it appears in the statement.")
-    ],
+    note: Annotated[str, Option(metavar="TEXT", help="The reason; it appears in the statement.")],
     generation: Annotated[
         str | None,
-        typer.Option(
-            "--generation",
+        Option(
             metavar="ID",
             help="The generation that is corrected; one of unknown cost is then settled.",
         ),
@@ -131,28 +102,127 @@ async def adjust(
     account: Account = None,
 ) -> Record:
     """Correct an account's balance, up or down; needs an operator."""
-    return await _post(
-        server,
-        idempotency_key,
-        amount=signed_amount(given),
-        kind="adjustment",
-        note=note,
-        generation_id=generation,
-        account_id=account,
+    amount = parse_signed_amount(given)
+    return await _book(
+        server, amount, "adjustment", note, idempotency_key, account, generation_id=generation
     )
 
 
-@control_command(app, "show", "tollhouse credits show", "tollhouse credits show --account acme")
-async def show(server: Server, account: Account = None) -> Record:
+@credits_app.control("show", "tollhouse credits show", "tollhouse credits show --account acme")
+async def show_credits(server: Server, account: Account = None) -> Record:
     """Show what an account was given, what it used and what is left."""
     found = (await server.get("/credits", account_id=account))["data"]
     left = credits_text(found["total_credits"] - found["total_usage"])
     return Record({**found, "balance": float(left)})
 
 
-async def _post(server: Server, idempotency_key: str | None, **fields: object) -> Record:
+async def _book(
+    server: Server,
+    amount: str,
+    kind: str,
+    note: str | None,
+    idempotency_key: str | None,
+    account: str | None,
+    **more: str | None,
+) -> Record:
+    body = changes(amount=amount, kind=kind, note=note, account_id=account, **more)
     headers: dict[str, str] = {}
     if idempotency_key is not None:
         headers["Idempotency-Key"] = header_text(idempotency_key, "--idempotency-key")
-    sent = await server.send("POST", "/credits", changes(**fields), headers=headers)
-    return Record(sent["data"])
+    return Record((await server.send("POST", "/credits", body, headers=headers))["data"])
+
+
+ledger_app = CommandGroup(
+    "ledger", "The ledger: whether the books are right, statements, unknown costs."
+)
+
+DIFFERS = 1
+VERIFY_SECONDS = 3_600.0
+"""All rows are looked at; a million generations take half a minute."""
+
+From = Annotated[
+    str | None,
+    Option(
+        "--from",
+        metavar="WHEN",
+        help="The first day, or instant, that is included, in UTC: 2026-01-31 or "
+        "2026-01-31T12:00:00Z.",
+    ),
+]
+To = Annotated[
+    str | None,
+    Option("--to", metavar="WHEN", help="The first day, or instant, that is not included."),
+]
+
+
+@ledger_app.control("verify", "tollhouse ledger verify", "tollhouse ledger verify --json")
+async def verify(server: Server) -> Report:
+    """Recompute every balance and counter; needs an operator.
+
+    Ends with exit code 1 and names what differs, with what is stored and what it has to be.
+    """
+    found = (await server.send("GET", "/ledger/verify", seconds=VERIFY_SECONDS))["data"]
+    if found["clean"]:
+        clean = {name: found[name] for name in ("postings", "generations")}
+        return Report(found, Record({"differences": 0, **clean}))
+    listing = Table(found["differences"], ["what", "whose", "stored", "recomputed"])
+    return Report(found, listing, exit_code=DIFFERS)
+
+
+@ledger_app.control(
+    "statement",
+    "tollhouse ledger statement",
+    "tollhouse ledger statement --from 2026-01-01 --to 2026-02-01",
+    "tollhouse ledger statement --detail --account acme --json",
+)
+async def statement(
+    server: Server,
+    since: From = None,
+    until: To = None,
+    detail: Annotated[
+        bool,
+        Option(
+            "--detail",
+            help="Each charge with its generation, instead of a line for each day and model.",
+        ),
+    ] = False,
+    offset: Annotated[int, Option(min=0, help="How many lines to skip.")] = 0,
+    limit: Annotated[int, Option(min=1, max=1000, help="How many lines to show at most.")] = 1000,
+    account: Account = None,
+) -> Report:
+    """Show what happened to an account's money, from the opening to the closing balance."""
+    asked = {"from": since, "to": until, "detail": detail, "offset": offset, "limit": limit}
+    found = (await server.get("/ledger/statement", account_id=account, **asked))["data"]
+    lines: list[Item] = [
+        {"kind": "opening", "balance": found["opening_balance"]},
+        *found["lines"],
+        {"kind": "closing", "amount": found["change"], "balance": found["closing_balance"]},
+    ]
+    when = Column("when", lambda line: line.get("created_at") or line.get("date"))
+    columns = [when, "kind", "amount", "balance", Column("about", _about), "note"]
+    return Report(found, Table(lines, columns))
+
+
+def _about(line: Item) -> str | None:
+    if line.get("generation_id"):
+        return line["generation_id"]
+    if line["kind"] == "usage":
+        return f"{line['model'] or 'unknown'} x {line['count']}"
+    return line.get("posting_id")
+
+
+@ledger_app.control(
+    "unknown", "tollhouse ledger unknown", "tollhouse ledger unknown --account acme --json"
+)
+async def unknown(server: Server, account: OneAccount = None) -> Table:
+    """List generations of unknown cost, newest first; of all accounts for an operator.
+
+    `tollhouse credits adjust AMOUNT --generation ID --note TEXT` settles one.
+    """
+    named = None if account is None else await resource_id(server, "account", account)
+    found = (await server.get("/ledger/unknown", account_id=named))["data"]
+    columns = [
+        *("id", column("created_at", "created"), column("account_id", "account")),
+        *("model", column("provider_name", "provider"), column("upstream_id", "provider's id")),
+    ]
+    return Table(found, columns)

@@ -1,23 +1,24 @@
-"""`tollhouse keys`: the keys that programs show to the gateway."""
+"""`tollhouse keys` and `tollhouse key`: the keys that programs show to the gateway."""
 
 from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from tollhouse.cli.client import Server
-from tollhouse.cli.control import changes, control_command, noun, some
-from tollhouse.cli.options import Account, OneAccount, yes_to
-from tollhouse.cli.output import Column, Item, Listing, Record, field
-from tollhouse.cli.policies import PolicyFile, with_policy
-from tollhouse.cli.references import all_keys, chosen_account, key_hash, user_id, workspace_id
-from tollhouse.cli.values import credits_text, expiry, limit_text
+from tollhouse.cli.control import CommandGroup, changes, require_changes
+from tollhouse.cli.options import Account, NewName, OneAccount, PolicyFile, with_policy
+from tollhouse.cli.output import Column, Item, Record, Table, column
+from tollhouse.cli.references import chosen_account, key_hash, list_keys, resource_id
+from tollhouse.cli.values import credits_text, expiry, parse_limit_option
 from tollhouse.kernel.clock import SystemClock
-from tollhouse.kernel.start import StartError
+from tollhouse.kernel.errors import StartError
 
-app = noun("keys", "API keys: what programs show to the gateway. A key's text is shown once.")
+keys_app = CommandGroup(
+    "keys", "API keys: what programs show to the gateway. A key's text is shown once."
+)
 
 SHOWN_DIGITS = 12
 ISSUED = (
@@ -25,51 +26,30 @@ ISSUED = (
     *("limit", "limit_reset", "include_byok_in_limit"),
 )
 
-
-class Kind(StrEnum):
-    """What a key is for."""
-
-    API = "api"
-    MANAGEMENT = "management"
-
-
-class Reset(StrEnum):
-    """When a limit starts anew."""
-
-    DAILY = "daily"
-    WEEKLY = "weekly"
-    MONTHLY = "monthly"
-
-
-Hash = Annotated[
+ResetPeriod = Literal["daily", "weekly", "monthly"]
+KeyReference = Annotated[
     str,
-    typer.Argument(
-        metavar="KEY", help="The key's hash or the beginning of it, its name, or its label."
-    ),
+    Argument(metavar="KEY", help="The key's hash or the beginning of it, its name, or its label."),
 ]
 Workspace = Annotated[
-    str | None,
-    typer.Option("--workspace", metavar="WORKSPACE", help="Id, slug or name of a workspace."),
+    str | None, Option("--workspace", metavar="WORKSPACE", help="Id, slug or name of a workspace.")
 ]
 
 Limit = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--limit",
         metavar="AMOUNT",
         help="Most credits that it may use, with at most nine decimals; 0 leaves it free models.",
     ),
 ]
 LimitReset = Annotated[
-    Reset | None,
-    typer.Option(
-        "--limit-reset",
-        help="When the limit resets, at midnight UTC; weekly means Mondays.",
-    ),
+    ResetPeriod | None,
+    Option("--limit-reset", help="When the limit resets, at midnight UTC; weekly means Mondays."),
 ]
 IncludeByok = Annotated[
     bool | None,
-    typer.Option(
+    Option(
         "--include-byok/--no-include-byok",
         help="Whether use with the customer's own provider keys counts towards the limit.",
     ),
@@ -79,13 +59,11 @@ IncludeByok = Annotated[
 def _require_name(context: typer.Context, named: str | None) -> str | None:
     """Refuse a command line without a name, before anything else is looked at."""
     if named is None and context.params.get("name") is None:
-        message = "give the key a name: `tollhouse keys create NAME`"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter("give the key a name: `tollhouse keys create NAME`")
     return named
 
 
-@control_command(
-    app,
+@keys_app.control(
     "create",
     "tollhouse keys create ci",
     "tollhouse keys create trial --expires 30d --workspace lab",
@@ -93,34 +71,31 @@ def _require_name(context: typer.Context, named: str | None) -> str | None:
     "tollhouse keys create admin --kind management --operator",
     "tollhouse keys create ci --json | jq -r .key",
 )
-async def create(
+async def create_key(
     server: Server,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Its name.")] = None,
+    name: Annotated[str | None, Argument(metavar="[NAME]", help="Its name.")] = None,
     named: Annotated[
         str | None,
-        typer.Option(
-            "--name", metavar="NAME", help="The same, as an option.", callback=_require_name
-        ),
+        Option("--name", metavar="NAME", help="The same, as an option.", callback=_require_name),
     ] = None,
     kind: Annotated[
-        Kind,
-        typer.Option(help="api: inference. management: everything else of its account."),
-    ] = Kind.API,
+        Literal["api", "management"],
+        Option(help="api: inference. management: everything else of its account."),
+    ] = "api",
     operator: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--operator",
             help="A management key for the whole installation: every account, and credits.",
         ),
     ] = False,
     workspace: Workspace = None,
     user: Annotated[
-        str | None,
-        typer.Option("--user", metavar="USER", help="The user that it is made for, by id or name."),
+        str | None, Option(metavar="USER", help="The user that it is made for, by id or name.")
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="WHEN", help="When it stops working: 30d, 12h, 2w, or 2027-01-01T00:00:00Z."
         ),
     ] = None,
@@ -131,14 +106,13 @@ async def create(
 ) -> Record:
     """Make a key and show its text, this once."""
     if name is not None and named is not None:
-        message = "give the key one name: `tollhouse keys create NAME`"
-        raise StartError(message)
+        raise StartError("give the key one name: `tollhouse keys create NAME`")
     body = changes(
         name=name or named,
-        kind=kind.value,
+        kind=kind,
         operator=operator or None,
         workspace_id=await _workspace(server, workspace, account),
-        creator_user_id=None if user is None else await user_id(server, user, account),
+        creator_user_id=None if user is None else await resource_id(server, "user", user, account),
         expires_at=None if expires is None else expiry(expires, SystemClock().now()),
         **_limits(limit, limit_reset, include_byok),
         account_id=account,
@@ -151,29 +125,25 @@ async def create(
     )
 
 
-@control_command(app, "list", "tollhouse keys list", "tollhouse keys list --workspace lab --all")
-async def list_(
+@keys_app.control("list", "tollhouse keys list", "tollhouse keys list --workspace lab --all")
+async def list_keys_command(
     server: Server,
     workspace: Workspace = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Include disabled and expired keys.")
-    ] = False,
+    every: Annotated[bool, Option("--all", help="Include disabled and expired keys.")] = False,
     account: Account = None,
-) -> Listing:
+) -> Table:
     """List the keys of an account, workspace by workspace, newest first."""
-    found = await all_keys(server, account, workspace, every=every)
-    return Listing(found, _columns(SystemClock().now()))
+    found = await list_keys(server, account, workspace, every=every)
+    return Table(found, _columns(SystemClock().now()))
 
 
-@control_command(app, "show", "tollhouse keys show 3fa94c1be0d7")
-async def show(server: Server, key: Hash, account: OneAccount = None) -> Record:
+@keys_app.control("show", "tollhouse keys show 3fa94c1be0d7")
+async def show_key(server: Server, key: KeyReference, account: OneAccount = None) -> Record:
     """Show a key, without its text."""
-    path = await _path(server, key, account)
-    return Record(await with_policy(server, path, (await server.get(path))["data"], None))
+    return await with_policy(server, await _path(server, key, account))
 
 
-@control_command(
-    app,
+@keys_app.control(
     "set",
     "tollhouse keys set 3fa94c1be0d7 --disabled",
     "tollhouse keys set 3fa94c1be0d7 --name ci-2 --workspace lab",
@@ -181,20 +151,19 @@ async def show(server: Server, key: Hash, account: OneAccount = None) -> Record:
     "tollhouse keys set 3fa94c1be0d7 --no-limit --no-limit-reset",
     "tollhouse keys set 3fa94c1be0d7 --policy policy.yaml",
 )
-async def set_(
+async def set_key(
     server: Server,
-    key: Hash,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Its new name.")] = None,
+    key: KeyReference,
+    name: NewName = None,
     disabled: Annotated[
-        bool | None,
-        typer.Option("--disabled/--enabled", help="Disable the key, or enable it again."),
+        bool | None, Option("--disabled/--enabled", help="Disable the key, or enable it again.")
     ] = None,
     workspace: Workspace = None,
     limit: Limit = None,
-    no_limit: Annotated[bool, typer.Option("--no-limit", help="Remove the limit.")] = False,
+    no_limit: Annotated[bool, Option("--no-limit", help="Remove the limit.")] = False,
     limit_reset: LimitReset = None,
     no_limit_reset: Annotated[
-        bool, typer.Option("--no-limit-reset", help="Never reset the limit.")
+        bool, Option("--no-limit-reset", help="Never reset the limit.")
     ] = False,
     include_byok: IncludeByok = None,
     policy: PolicyFile = None,
@@ -210,29 +179,23 @@ async def set_(
     body |= _limits(limit, limit_reset, include_byok)
     body |= _cleared("limit", body, clear=no_limit)
     body |= _cleared("limit_reset", body, clear=no_limit_reset)
-    some({**body, **changes(policy=policy)})
-    path = await _path(server, key, account)
-    found = await (server.send("PATCH", path, body) if body else server.get(path))
-    return Record(await with_policy(server, path, found["data"], policy))
+    require_changes({**body, **changes(policy=policy)})
+    return await with_policy(server, await _path(server, key, account), body, policy)
 
 
-@control_command(app, "delete", "tollhouse keys delete 3fa94c1be0d7")
-async def delete(
-    server: Server,
-    key: Hash,
-    account: OneAccount = None,
-    yes: Annotated[bool, yes_to("Revoke the key {key} for ever?")] = False,
-) -> Record:
+@keys_app.control(
+    "delete", "tollhouse keys delete 3fa94c1be0d7", confirm="Revoke the key {key} for ever?"
+)
+async def delete_key(server: Server, key: KeyReference, account: OneAccount = None) -> Record:
     """Revoke a key permanently, at once."""
-    del yes  # it is asked before the server is
     return Record(await server.send("DELETE", await _path(server, key, account)))
 
 
 def _limits(
-    limit: str | None, limit_reset: Reset | None, include_byok: bool | None
+    limit: str | None, limit_reset: ResetPeriod | None, include_byok: bool | None
 ) -> dict[str, object]:
     return changes(
-        limit=None if limit is None else limit_text(limit),
+        limit=None if limit is None else parse_limit_option(limit),
         limit_reset=limit_reset,
         include_byok_in_limit=include_byok,
     )
@@ -241,33 +204,27 @@ def _limits(
 def _cleared(name: str, body: Mapping[str, object], *, clear: bool) -> dict[str, object]:
     if clear and name in body:
         option = name.replace("_", "-")
-        message = f"--{option} and --no-{option}: give one of them"
-        raise StartError(message)
+        raise StartError(f"--{option} and --no-{option}: give one of them")
     return {name: None} if clear else {}
 
 
 async def _workspace(server: Server, named: str | None, account: str | None) -> str | None:
-    return None if named is None else await workspace_id(server, named, account)
+    return None if named is None else await resource_id(server, "workspace", named, account)
 
 
 async def _path(server: Server, given: str, account: str | None) -> str:
     return f"/keys/{await key_hash(server, given, account)}"
 
 
-def _columns(now: datetime) -> list[Column]:
+def _columns(now: datetime) -> list[Column | str]:
     return [
         Column("hash", lambda key: key["hash"], short=lambda text: text[:SHOWN_DIGITS]),
-        field("name"),
-        Column("kind", kind_of),
-        field("workspace"),
+        *("name", Column("kind", kind_of), "workspace"),
         Column("state", lambda key: state_of(key, now)),
-        field("label"),
+        "label",
         Column("usage", lambda key: credits_text(key["usage"])),
-        field("limit"),
-        field("limit_reset", "resets"),
-        field("limit_remaining", "left"),
-        field("last_used_at", "last used"),
-        field("expires_at", "expires"),
+        *("limit", column("limit_reset", "resets"), column("limit_remaining", "left")),
+        *(column("last_used_at", "last used"), column("expires_at", "expires")),
     ]
 
 
@@ -284,3 +241,16 @@ def state_of(key: Item, now: datetime) -> str:
     if expires is not None and datetime.fromisoformat(expires) <= now:
         return "expired"
     return "active"
+
+
+key_app = CommandGroup("key", "The key in TOLLHOUSE_API_KEY.", by_key=True)
+
+
+@key_app.control(
+    "show",
+    "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse key show",
+    "TOLLHOUSE_API_KEY=sk-th-v1-... tollhouse key show --base-url URL",
+)
+async def show_own_key(server: Server) -> Record:
+    """Show what the server knows about the key: its use, its limits, its scope."""
+    return Record((await server.get("/key"))["data"])

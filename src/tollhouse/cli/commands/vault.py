@@ -3,19 +3,20 @@
 import sys
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from tollhouse.cli.client import Server
-from tollhouse.cli.control import changes, control_command, noun
-from tollhouse.cli.options import Account, yes_to
-from tollhouse.cli.output import Listing, Record, Report, field, one_line
-from tollhouse.cli.references import intern_id, workspace_id
-from tollhouse.cli.values import segment
+from tollhouse.cli.control import CommandGroup, changes
+from tollhouse.cli.options import Account
+from tollhouse.cli.output import Column, Item, Record, Report, Table, column
+from tollhouse.cli.references import intern_id, resource_id
+from tollhouse.cli.values import one_line, path_segment
 
-app = noun(
+app = CommandGroup(
     "vault",
     "Secrets that interns' requests receive. They belong to the workspace of the API key in "
     "TOLLHOUSE_API_KEY; `import` and `rotate-kek` are an operator's.",
+    by_key=True,
 )
 
 ROTATE_SECONDS = 3_600.0
@@ -24,7 +25,7 @@ MOST_IMPORTED_BYTES = 128 * 1024 * 1024
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="NAME",
         help="The secret's name: lower-case letters, digits and single underscores, a letter "
         "first.",
@@ -32,20 +33,34 @@ Name = Annotated[
 ]
 OfIntern = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--intern", metavar="INTERN", help="Use this intern's own vault instead of the workspace's."
     ),
 ]
-Intern = Annotated[str, typer.Argument(metavar="INTERN", help="Name or id of the intern.")]
+Intern = Annotated[str, Argument(metavar="INTERN", help="Name or id of the intern.")]
 
 
-@control_command(
-    app,
+def hosts_of(secret: Item) -> str | None:
+    """Return the hosts that a secret is bound to; None for none."""
+    hosts = secret["hosts"]
+    return None if hosts is None else ", ".join(hosts)
+
+
+_NO_HOST = "bound to no host"
+_OWNERS = {"intern": "intern's own", "attached": "attached", "workspace": "workspace's"}
+_SHOWN_DIGITS = len("sha256:") + 12
+_HOSTS = Column("hosts", hosts_of)
+_FINGERPRINT = Column(
+    "fingerprint", lambda secret: secret["fingerprint"], short=lambda text: text[:_SHOWN_DIGITS]
+)
+_LISTED = ("name", _HOSTS, _FINGERPRINT, column("created_at", "created"))
+
+
+@app.control(
     "set",
     "tollhouse vault set github_token --host api.github.com",
     "tollhouse vault set crm_key --host crm.example --host eu.crm.example --value-file crm.txt",
     "tollhouse vault set crm_key --host crm.example --intern ada --value-file -",
-    by_key=True,
     surplus="there is an argument too many. A value is none: other users of the machine could see "
     "it. Type it when asked, pipe it in, or use --value-file.",
 )
@@ -54,8 +69,7 @@ async def set_(
     name: Name,
     host: Annotated[
         list[str],
-        typer.Option(
-            "--host",
+        Option(
             metavar="HOST",
             help="A host that may receive it, such as api.example.com; may be repeated.",
         ),
@@ -63,8 +77,7 @@ async def set_(
     intern: OfIntern = None,
     value_file: Annotated[
         str | None,
-        typer.Option(
-            "--value-file",
+        Option(
             metavar="FILE",
             help="Where the value stands, without the end of its line; - is standard input. "
             "Unless given it is asked for on a terminal, and read from standard input elsewhere.",
@@ -75,116 +88,98 @@ async def set_(
 
     The value is asked for, or read; it is never an argument. Nobody can show it again.
     """
-    from tollhouse.cli.vaults.trust import doubt_about, doubt_about_value
-    from tollhouse.cli.vaults.value import read_value
-    from tollhouse.cli.vaults.views import secret_report
+    from tollhouse.cli.vault_secrets import host_warning, read_value, value_warning
 
-    path = f"{await _vault(server, intern)}/{segment(name)}"
+    path = f"{await _vault(server, intern)}/{path_segment(name)}"
     for each in host:
-        if doubt := doubt_about(each):
+        if doubt := host_warning(each):
             _warn(f"{each}: {doubt}; binding a secret to a host is trust in it")
     value = read_value(value_file, one_line(name)).reveal()
-    if doubt := doubt_about_value(value):
+    if doubt := value_warning(value):
         _warn(f"{name}: {doubt}")
     body = {"value": value, "hosts": host}
-    return secret_report((await server.send("PUT", path, body))["data"])
+    stored = (await server.send("PUT", path, body))["data"]
+    return Report(stored, Record({**stored, "hosts": hosts_of(stored)}))
 
 
 def _warn(text: str) -> None:
     print(one_line(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
-@control_command(
-    app, "list", "tollhouse vault list", "tollhouse vault list --intern ada --json", by_key=True
-)
-async def list_(server: Server, intern: OfIntern = None) -> Listing:
+@app.control("list", "tollhouse vault list", "tollhouse vault list --intern ada --json")
+async def list_(server: Server, intern: OfIntern = None) -> Table:
     """List the secrets of the workspace, or an intern's own, by name; never a value."""
-    from tollhouse.cli.vaults.views import secrets_listing
-
-    return secrets_listing(await server.all_of(await _vault(server, intern)))
+    return Table(await server.list_all(await _vault(server, intern)), _LISTED)
 
 
-@control_command(
-    app,
+@app.control(
     "delete",
     "tollhouse vault delete github_token",
     "tollhouse vault delete crm_key --intern ada",
-    by_key=True,
+    confirm="Delete the secret {name}?",
 )
-async def delete(
-    server: Server,
-    name: Name,
-    intern: OfIntern = None,
-    yes: Annotated[bool, yes_to("Delete the secret {name}?")] = False,
-) -> Record:
+async def delete(server: Server, name: Name, intern: OfIntern = None) -> Record:
     """Delete a secret; no request receives it from then on."""
-    del yes  # it is asked before the server is
-    await server.send("DELETE", f"{await _vault(server, intern)}/{segment(name)}")
+    await server.send("DELETE", f"{await _vault(server, intern)}/{path_segment(name)}")
     return Record({"name": name, "deleted": True})
 
 
-@control_command(app, "copy", "tollhouse vault copy INTERN github_token crm_key", by_key=True)
+@app.control("copy", "tollhouse vault copy INTERN github_token crm_key")
 async def copy(
     server: Server,
     intern: Intern,
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Secrets of the workspace, 1 to 100.")
+        list[str], Argument(metavar="NAME...", help="Secrets of the workspace, 1 to 100.")
     ],
-) -> Listing:
+) -> Table:
     """Copy secrets of the workspace into an intern's own vault, all of them or none.
 
     Its own ones of the same names are replaced. Later changes in the workspace do not reach copies.
     """
-    from tollhouse.cli.vaults.views import secrets_listing
-
     path = f"{await _vault(server, intern)}/copy"
-    return secrets_listing((await server.send("POST", path, {"names": names}))["data"])
+    return Table((await server.send("POST", path, {"names": names}))["data"], _LISTED)
 
 
-@control_command(app, "effective", "tollhouse vault effective ada", by_key=True)
-async def effective(server: Server, intern: Intern) -> Listing:
+@app.control("effective", "tollhouse vault effective ada")
+async def effective(server: Server, intern: Intern) -> Table:
     """List the secrets that an intern's requests receive, one for each name.
 
     Its own come first, then those of a vault that is attached to it, then the workspace's.
     """
-    from tollhouse.cli.vaults.views import effective_listing
+    found = await server.list_all(await _effective(server, intern))
+    return Table(found, ["name", "scope", _HOSTS, _FINGERPRINT])
 
-    return effective_listing(await server.all_of(await _effective(server, intern)))
 
-
-@control_command(app, "why", "tollhouse vault why INTERN api.github.com", by_key=True)
+@app.control("why", "tollhouse vault why INTERN api.github.com")
 async def why(
     server: Server,
     intern: Intern,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="Such as api.example.com.")],
-) -> Listing:
+    host: Annotated[str, Argument(metavar="HOST", help="Such as api.example.com.")],
+) -> Table:
     """Say of each secret whether an intern's request to a host receives it, and why."""
-    from tollhouse.cli.vaults.views import why_listing
+    found = await server.list_all(await _effective(server, intern), explain=True, host=host)
+    sent = Column("sent", lambda secret: secret["verdict"] == "released")
+    because = Column("why", lambda secret: verdict(secret, host))
+    return Table(found, ["name", "scope", sent, because, Column("hidden", hidden)])
 
-    found = await server.all_of(await _effective(server, intern), explain=True, host=host)
-    return why_listing(found, host)
 
-
-@control_command(
-    app,
+@app.control(
     "import",
     "tollhouse vault import old.json --workspace default",
     "tollhouse vault import - --workspace lab --account acme",
+    by_key=False,
 )
 async def import_(
     server: Server,
     file: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="FILE",
             help="A JSON object of names and values, or NAME=VALUE in each line, the value as it "
             "stands, quotes too. - reads standard input.",
         ),
     ],
-    workspace: Annotated[
-        str,
-        typer.Option("--workspace", metavar="WORKSPACE", help="Id or slug of their workspace."),
-    ],
+    workspace: Annotated[str, Option(metavar="WORKSPACE", help="Id or slug of their workspace.")],
     account: Account = None,
 ) -> Report:
     """Take in secrets of an older store, bound to no host; needs an operator.
@@ -192,20 +187,19 @@ async def import_(
     No request receives them before they are stored again with hosts, or the setting
     vault.release_unbound is on. A secret with hosts stays as it is.
     """
-    from tollhouse.cli.vaults.old_store import read_secrets
-    from tollhouse.cli.vaults.value import text_in
+    from tollhouse.cli.vault_secrets import read_secrets, text_in
 
     shown = "standard input" if file == "-" else file
     secrets = read_secrets(text_in(file, MOST_IMPORTED_BYTES), shown)
-    found = await workspace_id(server, workspace, account)
+    found = await resource_id(server, "workspace", workspace, account)
     body = {"workspace_id": found, "secrets": secrets, **changes(account_id=account)}
     done = (await server.send("POST", "/vault-imports", body))["data"]
     rows = [{"name": name, "result": "imported"} for name in done["imported"]]
     rows += [{"name": name, "result": "kept, it has hosts"} for name in done["kept"]]
-    return Report(done, Listing(rows, [field("name"), field("result")]))
+    return Report(done, Table(rows, ["name", "result"]))
 
 
-@control_command(app, "rotate-kek", "tollhouse vault rotate-kek")
+@app.control("rotate-kek", "tollhouse vault rotate-kek", by_key=False)
 async def rotate_kek(server: Server) -> Record:
     """Wrap every vault's key with a new key-encryption key; needs an operator.
 
@@ -218,8 +212,35 @@ async def rotate_kek(server: Server) -> Record:
 async def _vault(server: Server, intern: str | None) -> str:
     if intern is None:
         return "/vault/secrets"
-    return f"/vault/interns/{segment(await intern_id(server, intern))}/secrets"
+    return f"/vault/interns/{path_segment(await intern_id(server, intern))}/secrets"
 
 
 async def _effective(server: Server, intern: str) -> str:
-    return f"/vault/interns/{segment(await intern_id(server, intern))}/effective-secrets"
+    return f"/vault/interns/{path_segment(await intern_id(server, intern))}/effective-secrets"
+
+
+def verdict(secret: Item, host: str) -> str:
+    """Return in words why a secret goes to a host, or why not."""
+    bound = hosts_of(secret)
+    match secret["verdict"]:
+        case "released" if bound is None:
+            return f"{_NO_HOST}, and such secrets go to any (vault.release_unbound)"
+        case "released":
+            return f"bound to {host}"
+        case "unbound":
+            return f"{_NO_HOST}: store it again with --host"
+        case "other_host":
+            return f"bound to {bound}"
+        case other:
+            return str(other)
+
+
+def hidden(secret: Item) -> str | None:
+    """Return the secrets of the same name that lost against one, and where they are."""
+
+    def bound(lost: Item) -> str:
+        hosts = hosts_of(lost)
+        return _NO_HOST if hosts is None else f"bound to {hosts}"
+
+    lost = [f"{_OWNERS[each['scope']]} ({bound(each)})" for each in secret["hidden"]]
+    return "; ".join(lost) or None

@@ -1,41 +1,27 @@
 """An intern's files: listed, fetched and sent, with a bar for large ones on a terminal.
 
-    async with opened(access) as files:
-        await files.get("results/out.csv", Path("out.csv"))
-        await files.put(Path("data.csv"), "data/in.csv")
-        entries = await files.listed("data")
-
 Paths of the intern are relative to its workspace; a leading `/workspace/` may be there.
 """
-
-from __future__ import annotations
 
 import asyncio
 import os
 import stat
 import sys
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 
-from tollhouse.cli.batches.meters import sending
-from tollhouse.cli.bodies import Body
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns import replies
-from tollhouse.cli.interns.access import refusal
-from tollhouse.cli.interns.meters import receiving
-from tollhouse.cli.output import give_up
-from tollhouse.cli.sinks import part_of
-from tollhouse.kernel.start import StartError
+import httpx2
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-    from pathlib import Path
-
-    import httpx2
-
-    from tollhouse.cli.interns.access import Access
-    from tollhouse.cli.interns.replies import Content, Entry
+from tollhouse.cli.client import UploadBody
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.interns import daemon
+from tollhouse.cli.interns.daemon import DaemonCredentials, FileHead, FolderEntry, daemon_refusal
+from tollhouse.cli.output import handle_output_error, write_atomically
+from tollhouse.cli.progress import show_download, show_upload
+from tollhouse.kernel.errors import StartError
 
 _WORKSPACE: Final = "/workspace"
 _PIECE: Final = 256 * 1024
@@ -52,102 +38,69 @@ _OK: Final = range(200, 300)
 
 
 @asynccontextmanager
-async def opened(access: Access) -> AsyncGenerator[Files]:
-    """Open the way to an intern's files.
-
-    Args:
-        access: Where the daemon is.
-    """
-    import httpx2
-
+async def open_files(access: DaemonCredentials) -> AsyncGenerator["InternFiles"]:
+    """Open the way to an intern's files."""
     async with httpx2.AsyncClient(
         base_url=access.origin,
         headers={**access.headers, "user-agent": "tollhouse-cli", "accept-encoding": "identity"},
         timeout=_SECONDS,
         trust_env=not access.is_near,
     ) as http:
-        yield Files(http)
+        yield InternFiles(http)
 
 
-class Files:
-    """The files of an intern."""
+class InternFiles:
+    """The files of an intern.
+
+    Every method raises CommandFailed where it was refused, nobody answered, the answer cannot be
+    understood, or the connection broke again and again; StartError where a file here cannot be
+    used.
+    """
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
-        """Take an open client whose base URL is the daemon's origin; see `opened`."""
         self._http = http
 
-    async def listed(self, path: str = "") -> list[Entry]:
-        """Return what a folder holds, by name: `name`, `type`, `size`, `mode`, `modified_at`.
-
-        Args:
-            path: Of the folder; nothing for the workspace.
-
-        Raises:
-            CommandFailed: It was refused, it is a file, it has more than `MOST_LISTED` entries,
-                nobody answered, or the answer cannot be understood.
-        """
-        found: list[Entry] = []
+    async def listed(self, path: str = "") -> list[FolderEntry]:
+        """Return what a folder, the workspace unless named, holds by name, up to `MOST_LISTED`."""
+        found: list[FolderEntry] = []
         while True:
             after = found[-1]["name"] if found else ""
-            query = {"limit": str(replies.PAGE), "after": after}
+            query = {"limit": str(daemon.PAGE), "after": after}
             async with self._asked("GET", path, params=query) as response:
                 if response.headers.get("Content-Type") != "application/json":
-                    message = f"{path} is a file"
-                    raise CommandFailed(message)
-                page = replies.page(await _whole(response), after)
-            found += page.entries
-            if not page.has_more or not page.entries:
+                    raise CommandFailed(f"{path} is a file")
+                page, has_more = daemon.parse_page(await _whole(response), after)
+            found += page
+            if not has_more or not page:
                 return found
             if len(found) >= MOST_LISTED:
-                message = f"the folder has more than {MOST_LISTED} entries"
-                raise CommandFailed(message)
+                raise CommandFailed(f"the folder has more than {MOST_LISTED} entries")
 
     async def get(self, path: str, to: Path | None) -> int:
-        """Fetch a file.
+        """Fetch a file, to standard output for None; return its size in bytes.
 
-        Args:
-            path: Of the file.
-            to: Where to; it is there only once it is whole, with the permissions that it has
-                there, and replaces what is there. A folder gets a file of the same name; a pipe or
-                a device is written to. None for standard output.
-
-        Returns:
-            Its size in bytes; 0 where nobody reads standard output to its end.
-
-        Raises:
-            CommandFailed: It was refused, it is a folder, nobody answered, the answer cannot be
-                understood, the connection broke again and again, or standard output is full.
-            StartError: It cannot be written here.
+        It is there only once it is whole, with the permissions that it has there, and replaces what
+        is there. A folder gets a file of the same name; a pipe or a device is written to. The size
+        is 0 where nobody reads standard output to its end.
         """
         if to is None:
             try:
                 return await self._fetch(path, sys.stdout.buffer, lambda _: None)
             except OSError as error:
-                give_up(error)
+                handle_output_error(error)
                 return 0
         target = _target(to, path)
         try:
-            with part_of(target) as file:
+            with write_atomically(target) as file:
                 return await self._fetch(path, file, lambda mode: _permit(file, mode))
         except OSError as error:
-            message = f"{target} cannot be written ({error.strerror})"
-            raise StartError(message) from None
+            raise StartError(f"{target} cannot be written ({error.strerror})") from None
 
-    async def put(self, source: Path | None, path: str) -> Entry:
-        """Send a file; it replaces what has its name, once it is there as a whole.
+    async def put(self, source: Path | None, path: str) -> FolderEntry:
+        """Send a file, or standard input; it replaces what has its name, once it is whole there.
 
-        Args:
-            source: The file; None for standard input.
-            path: Of the file at the intern; with `/` at its end, the folder where it gets the name
-                that it has here.
-
-        Returns:
-            The file as the intern has it: `name`, `type`, `size`, `mode`, `modified_at`.
-
-        Raises:
-            CommandFailed: It was refused (no room, too large, a folder of this name), or nobody
-                answered.
-            StartError: It cannot be read here.
+        A path with `/` at its end is the folder where the file gets the name that it has here.
+        Returns the file as the intern has it.
         """
         if source is None:
             return await self._send(path, _pieces(sys.stdin.buffer), None, None)
@@ -160,59 +113,50 @@ class Files:
                 mode = stat.S_IMODE(status.st_mode) & 0o777
                 if size is None:  # a pipe, say: nobody knows how much of it there is
                     return await self._send(path, _pieces(file), None, mode)
-                with sending(size) as counted:
+                with show_upload(size) as counted:
                     return await self._send(path, counted(_pieces(file)), size, mode)
         except OSError as error:
-            message = f"{source} cannot be read ({error.strerror})"
-            raise StartError(message) from None
+            raise StartError(f"{source} cannot be read ({error.strerror})") from None
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a link or a folder.
-
-        Args:
-            path: Of it.
-            recursive: Whether a folder goes with all that it holds.
-
-        Raises:
-            CommandFailed: It was refused, or nobody answered.
-        """
+        """Remove a file, a link or a folder, which goes with all that it holds if `recursive`."""
         query = {"recursive": str(recursive).lower()}
         async with self._asked("DELETE", path, params=query):
             pass
 
     async def _send(
         self, path: str, pieces: Iterable[bytes], size: int | None, mode: int | None
-    ) -> Entry:
+    ) -> FolderEntry:
         headers = {} if size is None else {"Content-Length": str(size)}
         query = {} if mode is None else {"mode": f"{mode:o}"}
         async with self._asked("PUT", path, pieces, params=query, headers=headers) as response:
-            return replies.entry(await _whole(response))
+            return daemon.parse_entry(await _whole(response))
 
     async def _fetch(self, path: str, file: BinaryIO, begun: Callable[[int], None]) -> int:
         """Write a file's content; go on where a connection broke, while the file stays the same."""
-        import httpx2
-
-        whole: Content | None = None
+        whole: FileHead | None = None
         at, attempts = 0, 0
-        with receiving(quiet=file.isatty()) as received:
+        with show_download(quiet=file.isatty()) as show:
             while True:
+                # What is still missing, if the file is the same.
+                rest = {} if whole is None else {"Range": f"bytes={at}-", "If-Range": whole.tag}
                 try:
-                    async with self._asked("GET", path, headers=_rest(whole, at)) as response:
-                        told = replies.content(response.headers)
+                    async with self._asked("GET", path, headers=rest) as response:
+                        told = daemon.parse_file_head(response.headers)
                         if told is None:
-                            message = f"{path} is a folder"
-                            raise CommandFailed(message)
+                            raise CommandFailed(f"{path} is a folder")
                         if whole is None:
                             whole = told
                             begun(told.mode)
-                            received.begin(told.size)
+                            show(0, told.size)
                         elif response.status_code != _PARTIAL or not told.is_rest_of(whole, at):
-                            message = f"{path} changed while it was fetched: try again"
-                            raise CommandFailed(message, passes=True)
+                            raise CommandFailed(
+                                f"{path} changed while it was fetched: try again", retryable=True
+                            )
                         async for piece in response.aiter_raw(_PIECE):
                             file.write(piece)
                             at += len(piece)
-                            received.advance(len(piece))
+                            show(at, whole.size)
                             attempts = 0
                     file.flush()
                 except httpx2.RequestError as error:
@@ -231,11 +175,9 @@ class Files:
         **asked: Any,  # noqa: ANN401 - as the HTTP library has it
     ) -> AsyncGenerator[httpx2.Response]:
         """Ask, and wait for the head of the answer; its body breaks off with a `RequestError`."""
-        import httpx2
-
         patience = asyncio.timeout(_SECONDS)
         if pieces is not None:
-            body = Body(_paced(pieces, patience))
+            body = UploadBody(_paced(pieces, patience))
             asked |= {"content": body, "extensions": {"trace": body.trace}}
         async with AsyncExitStack() as stack:
             try:
@@ -243,8 +185,8 @@ class Files:
                     asking = self._http.stream(method, f"/files/{_escaped(path)}", **asked)
                     response = await stack.enter_async_context(asking)
                     if response.status_code not in _OK:
-                        said = await replies.beginning_of(response)
-                        raise refusal(response.status_code, said)
+                        said = await daemon.read_start(response)
+                        raise daemon_refusal(response.status_code, said)
             except TimeoutError:
                 raise _late() from None
             except httpx2.RequestError as error:
@@ -253,16 +195,10 @@ class Files:
 
 
 async def _whole(response: httpx2.Response) -> bytes:
-    """Return the body of an answer that is no file.
-
-    Raises:
-        CommandFailed: It is too large, takes too long, or broke off.
-    """
-    import httpx2
-
+    """Return the body of an answer that is no file, within a time and a size."""
     try:
         async with asyncio.timeout(_SECONDS):
-            return await replies.body_of(response)
+            return await daemon.read_body(response)
     except TimeoutError:
         raise _late() from None
     except httpx2.RequestError as error:
@@ -276,11 +212,6 @@ def _paced(pieces: Iterable[bytes], patience: asyncio.Timeout) -> Iterator[bytes
         patience.reschedule(now() + _PIECE_SECONDS)
         yield piece
     patience.reschedule(now() + _SECONDS)
-
-
-def _rest(whole: Content | None, at: int) -> dict[str, str]:
-    """Return what asks for what is still missing of a file, if it is the same."""
-    return {} if whole is None else {"Range": f"bytes={at}-", "If-Range": whole.tag}
 
 
 def _target(to: Path, path: str) -> Path:
@@ -299,12 +230,14 @@ def _escaped(path: str) -> str:
 
 
 def _unreachable(error: httpx2.RequestError) -> CommandFailed:
-    text = f"the connection to the intern failed ({str(error) or type(error).__name__}): try again"
-    return CommandFailed(text, passes=True)
+    return CommandFailed(
+        f"the connection to the intern failed ({str(error) or type(error).__name__}): try again",
+        retryable=True,
+    )
 
 
 def _late() -> CommandFailed:
-    return CommandFailed("the intern does not answer in time: try again", passes=True)
+    return CommandFailed("the intern does not answer in time: try again", retryable=True)
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

@@ -6,10 +6,8 @@ added. An endpoint opens the transaction and commits it.
 
 from fastapi import APIRouter
 
-from tollhouse.identity.endpoints.accounts import AccountEndpoints
-from tollhouse.identity.endpoints.policies import PolicyEndpoints
-from tollhouse.identity.endpoints.users import UserEndpoints
-from tollhouse.identity.endpoints.workspaces import WorkspaceEndpoints
+from tollhouse.identity.endpoints.accounts import AccountEndpoints, UserEndpoints
+from tollhouse.identity.endpoints.workspaces import PolicyEndpoints, WorkspaceEndpoints
 from tollhouse.identity.service import IdentityService
 from tollhouse.storage.database import Database
 
@@ -17,8 +15,6 @@ from tollhouse.storage.database import Database
 def router(service: IdentityService, database: Database) -> APIRouter:
     """Return the routes of identity."""
     routes = APIRouter()
-    AccountEndpoints(service, database).add_to(routes)
-    UserEndpoints(service, database).add_to(routes)
-    WorkspaceEndpoints(service, database).add_to(routes)
-    PolicyEndpoints(service, database).add_to(routes)
+    for endpoints in (AccountEndpoints, UserEndpoints, WorkspaceEndpoints, PolicyEndpoints):
+        endpoints(service, database).add_to(routes)
     return routes

@@ -1,24 +1,26 @@
-"""`/accounts`: who pays. Ours, for the operator of an installation."""
+"""`/accounts`: who pays; `/users`: the people of an account, who create keys and interns. Ours."""
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
-from tollhouse.audit.changes import entry_of_change
-from tollhouse.audit.types import AuditAction
-from tollhouse.identity.access import Managing, Operating
+from tollhouse.audit.types import AuditAction, RedactedValue
+from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Account, AccountType
+from tollhouse.identity.types import Account, AccountType, User
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.wire import (
-    Body,
+    STORABLE,
+    AccountPageQuery,
     Name,
     Omittable,
     PageQuery,
     Reference,
-    Reply,
+    RequestModel,
+    ResponseModel,
     SentTime,
     refusals,
 )
@@ -28,7 +30,30 @@ Type = Literal["prepaid", "enterprise", "subscription", "invoice"]
 AccountId = Annotated[Reference, Path(description="Id of the account.")]
 
 
-class NewAccountBody(Body):
+@dataclass(frozen=True, slots=True)
+class IdentityEndpoints:
+    """Endpoints of one kind of thing."""
+
+    service: IdentityService
+    database: Database
+
+
+def add_routes(
+    routes: APIRouter, tag: str, *rows: tuple[str, str, Callable[..., object], tuple[int, ...]]
+) -> None:
+    """Add endpoints of one tag: each by its method, its path, and the statuses of its refusals."""
+    for method, path, endpoint, statuses in rows:
+        routes.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            tags=[tag],
+            status_code=201 if method == "POST" else 200,
+            responses=refusals(*statuses),
+        )
+
+
+class NewAccountBody(RequestModel):
     """An account to make."""
 
     name: Name
@@ -40,7 +65,7 @@ class NewAccountBody(Body):
     """Whether its requests to free models are not limited."""
 
 
-class AccountChangeBody(Body):
+class AccountChangeBody(RequestModel):
     """What to change of an account, at least one thing; what is left out stays."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
@@ -58,7 +83,7 @@ class AccountChangeBody(Body):
     """Whether the secrets of its workspaces may be changed. For an operator alone."""
 
 
-class AccountReply(Reply):
+class AccountReply(ResponseModel):
     """An account."""
 
     id: str
@@ -79,14 +104,14 @@ class AccountReply(Reply):
     """When it was last changed; null if never."""
 
 
-class OneAccount(Reply):
+class OneAccount(ResponseModel):
     """The envelope of one account."""
 
     data: AccountReply
     """The account."""
 
 
-class CreatedAccount(Reply):
+class CreatedAccount(ResponseModel):
     """A new account and the workspace that comes with it."""
 
     data: AccountReply
@@ -95,7 +120,7 @@ class CreatedAccount(Reply):
     """UUID of its default workspace."""
 
 
-class AccountPage(Reply):
+class AccountPage(ResponseModel):
     """Part of the list of accounts."""
 
     data: list[AccountReply]
@@ -104,67 +129,55 @@ class AccountPage(Reply):
     """How many there are altogether."""
 
 
-class AccountEndpoints:
+class AccountEndpoints(IdentityEndpoints):
     """The endpoints of accounts."""
-
-    def __init__(self, service: IdentityService, database: Database) -> None:
-        """Take what they need."""
-        self._service = service
-        self._database = database
 
     def add_to(self, routes: APIRouter) -> None:
         """Add them to a router."""
-        routes.get("/accounts", tags=["Accounts"], responses=refusals(400, 401, 403, 500))(
-            self.list_accounts
+        add_routes(
+            routes,
+            "Accounts",
+            ("GET", "/accounts", self.list_accounts, (400, 401, 403, 500)),
+            ("POST", "/accounts", self.create_account, (400, 401, 403, 500)),
+            ("GET", "/accounts/{account_id}", self.get_account, (401, 403, 404, 500)),
+            ("PATCH", "/accounts/{account_id}", self.change_account, (400, 401, 403, 404, 500)),
         )
-        routes.post(
-            "/accounts", tags=["Accounts"], status_code=201, responses=refusals(400, 401, 403, 500)
-        )(self.create_account)
-        routes.get(
-            "/accounts/{account_id}", tags=["Accounts"], responses=refusals(401, 403, 404, 500)
-        )(self.get_account)
-        routes.patch(
-            "/accounts/{account_id}", tags=["Accounts"], responses=refusals(400, 401, 403, 404, 500)
-        )(self.change_account)
 
     async def list_accounts(
         self, who: Managing, query: Annotated[PageQuery, Query()]
     ) -> AccountPage:
         """List accounts: all of them for an operator, otherwise the key's own."""
-        async with self._database.reading() as read:
-            page = await self._service.accounts(read, who, query.window())
-        return AccountPage(data=[_reply(each) for each in page.items], total_count=page.total)
+        async with self.database.reading() as read:
+            page = await self.service.accounts(read, who, query.window())
+        return AccountPage(data=[_account(each) for each in page.items], total_count=page.total)
 
     async def create_account(self, who: Operating, body: NewAccountBody) -> CreatedAccount:
         """Make an account with its default workspace. Needs an operator's management key."""
-        async with self._database.writing() as write:
-            account, workspace = await self._service.create_account(
-                write,
-                body.name,
-                AccountType(body.type),
-                free_limits_exempt=body.free_limits_exempt,
+        async with self.database.writing() as write:
+            kind, exempt = AccountType(body.type), body.free_limits_exempt
+            account, workspace = await self.service.create_account(
+                write, body.name, kind, free_limits_exempt=exempt
             )
-            entry = entry_of_change(
-                AuditAction.ACCOUNT_CREATED, who.actor, account.id, new=asdict(account)
+            account_id, action = account.id, AuditAction.ACCOUNT_CREATED
+            await self.service.audit.record_change(
+                write, account_id, action, who.actor, account_id, new=asdict(account)
             )
-            await self._service.audit.record(write, account.id, [entry])
-        return CreatedAccount(data=_reply(account), workspace_id=workspace.id)
+        return CreatedAccount(data=_account(account), workspace_id=workspace.id)
 
     async def get_account(self, who: Managing, account_id: AccountId) -> OneAccount:
         """Show an account."""
-        async with self._database.reading() as read:
-            return OneAccount(data=_reply(await self._service.account(read, who, account_id)))
+        async with self.database.reading() as read:
+            return OneAccount(data=_account(await self.service.account(read, who, account_id)))
 
     async def change_account(
         self, who: Managing, account_id: AccountId, body: AccountChangeBody
     ) -> OneAccount:
         """Change what the body names of an account; how it pays only as an operator."""
         if not body.model_fields_set:
-            message = "No update fields provided."
-            raise Invalid(message)
-        async with self._database.writing() as write:
-            before = await self._service.account(write, who, account_id)
-            changed = await self._service.change_account(
+            raise Invalid("No update fields provided.")
+        async with self.database.writing() as write:
+            before = await self.service.account(write, who, account_id)
+            changed = await self.service.change_account(
                 write,
                 who,
                 account_id,
@@ -174,21 +187,136 @@ class AccountEndpoints:
                 intern_programme=body.intern_programme,
                 vault_writes=body.vault_writes,
             )
-            entry = entry_of_change(
-                AuditAction.ACCOUNT_CHANGED, who.actor, account_id, asdict(before), asdict(changed)
+            action, old, new = AuditAction.ACCOUNT_CHANGED, asdict(before), asdict(changed)
+            await self.service.audit.record_change(
+                write, account_id, action, who.actor, account_id, old, new
             )
-            await self._service.audit.record(write, account_id, [entry])
-        return OneAccount(data=_reply(changed))
+        return OneAccount(data=_account(changed))
 
 
-def _reply(account: Account) -> AccountReply:
-    return AccountReply(
-        id=account.id,
-        name=account.name,
-        type=account.type.value,
-        free_limits_exempt=account.free_limits_exempt,
-        intern_programme=account.intern_programme,
-        vault_writes=account.vault_writes,
-        created_at=account.created_at,
-        updated_at=account.updated_at,
-    )
+def _account(account: Account) -> AccountReply:
+    return AccountReply.model_validate(account, from_attributes=True)
+
+
+Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$"), STORABLE]
+UserId = Annotated[Reference, Path(description="Id of the user.")]
+
+
+class NewUserBody(RequestModel):
+    """A user to make."""
+
+    name: Name
+    """The person's name."""
+    email: Email | None = None
+    """Where to reach the person."""
+    account_id: Reference | None = None
+    """For an operator: the account that is meant, if not the key's own."""
+
+
+class UserChangeBody(RequestModel):
+    """What to change of a user; what is left out stays."""
+
+    name: Omittable[Name] = None
+    """The person's name."""
+    email: Email | None = None
+    """Where to reach the person; null clears it."""
+
+
+class UserReply(ResponseModel):
+    """A user."""
+
+    id: str
+    """UUID."""
+    account_id: str
+    """UUID of the account."""
+    name: str
+    """The person's name."""
+    email: str | None
+    """Where to reach the person; null if not known."""
+    created_at: SentTime
+    """When it was made."""
+    updated_at: SentTime | None
+    """When it was last changed; null if never."""
+
+
+class OneUser(ResponseModel):
+    """The envelope of one user."""
+
+    data: UserReply
+    """The user."""
+
+
+class UserPage(ResponseModel):
+    """Part of the list of users."""
+
+    data: list[UserReply]
+    """Oldest first."""
+    total_count: int
+    """How many there are altogether."""
+
+
+class UserEndpoints(IdentityEndpoints):
+    """The endpoints of users."""
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        add_routes(
+            routes,
+            "Users",
+            ("GET", "/users", self.list_users, (400, 401, 403, 404, 500)),
+            ("POST", "/users", self.create_user, (400, 401, 403, 404, 500)),
+            ("GET", "/users/{user_id}", self.get_user, (400, 401, 403, 404, 500)),
+            ("PATCH", "/users/{user_id}", self.change_user, (400, 401, 403, 404, 500)),
+        )
+
+    async def list_users(
+        self, who: Managing, query: Annotated[AccountPageQuery, Query()]
+    ) -> UserPage:
+        """List the users of an account."""
+        async with self.database.reading() as read:
+            account_id = await self.service.home(read, who, query.account_id)
+            page = await self.service.users(read, account_id, query.window())
+        return UserPage(data=[_user(each) for each in page.items], total_count=page.total)
+
+    async def create_user(self, who: Managing, body: NewUserBody) -> OneUser:
+        """Make a user of an account."""
+        async with self.database.writing() as write:
+            account_id = await self.service.home(write, who, body.account_id)
+            user = await self.service.create_user(write, account_id, body.name, body.email)
+            await self.service.audit.record_change(
+                write, account_id, AuditAction.USER_CREATED, who.actor, user.id, new=_recorded(user)
+            )
+        return OneUser(data=_user(user))
+
+    async def get_user(
+        self, who: Managing, user_id: UserId, account_id: OfAccount = None
+    ) -> OneUser:
+        """Show a user."""
+        async with self.database.reading() as read:
+            home = await self.service.home(read, who, account_id)
+            return OneUser(data=_user(await self.service.user(read, home, user_id)))
+
+    async def change_user(
+        self, who: Managing, user_id: UserId, body: UserChangeBody, account_id: OfAccount = None
+    ) -> OneUser:
+        """Change a user's name or email."""
+        async with self.database.writing() as write:
+            home = await self.service.home(write, who, account_id)
+            facts = body.model_dump(exclude_unset=True)
+            before = await self.service.user(write, home, user_id)
+            changed = await self.service.change_user(write, home, user_id, facts)
+            action, old, new = AuditAction.USER_CHANGED, _recorded(before), _recorded(changed)
+            await self.service.audit.record_change(
+                write, home, action, who.actor, user_id, old, new
+            )
+        return OneUser(data=_user(changed))
+
+
+def _recorded(user: User) -> dict[str, Any]:
+    """Return what the audit log tells of a user: its rows stay for ever, so no name or address."""
+    email = None if user.email is None else RedactedValue(user.email)
+    return {**asdict(user), "name": RedactedValue(user.name), "email": email}
+
+
+def _user(user: User) -> UserReply:
+    return UserReply.model_validate(user, from_attributes=True)

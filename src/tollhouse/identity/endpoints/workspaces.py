@@ -1,40 +1,173 @@
-"""`/workspaces`: the scopes inside an account.
+"""`/workspaces`: the scopes inside an account; `/accounts/{id}/policy` and the like.
+
+A policy says what requests may reach, and what they may hold. Ours.
 
 Source: the public gateway's workspace operations; a workspace is named by its id or its slug.
 """
 
+import re
 import uuid
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from tollhouse.audit.changes import entry_of_change
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.access import Managing, ManagingOr401, OfAccount
-from tollhouse.identity.endpoints.workspace_wire import (
-    NewWorkspaceBody,
-    WorkspaceChangeBody,
-    WorkspacePreferences,
-    WorkspaceReply,
+from tollhouse.identity.callers import Managing, ManagingOr401, OfAccount
+from tollhouse.identity.endpoints.accounts import AccountId, IdentityEndpoints, add_routes
+from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, Manager, PolicyScope, Workspace
+from tollhouse.kernel.wire import (
+    OTHER_ACCOUNT,
+    STORABLE,
+    AccountPageQuery,
+    Deleted,
+    Name,
+    Omittable,
+    Reference,
+    RequestModel,
+    ResponseModel,
+    SentTime,
+    refusals,
 )
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Workspace
-from tollhouse.kernel.wire import AccountPageQuery, Deleted, Reference, Reply, refusals
-from tollhouse.storage.database import Database
+from tollhouse.storage.database import Write
 
 Id = Annotated[Reference, Path(description="Id or slug of the workspace.")]
 Confirmed = Annotated[bool, Query(description="Must be true to delete the default workspace.")]
+Slug = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+Description = Annotated[str, Field(max_length=500), STORABLE]
+ModelId = Annotated[str, Field(min_length=1, max_length=200), STORABLE]
+ProviderSort = Literal["price", "throughput", "latency", "exacto"]
+SamplingRate = Annotated[float, Field(ge=0.0001, le=1)]
+ServerTool = Annotated[str, Field(max_length=100), STORABLE]
+ServerTools = Annotated[list[ServerTool], Field(max_length=100)]
+KeyNumbers = Annotated[list[int], Field(max_length=1000)]
 
 
-class OneWorkspace(Reply):
+class WorkspacePreferences(ResponseModel):
+    """The settings of a workspace as they are shown, with what holds where nothing was set.
+
+    They are kept for the clients that set them. Of these, `plain_http` and `default_text_model`
+    alone have an effect yet.
+    """
+
+    default_text_model: str | None = None
+    """The model of interns that have none of their own."""
+    default_image_model: str | None = None
+    """Model for images where a request names none. Kept; has no effect yet."""
+    default_provider_sort: str | None = None
+    """How providers are sorted: price, throughput, latency or exacto. Kept; no effect yet."""
+    is_observability_io_logging_enabled: bool = False
+    """Whether requests and replies are kept for the workspace. Kept; has no effect yet."""
+    is_observability_broadcast_enabled: bool = False
+    """Whether traces are sent to other systems. Kept; has no effect yet."""
+    is_data_discount_logging_enabled: bool = False
+    """Whether data may be used for a discount. Kept; has no effect."""
+    io_logging_sampling_rate: float = 1.0
+    """Which share of requests is kept, 0.0001 to 1. Kept; has no effect yet."""
+    io_logging_api_key_ids: list[int] | None = None
+    """Keys whose requests are kept; null for all. Kept; has no effect yet."""
+    disabled_server_tools: list[str] | None = None
+    """Server tools that requests may not use; null for none. Kept; has no effect yet."""
+    include_byok_in_budgets: bool = False
+    """Whether own-provider-key use counts towards budgets."""
+    plain_http: bool = False
+    """Whether its interns and programs may reach hosts without TLS, where no secret is bound to
+    them. Ours."""
+
+
+class WorkspaceReply(WorkspacePreferences):
+    """A workspace."""
+
+    id: str
+    """UUID."""
+    default_guardrail_id: str
+    """UUID derived from the workspace's own; there is no guardrail behind it."""
+    name: str
+    """What people call it."""
+    slug: str
+    """Its name in addresses."""
+    description: str | None
+    """What it is for."""
+    intern_programme: bool
+    """Whether it may have interns and vaults, where its account may."""
+    vault_writes: bool
+    """Whether its secrets may be changed, where those of its account may."""
+    created_at: SentTime
+    """When it was made."""
+    updated_at: SentTime | None
+    """When it was last changed; null if never."""
+    created_by: str | None
+    """The user whose key made it, where known."""
+
+
+class WorkspaceFacts(RequestModel):
+    """What may be set of a workspace besides its name and slug."""
+
+    description: Description | None = None
+    """What it is for."""
+    default_text_model: ModelId | None = None
+    """The model of interns that have none of their own."""
+    default_image_model: ModelId | None = None
+    """Model for images where a request names none. Kept; has no effect yet."""
+    default_provider_sort: ProviderSort | None = None
+    """How providers are sorted. Kept; has no effect yet."""
+    is_observability_io_logging_enabled: Omittable[bool] = None
+    """Whether requests and replies are kept for the workspace. Kept; has no effect yet."""
+    is_observability_broadcast_enabled: Omittable[bool] = None
+    """Whether traces are sent to other systems. Kept; has no effect yet."""
+    is_data_discount_logging_enabled: Omittable[bool] = None
+    """Whether data may be used for a discount. Kept; has no effect."""
+    io_logging_sampling_rate: Omittable[SamplingRate] = None
+    """Which share of requests is kept. Kept; has no effect yet."""
+    io_logging_api_key_ids: KeyNumbers | None = None
+    """Keys whose requests are kept; null for all. Kept; has no effect yet."""
+    disabled_server_tools: ServerTools | None = None
+    """Server tools that requests may not use; empty or null for none. Kept; no effect yet."""
+    plain_http: Omittable[bool] = None
+    """Whether its interns and programs may reach hosts without TLS, where no secret is bound to
+    them; sessions that begin from then on heed it. Ours."""
+
+    def facts(self) -> dict[str, object]:
+        """Return what the body names; an empty list of tools as none at all."""
+        facts: dict[str, object] = self.model_dump(exclude_unset=True, exclude={"account_id"})
+        if facts.get("disabled_server_tools") == []:
+            facts["disabled_server_tools"] = None
+        return facts
+
+
+class NewWorkspaceBody(WorkspaceFacts):
+    """A workspace to make."""
+
+    name: Name
+    """What people call it."""
+    slug: Slug
+    """Its name in addresses: lower-case words with hyphens between them."""
+    account_id: Annotated[Reference | None, Field(description=OTHER_ACCOUNT)] = None
+
+
+class WorkspaceChangeBody(WorkspaceFacts):
+    """What to change of a workspace; what is left out stays."""
+
+    name: Omittable[Name] = None
+    """What people call it."""
+    slug: Omittable[Slug] = None
+    """Its name in addresses: lower-case words with hyphens between them."""
+    intern_programme: Omittable[bool] = None
+    """Whether it may have interns and vaults, where its account may. For an operator alone."""
+    vault_writes: Omittable[bool] = None
+    """Whether its secrets may be changed, where its account's may. For an operator alone."""
+
+
+class OneWorkspace(ResponseModel):
     """The envelope of one workspace."""
 
     data: WorkspaceReply
     """The workspace."""
 
 
-class WorkspacePage(Reply):
+class WorkspacePage(ResponseModel):
     """Part of the list of workspaces."""
 
     data: list[WorkspaceReply]
@@ -43,55 +176,40 @@ class WorkspacePage(Reply):
     """How many there are altogether."""
 
 
-class WorkspaceEndpoints:
+class WorkspaceEndpoints(IdentityEndpoints):
     """The endpoints of workspaces."""
-
-    def __init__(self, service: IdentityService, database: Database) -> None:
-        """Take what they need."""
-        self._service = service
-        self._database = database
 
     def add_to(self, routes: APIRouter) -> None:
         """Add them to a router."""
-        one = "/workspaces/{id}"
-        routes.get("/workspaces", tags=["Workspaces"], responses=refusals(400, 401, 404, 500))(
-            self.list_workspaces
-        )
-        routes.post(
-            "/workspaces",
-            tags=["Workspaces"],
-            status_code=201,
-            responses=refusals(400, 401, 403, 404, 500),
-        )(self.create_workspace)
-        routes.get(one, tags=["Workspaces"], responses=refusals(400, 401, 403, 404, 500))(
-            self.get_workspace
-        )
-        routes.patch(one, tags=["Workspaces"], responses=refusals(400, 401, 403, 404, 500))(
-            self.change_workspace
-        )
-        routes.delete(one, tags=["Workspaces"], responses=refusals(400, 401, 403, 404, 500))(
-            self.delete_workspace
+        add_routes(
+            routes,
+            "Workspaces",
+            ("GET", "/workspaces", self.list_workspaces, (400, 401, 404, 500)),
+            ("POST", "/workspaces", self.create_workspace, (400, 401, 403, 404, 500)),
+            ("GET", "/workspaces/{id}", self.get_workspace, (400, 401, 403, 404, 500)),
+            ("PATCH", "/workspaces/{id}", self.change_workspace, (400, 401, 403, 404, 500)),
+            ("DELETE", "/workspaces/{id}", self.delete_workspace, (400, 401, 403, 404, 500)),
         )
 
     async def list_workspaces(
         self, who: ManagingOr401, query: Annotated[AccountPageQuery, Query()]
     ) -> WorkspacePage:
         """List the workspaces of an account."""
-        async with self._database.reading() as read:
-            account_id = await self._service.home(read, who, query.account_id)
-            page = await self._service.workspaces(read, account_id, query.window())
+        async with self.database.reading() as read:
+            account_id = await self.service.home(read, who, query.account_id)
+            page = await self.service.workspaces(read, account_id, query.window())
         return WorkspacePage(data=[_reply(each) for each in page.items], total_count=page.total)
 
     async def create_workspace(self, who: Managing, body: NewWorkspaceBody) -> OneWorkspace:
         """Make a workspace."""
         facts = body.facts()
-        async with self._database.writing() as write:
-            account_id = await self._service.home(write, who, body.account_id)
-            made = await self._service.create_workspace(write, account_id, facts, who.user_id)
-            entry = entry_of_change(
-                AuditAction.WORKSPACE_CREATED, who.actor, made.id, new=_facts(made)
+        async with self.database.writing() as write:
+            account_id = await self.service.home(write, who, body.account_id)
+            made = await self.service.create_workspace(write, account_id, facts, who.user_id)
+            action = AuditAction.WORKSPACE_CREATED
+            await self.service.audit.record_change(
+                write, account_id, action, who.actor, made.id, new=_facts(made)
             )
-            await self._service.audit.record(write, account_id, [entry])
         return OneWorkspace(data=_reply(made))
 
     async def get_workspace(
@@ -101,9 +219,9 @@ class WorkspaceEndpoints:
         account_id: OfAccount = None,
     ) -> OneWorkspace:
         """Show a workspace."""
-        async with self._database.reading() as read:
-            home = await self._service.home(read, who, account_id)
-            return OneWorkspace(data=_reply(await self._service.workspace(read, home, id)))
+        async with self.database.reading() as read:
+            home = await self.service.home(read, who, account_id)
+            return OneWorkspace(data=_reply(await self.service.workspace(read, home, id)))
 
     async def change_workspace(
         self,
@@ -113,18 +231,14 @@ class WorkspaceEndpoints:
         account_id: OfAccount = None,
     ) -> OneWorkspace:
         """Change what the body names of a workspace; the rest stays."""
-        async with self._database.writing() as write:
-            home = await self._service.home(write, who, account_id)
-            before = await self._service.workspace(write, home, id)
-            changed = await self._service.change_workspace(write, who, home, id, body.facts())
-            entry = entry_of_change(
-                AuditAction.WORKSPACE_CHANGED,
-                who.actor,
-                changed.id,
-                _facts(before),
-                _facts(changed),
+        async with self.database.writing() as write:
+            home = await self.service.home(write, who, account_id)
+            before = await self.service.workspace(write, home, id)
+            changed = await self.service.change_workspace(write, who, home, id, body.facts())
+            action, old, new = AuditAction.WORKSPACE_CHANGED, _facts(before), _facts(changed)
+            await self.service.audit.record_change(
+                write, home, action, who.actor, changed.id, old, new
             )
-            await self._service.audit.record(write, home, [entry])
         return OneWorkspace(data=_reply(changed))
 
     async def delete_workspace(
@@ -135,16 +249,15 @@ class WorkspaceEndpoints:
         account_id: OfAccount = None,
     ) -> Deleted:
         """Remove a workspace. It must have no API keys; the default one must be confirmed."""
-        async with self._database.writing() as write:
-            home = await self._service.home(write, who, account_id)
-            before = await self._service.workspace(write, home, id)
-            await self._service.delete_workspace(
+        async with self.database.writing() as write:
+            home = await self.service.home(write, who, account_id)
+            before = await self.service.workspace(write, home, id)
+            await self.service.delete_workspace(
                 write, who, home, id, default_confirmed=confirm_default_workspace_deletion
             )
-            entry = entry_of_change(
-                AuditAction.WORKSPACE_DELETED, who.actor, before.id, _facts(before)
+            await self.service.audit.record_change(
+                write, home, AuditAction.WORKSPACE_DELETED, who.actor, before.id, _facts(before)
             )
-            await self._service.audit.record(write, home, [entry])
         return Deleted()
 
 
@@ -155,16 +268,170 @@ def _facts(workspace: Workspace) -> dict[str, Any]:
 
 def _reply(workspace: Workspace) -> WorkspaceReply:
     preferences = WorkspacePreferences.model_validate(workspace.preferences)
-    return WorkspaceReply(
-        id=workspace.id,
-        default_guardrail_id=str(uuid.uuid5(uuid.UUID(workspace.id), "default guardrail")),
-        name=workspace.name,
-        slug=workspace.slug,
-        description=workspace.description,
-        intern_programme=workspace.intern_programme,
-        vault_writes=workspace.vault_writes,
-        created_at=workspace.created_at,
-        updated_at=workspace.updated_at,
-        created_by=workspace.created_by,
-        **preferences.model_dump(),
-    )
+    guardrail = uuid.uuid5(uuid.UUID(workspace.id), "default guardrail")
+    facts = asdict(workspace) | preferences.model_dump()
+    return WorkspaceReply(default_guardrail_id=str(guardrail), **facts)
+
+
+WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
+KeyHash = Annotated[
+    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
+]
+Pattern = Annotated[str, Field(min_length=1, max_length=256), STORABLE]
+Patterns = Annotated[list[Pattern], Field(max_length=256)]
+Slugs = Annotated[list[Pattern], Field(max_length=16)]
+_NAMES = "`*` stands for any characters. Null: all of them."
+_NAME = re.compile(r"@[A-Za-z][\w-]*")
+
+
+def _known(pattern: str) -> str:
+    if _NAME.fullmatch(pattern) and pattern not in PATTERN_NAMES:
+        names = ", ".join(PATTERN_NAMES)
+        message = f"is no known name; there are {names} (a * before it makes it a text)"
+        raise PydanticCustomError("pattern", "{message}", {"message": message})
+    return pattern
+
+
+Texts = Annotated[list[Annotated[Pattern, AfterValidator(_known)]], Field(max_length=256)]
+
+
+class PolicyBody(RequestModel):
+    """A policy in place of the one before; an empty one takes it away."""
+
+    allowed_models: Annotated[Patterns | None, Field(description=f"Ids of models. {_NAMES}")] = None
+    blocked_models: Patterns = Field(default_factory=list[str])
+    """Ids of models that may not be asked."""
+    allowed_providers: Annotated[
+        Patterns | None, Field(description=f"Slugs of providers. {_NAMES}")
+    ] = None
+    blocked_providers: Patterns = Field(default_factory=list[str])
+    """Slugs of providers that may not be asked."""
+    allowed_endpoints: Annotated[
+        Patterns | None,
+        Field(description=f"Endpoints as slug:model, the provider's name of it. {_NAMES}"),
+    ] = None
+    blocked_endpoints: Patterns = Field(default_factory=list[str])
+    """Endpoints that may not be asked."""
+    data_collection: Literal["allow", "deny"] = "allow"
+    """Whether providers may be asked that keep what they are sent."""
+    patterns: Texts = Field(default_factory=list[str])
+    """Texts that no request may hold, in any case; `*` stands for anything between. `@email`,
+    `@credit_card`, `@iban` and `@api_key` stand for what looks like one."""
+    guardrails: Slugs = Field(default_factory=list[str])
+    """Guardrails of the server's settings, by slug: each must let a request pass."""
+
+    def policy(self, scope: PolicyScope) -> AccessPolicy:
+        """Return the same for the service."""
+        return AccessPolicy.from_json(scope, self.model_dump())
+
+
+class PolicyReply(ResponseModel):
+    """A policy."""
+
+    allowed_models: list[str] | None
+    """Ids of models that may be asked; null for all."""
+    blocked_models: list[str]
+    """Ids of models that may not."""
+    allowed_providers: list[str] | None
+    """Slugs of providers that may be asked; null for all."""
+    blocked_providers: list[str]
+    """Slugs of providers that may not."""
+    allowed_endpoints: list[str] | None
+    """Endpoints (slug:model) that may be asked; null for all."""
+    blocked_endpoints: list[str]
+    """Endpoints that may not."""
+    data_collection: str
+    """allow or deny: whether providers may be asked that keep what they are sent."""
+    patterns: list[str]
+    """Texts that no request may hold."""
+    guardrails: list[str]
+    """Guardrails that must let a request pass, by slug."""
+
+
+class OnePolicy(ResponseModel):
+    """The envelope of a policy."""
+
+    data: PolicyReply
+    """The policy."""
+
+
+class PolicyEndpoints(IdentityEndpoints):
+    """The endpoints of policies."""
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        refused = refusals(400, 401, 403, 404, 500)
+        for tag, path, show, change in (
+            (
+                "Accounts",
+                "/accounts/{account_id}",
+                self.get_account_policy,
+                self.set_account_policy,
+            ),
+            (
+                "Workspaces",
+                "/workspaces/{id}",
+                self.get_workspace_policy,
+                self.set_workspace_policy,
+            ),
+            ("Keys", "/keys/{hash}", self.get_key_policy, self.set_key_policy),
+        ):
+            routes.get(f"{path}/policy", tags=[tag], responses=refused)(show)
+            routes.put(f"{path}/policy", tags=[tag], responses=refused)(change)
+
+    async def get_account_policy(self, who: Managing, account_id: AccountId) -> OnePolicy:
+        """Show the policy of an account; one without a rule if it has none."""
+        async with self.database.reading() as read:
+            return _policy_reply(await self.service.policy(read, who, "account", account_id))
+
+    async def set_account_policy(
+        self, who: Managing, account_id: AccountId, body: PolicyBody
+    ) -> OnePolicy:
+        """Set the policy of an account; in force before the answer."""
+        async with self.database.writing() as write:
+            return await self._set(write, who, account_id, account_id, body.policy("account"))
+
+    async def get_workspace_policy(
+        self, who: Managing, workspace: WorkspaceId, account_id: OfAccount = None
+    ) -> OnePolicy:
+        """Show the policy of a workspace; one without a rule if it has none."""
+        async with self.database.reading() as read:
+            return _policy_reply(
+                await self.service.policy(read, who, "workspace", workspace, account_id)
+            )
+
+    async def set_workspace_policy(
+        self, who: Managing, workspace: WorkspaceId, body: PolicyBody, account_id: OfAccount = None
+    ) -> OnePolicy:
+        """Set the policy of a workspace; in force before the answer."""
+        async with self.database.writing() as write:
+            home = await self.service.home(write, who, account_id)
+            found = await self.service.workspace(write, home, workspace)
+            return await self._set(write, who, home, found.id, body.policy("workspace"))
+
+    async def get_key_policy(self, who: Managing, key_hash: KeyHash) -> OnePolicy:
+        """Show the policy of a key; one without a rule if it has none."""
+        async with self.database.reading() as read:
+            return _policy_reply(await self.service.policy(read, who, "key", key_hash))
+
+    async def set_key_policy(self, who: Managing, key_hash: KeyHash, body: PolicyBody) -> OnePolicy:
+        """Set the policy of a key; in force before the answer."""
+        async with self.database.writing() as write:
+            key = await self.service.key(write, who, key_hash)
+            return await self._set(write, who, key.account_id, key_hash, body.policy("key"))
+
+    async def _set(
+        self, write: Write, who: Manager, account_id: str, owner_id: str, policy: AccessPolicy
+    ) -> OnePolicy:
+        service = self.service
+        before = await service.policy(write, who, policy.scope, owner_id, account_id)
+        await service.set_policy(write, who, owner_id, policy, account_id)
+        action = AuditAction(f"{policy.scope}_policy_changed")
+        await service.audit.record_change(
+            write, account_id, action, who.actor, owner_id, asdict(before), asdict(policy)
+        )
+        return _policy_reply(policy)
+
+
+def _policy_reply(policy: AccessPolicy) -> OnePolicy:
+    return OnePolicy(data=PolicyReply.model_validate(policy, from_attributes=True))

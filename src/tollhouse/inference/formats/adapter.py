@@ -1,24 +1,29 @@
-"""The interface between the inference pipeline and the wire formats.
+"""The interface between the inference pipeline and the wire formats. Pure: bytes in, bytes out.
 
     adapter.render_request(endpoint)  -> the provider's request body
     adapter.parse_response(body)      -> AdaptedResponse    .render(identity, charge)
     adapter.open_stream(identity)     -> AdaptedStream      .feed(data) ... .end(charge) | .fail()
 
-The pipeline depends on these protocols only; a request brings one adapter for each dialect.
+The pipeline depends on these classes only; a request brings one adapter for each dialect.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from tollhouse.accounting.types import Charge, Usage
+from tollhouse.inference.formats.wire import NULL, Fields, estimate_tokens, try_decode, without
+from tollhouse.kernel.errors import Bug, TollhouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tollhouse.accounting.types import Charge, Usage
-    from tollhouse.inference.formats.fields import Fields
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-    from tollhouse.kernel.errors import TollhouseError
 
 R = TypeVar("R", bound="ClientRequest")
 
@@ -31,189 +36,195 @@ class ErrorEvent(Exception):
     """An error that the provider reported in a response body or in a stream."""
 
     def __init__(self, code: str | int | None, message: str | None) -> None:
+        code = code[:_LONGEST_CODE] if isinstance(code, str) else code
         super().__init__(code, message)
         self.code = code
         self.message = message
 
 
-class ResponseSummary(Protocol):
-    """What is known of a response, complete or so far."""
+class ProviderError(msgspec.Struct):
+    """A provider's error object, as far as any dialect has it."""
 
-    @property
-    def reported(self) -> Usage | None:
-        """The usage that the provider reported; None if it reported none."""
-        ...
+    message: str | None = None
+    code: Any = None
+    """A text or a number; anything else that stands there says nothing."""
+    type: str | None = None
+    error: Raw = NULL
+    """The error itself, where it is nested."""
 
-    @property
-    def seen(self) -> Usage:
-        """The tokens seen so far, estimated from their bytes."""
-        ...
-
-    @property
-    def finish_reason(self) -> str | None:
-        """The normalized finish reason; None until the response has finished."""
-        ...
-
-    @property
-    def native_finish_reason(self) -> str | None:
-        """The provider's own finish reason."""
-        ...
-
-    @property
-    def upstream_id(self) -> str | None:
-        """The provider's id of the response."""
-        ...
+    def __post_init__(self) -> None:
+        """Ignore a code of another type, so that it does not cost the message."""
+        if not isinstance(self.code, str | int):
+            self.code = None
 
 
-class AdaptedResponse(ResponseSummary, Protocol):
+def decode_error(data: Raw | bytes) -> ProviderError:
+    """Decode an error object or a bare message; anything else says nothing."""
+    error = try_decode(_error, data)
+    return error if isinstance(error, ProviderError) else ProviderError(message=error)
+
+
+_LONGEST_CODE: Final = 100
+_error = msgspec.json.Decoder(ProviderError | str)
+
+
+@dataclasses.dataclass(slots=True, repr=False)
+class AdaptedResponse(ABC):
     """A complete response, to be rendered in the client's format."""
 
+    reported: Usage | None
+    """The usage that the provider reported; None if it reported none."""
+    seen: Usage
+    """The reported usage, or else the tokens estimated from their bytes."""
+    finish_reason: str | None
+    """The normalized finish reason; a response without one has failed."""
+    native_finish_reason: str | None
+    upstream_id: str | None
+    """The provider's id of the response."""
+
+    @abstractmethod
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body."""
-        ...
 
 
-class AdaptedStream(ResponseSummary, Protocol):
-    """A streamed response; its output is a legal stream whatever the provider sends."""
+class StreamEnding(ABC):
+    """A stream of the client's, which ends once."""
 
-    @property
-    def done(self) -> bool:
+    _ended = False
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a completed stream: usage, and the terminal event."""
+        self._mark_ended()
+        return self._end(charge)
+
+    def fail(self, error: TollhouseError) -> bytes:
+        """Return the end of a failed stream: the error, as the format's terminal event."""
+        self._mark_ended()
+        return self._fail(error)
+
+    @abstractmethod
+    def _end(self, charge: Charge) -> bytes: ...
+
+    @abstractmethod
+    def _fail(self, error: TollhouseError) -> bytes: ...
+
+    def _mark_ended(self) -> None:
+        if self._ended:
+            raise Bug(f"a {type(self).__name__} was ended twice")
+        self._ended = True
+
+
+class AdaptedStream(StreamEnding):
+    """A streamed response; its output is a legal stream whatever the provider sends.
+
+    What is known of it so far has the same names as in `AdaptedResponse`.
+    """
+
+    def __init__(self, request_size: int) -> None:
+        self.done = False
         """Whether the provider's terminal event arrived."""
-        ...
+        self.reported: Usage | None = None
+        self.finish_reason: str | None = None
+        self.native_finish_reason: str | None = None
+        self.upstream_id: str | None = None
+        self._input = Usage(input_tokens=estimate_tokens(request_size))
+        self._seen_bytes = 0
+        """Bytes of output."""
 
     @property
     def complete(self) -> bool:
         """Whether the response is complete if the body ends here."""
-        ...
+        return self.done
 
+    @property
+    def seen(self) -> Usage:
+        """The tokens seen so far; the output is estimated from its bytes."""
+        return dataclasses.replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
+
+    @abstractmethod
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client.
 
-        Raises:
-            MalformedResponse: It is none of its dialect.
-            ErrorEvent: The provider reported an error.
+        Raises `MalformedResponse` if it is not of the dialect or out of order, and `ErrorEvent`.
         """
-        ...
-
-    def end(self, charge: Charge) -> bytes:
-        """Return the end of a completed stream."""
-        ...
-
-    def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a failed stream: the error."""
-        ...
 
 
-class FormatAdapter(Protocol):
+class FormatAdapter(ABC):
     """Adapts one client request to one provider dialect, and the response back."""
 
-    @property
-    def dialect(self) -> Dialect:
-        """The dialect of the provider's request and response."""
-        ...
+    dialect: Dialect
+    """The dialect of the provider's request and response."""
+    query: str = ""
+    """The query string that is forwarded to the provider."""
+    headers: Sequence[tuple[str, str]] = ()
+    """The client's headers that are forwarded to the provider, names in lower case."""
 
-    @property
-    def query(self) -> str:
-        """The query string that is forwarded to the provider; may be empty."""
-        ...
+    @abstractmethod
+    def without_content(self) -> Self:
+        """Return an adapter for the response alone, which holds none of the conversation."""
 
-    @property
-    def headers(self) -> Sequence[tuple[str, str]]:
-        """The client's headers that are forwarded to the provider, names in lower case."""
-        ...
-
-    def without_content(self, *, parsed: bool = False) -> FormatAdapter:
-        """Return an adapter for the response alone, which holds none of the conversation.
-
-        Args:
-            parsed: Whether it must also support `unsupported_parameters`.
-        """
-        ...
-
+    @abstractmethod
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that the endpoint would not receive."""
-        ...
+        """Return the request's parameters that the endpoint would not receive.
 
+        Raises `Invalid` if the request cannot be translated.
+        """
+
+    @abstractmethod
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the request body for the endpoint's provider.
+        """Return the provider's request body; raises `Invalid` if the dialect cannot express it."""
 
-        Raises:
-            Invalid: The request cannot be expressed in the dialect.
-        """
-        ...
-
+    @abstractmethod
     def parse_response(self, body: bytes) -> AdaptedResponse:
-        """Parse a provider's complete response.
+        """Parse a complete response; raises `MalformedResponse`, or `ErrorEvent` for an error."""
 
-        Raises:
-            MalformedResponse: The body is not a response of the dialect.
-            ErrorEvent: The body is the provider's error, sent with a success status.
-        """
-        ...
-
+    @abstractmethod
     def open_stream(self, identity: ReplyIdentity) -> AdaptedStream:
         """Return the adapter of one streamed response."""
-        ...
 
 
-class ClientRequest(Protocol):
-    """A parsed request in a client's format."""
+class ClientRequest(Struct, frozen=True):
+    """A parsed request in a client's format: what the gateway interprets, all else unchanged."""
 
-    @property
-    def api_type(self) -> str:
-        """The name of the API in the generation's record."""
-        ...
+    api_type: ClassVar[str] = "completions"
+    """The name of the API in the generation's record."""
+    content_field: ClassVar[str]
+    """The name of the field that holds the conversation."""
+    output_limits: ClassVar[Sequence[str]] = ()
+    """The fields that limit the output of each choice; empty if there is no output."""
+    answer_counts: ClassVar[Sequence[str]] = ()
+    """The fields that say how many choices are generated."""
+    streamed_errors: ClassVar[Collection[str]] = ()
+    """Codes of errors that a stream sends as an event, even before any output."""
 
-    @property
-    def model(self) -> str:
-        """The requested model."""
-        ...
+    model: str
+    stream: bool
+    fields: Fields
+    """The body's top-level fields as received; the provider's request is built from these."""
+    size: int
+    """Bytes of the body as received."""
+    body: bytes
 
-    @property
-    def stream(self) -> bool:
-        """Whether the response is to be streamed."""
-        ...
-
-    @property
-    def fields(self) -> Fields:
-        """The body's top-level fields as received."""
-        ...
-
-    @property
-    def content_field(self) -> str:
-        """The name of the field that holds the conversation."""
-        ...
-
-    @property
-    def body(self) -> bytes:
-        """The body as received."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Bytes of its body."""
-        ...
-
-    @property
-    def output_limits(self) -> Sequence[str]:
-        """The fields that limit the output of each choice; empty if there is no output."""
-        ...
-
-    @property
-    def streamed_errors(self) -> Collection[str]:
-        """Codes of errors that a stream sends as an event, even before any output."""
-        ...
-
-    @property
-    def answer_counts(self) -> Sequence[str]:
-        """The fields that say how many choices are generated."""
-        ...
+    def __repr__(self) -> str:
+        """Show nothing of what it says."""
+        return f"<{type(self).__name__} model={self.model!r} size={self.size}>"
 
 
 def without_content(request: R) -> R:
     """Return a request without its conversation: what the response is rendered from."""
-    fields = {
-        name: value for name, value in request.fields.items() if name != request.content_field
-    }
-    stripped: R = replace(cast("Any", request), fields=fields, body=b"")  # each is a dataclass
-    return stripped
+    return replace(request, fields=without(request.fields, {request.content_field}), body=b"")
+
+
+class PassthroughAdapter(FormatAdapter, Generic[R]):
+    """The base of adapters to providers of the client's own format."""
+
+    def __init__(self, request: R) -> None:
+        self._request = request
+
+    def without_content(self) -> Self:
+        """Return a copy without the conversation's content."""
+        return type(self)(without_content(self._request))
+
+    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the request's parameters that the endpoint would not receive."""
+        return self._request.fields.keys() & endpoint.profile.refuses

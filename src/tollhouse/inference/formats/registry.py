@@ -1,49 +1,52 @@
 """The formats of the inference API: request parsing and error rendering, by path.
 
-    path -> ApiFormat.parse(raw_request)  -> the request and its adapters, in order of preference
+    path -> ApiFormat.parse(body, ...)    -> Adapters: the request, and its adapter by dialect
             ApiFormat.render_error(error) -> the body of an error before the first byte
 
-The client's own format, passed through, comes first; then chat completions, which can express the
-most of the others; then the remaining dialects.
+Adapters are the product of the clients' formats and the providers': a format is added with one
+entry in `_FORMATS` or in `PROVIDER_FORMATS`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from tollhouse.inference.formats.canonical.translation import TranslatingAdapter
-from tollhouse.inference.formats.chat_completions.client_format import ChatClientFormat
+from msgspec.structs import replace
+
+from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter, without_content
+from tollhouse.inference.formats.canonical.translation import TranslatingAdapter, TranslationSource
+from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
 from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
-from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request as parse_chat
-from tollhouse.inference.formats.completions.client_format import CompletionsClientFormat
-from tollhouse.inference.formats.completions.passthrough import CompletionsPassthroughAdapter
-from tollhouse.inference.formats.completions.request import parse_request as parse_completions
-from tollhouse.inference.formats.embeddings.passthrough import EmbeddingsPassthroughAdapter
-from tollhouse.inference.formats.embeddings.request import parse_request as parse_embeddings
-from tollhouse.inference.formats.messages.client_format import MessagesClientFormat
-from tollhouse.inference.formats.messages.errors import envelope as messages_envelope
+from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
+from tollhouse.inference.formats.chat_completions.wire import parse_request as parse_chat
+from tollhouse.inference.formats.completions import (
+    COMPLETIONS_CLIENT,
+    CompletionsPassthroughAdapter,
+)
+from tollhouse.inference.formats.completions import parse_request as parse_completions
+from tollhouse.inference.formats.embeddings import EmbeddingsPassthroughAdapter
+from tollhouse.inference.formats.embeddings import parse_request as parse_embeddings
+from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
 from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
-from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
-from tollhouse.inference.formats.messages.request import parse_request as parse_messages
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.messages.wire import envelope as messages_envelope
+from tollhouse.inference.formats.messages.wire import parse_request as parse_messages
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
-from tollhouse.inference.formats.responses.request import parse_request as parse_responses
-from tollhouse.kernel.envelope import envelope
-from tollhouse.kernel.errors import Invalid
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.formats.responses.wire import parse_request as parse_responses
+from tollhouse.inference.types import Dialect
+from tollhouse.kernel.errors import Invalid, TollhouseError, error_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
 
-    from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
-    from tollhouse.kernel.errors import TollhouseError
+    from tollhouse.inference.formats.canonical.translation import ClientFormat, ProviderFormat
 
-_CHAT_PROVIDER: Final = ChatProviderFormat()
-_RESPONSES_PROVIDER: Final = ResponsesProviderFormat()
-_MESSAGES_PROVIDER: Final = MessagesProviderFormat()
 _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")
 _ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
@@ -51,109 +54,166 @@ FORMAT_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
 """The request headers that a format reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawRequest:
-    """A request as received over HTTP."""
-
-    body: bytes = field(repr=False)
-    headers: Mapping[bytes, bytes] = field(repr=False)
-    """Names in lower case."""
-    query: bytes = field(repr=False)
-    """The URL's query string, without the `?`."""
+Headers = Mapping[bytes, bytes]
+"""Header fields by their names in lower case."""
 
 
-ParsedRequest = tuple["ClientRequest", tuple["FormatAdapter", ...]]
-"""A request and its adapters in order of preference, one for each dialect."""
+def _common_envelope(error: TollhouseError, request_id: str | None) -> Mapping[str, object]:
+    del request_id
+    return error_body(error)
+
+
+class Adapters(Mapping["Dialect", "FormatAdapter"]):
+    """The adapters of one request by dialect, the best first; each is built when it is needed.
+
+    The client's own format, passed through, comes first; then chat completions, which can express
+    the most of the others; then the remaining dialects. All translations share one parsed request.
+    """
+
+    def __init__(self, request: ClientRequest, api_format: ApiFormat) -> None:
+        self.request = request
+        self.api_format = api_format
+        self._built: dict[Dialect, FormatAdapter] = {}
+        self._shared: TranslationSource | None = None
+
+    @property
+    def _source(self) -> TranslationSource | None:
+        """What all translations share; None if there is none."""
+        client_format = self.api_format.client_format
+        if self._shared is None and client_format is not None:
+            self._shared = TranslationSource(self.request, client_format)
+        return self._shared
+
+    @property
+    def passthrough(self) -> FormatAdapter:
+        """The adapter to the client's own format."""
+        return self[self.api_format.dialect]
+
+    def __getitem__(self, dialect: Dialect) -> FormatAdapter:
+        """Return the adapter to a dialect; raises `KeyError` if the format has none."""
+        adapter = self._built.get(dialect)
+        if adapter is None:
+            adapter = self._built[dialect] = self._build(dialect)
+        return adapter
+
+    def __iter__(self) -> Iterator[Dialect]:
+        """Iterate over the dialects, the best first."""
+        return iter(_DIALECTS[self.api_format.path])
+
+    def __len__(self) -> int:
+        """Return the number of dialects."""
+        return len(_DIALECTS[self.api_format.path])
+
+    def without_content(self, *, parsed: bool) -> Adapters:
+        """Return adapters for the response alone, which hold none of the conversation.
+
+        They support `unsupported_parameters` if parsed.
+        """
+        copy = Adapters(without_content(self.request), self.api_format)
+        if parsed and (source := self._source) is not None:
+            # A request that cannot be parsed says so again when an endpoint is asked.
+            with suppress(Invalid):
+                copy._shared = source.without_content(parsed=True)
+        return copy
+
+    def _build(self, dialect: Dialect) -> FormatAdapter:
+        if dialect is self.api_format.dialect:
+            return self.api_format.passthrough(self.request)
+        source = self._source
+        if source is None:
+            raise KeyError(dialect)
+        return TranslatingAdapter(source, PROVIDER_FORMATS[dialect])
 
 
 @dataclass(frozen=True, slots=True)
 class ApiFormat:
     """An API format that clients use."""
 
-    parse: Callable[[RawRequest], ParsedRequest]
-    """Raises `Invalid` for a body that is not of the format."""
-    render_error: Callable[[TollhouseError, str | None], Mapping[str, object]]
+    path: str
+    """The path of the API, without its version."""
+    dialect: Dialect
+    """The format as a provider's, to which requests are passed through."""
+    parse_body: Callable[[bytes], Any]
+    """Parses the body of a request; raises `Invalid` if it is not of the format."""
+    passthrough: Callable[[Any], FormatAdapter]
+    """Returns the adapter of a request to a provider of the same format."""
+    client_format: ClientFormat | None = None
+    """Translates to all other dialects; None if there is no translation."""
+    render_error: Callable[[TollhouseError, str | None], Mapping[str, object]] = _common_envelope
     """Renders the body of an error response; takes the generation's id if there is one."""
     anthropic: bool = False
-    """Whether `metadata` is Anthropic's, not the gateway's."""
+    """Whether `metadata` is Anthropic's, and Anthropic's headers and query are forwarded."""
+
+    def parse(self, body: bytes, headers: Headers, query: bytes) -> Adapters:
+        """Parse a request: its body, those of its headers in `FORMAT_HEADERS`, its URL's query.
+
+        Raises `Invalid` if it is not of the format.
+        """
+        request = self.parse_body(body)
+        if self.anthropic:
+            forwarded = forwarded_query(query), forwarded_headers(headers)
+            if any(forwarded):
+                request = replace(request, query=forwarded[0], headers=forwarded[1])
+        return Adapters(request, self)
 
 
-def _parse_chat(raw_request: RawRequest) -> ParsedRequest:
-    request = parse_chat(raw_request.body)
-    client_format = ChatClientFormat(request)
-    return request, (
-        ChatPassthroughAdapter(request),
-        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
-        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
-    )
-
-
-def _parse_responses(raw_request: RawRequest) -> ParsedRequest:
-    request = parse_responses(raw_request.body)
-    client_format = ResponsesClientFormat(request)
-    return request, (
-        ResponsesPassthroughAdapter(request),
-        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
-        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
-    )
-
-
-def _parse_messages(raw_request: RawRequest) -> ParsedRequest:
-    request = parse_messages(raw_request.body)
-    client_format = MessagesClientFormat(request)
-    return request, (
-        MessagesPassthroughAdapter(
-            request, forwarded_query(raw_request), forwarded_headers(raw_request)
-        ),
-        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
-        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
-    )
-
-
-def forwarded_query(raw_request: RawRequest) -> str:
+def forwarded_query(query: bytes) -> str:
     """Return the query string that is forwarded to a provider of the same format."""
-    if not _VISIBLE.fullmatch(raw_request.query):
-        message = "The query of the URL must be plain ASCII."
-        raise Invalid(message)
-    return raw_request.query.decode("ascii")
+    if not _VISIBLE.fullmatch(query):
+        raise Invalid("The query of the URL must be plain ASCII.")
+    return query.decode("ascii")
 
 
-def forwarded_headers(raw_request: RawRequest) -> tuple[tuple[str, str], ...]:
+def forwarded_headers(headers: Headers) -> tuple[tuple[str, str], ...]:
     """Return the headers that are forwarded to a provider of Anthropic's format."""
-    given = ((name, raw_request.headers.get(name.encode())) for name in _ANTHROPIC_HEADERS)
-    passed = [(name, value) for name, value in given if value is not None]
-    for name, value in passed:
+    passed: list[tuple[str, str]] = []
+    for key, name in zip(FORMAT_HEADERS, _ANTHROPIC_HEADERS, strict=True):
+        value = headers.get(key)
+        if value is None:
+            continue
         if not _PRINTABLE.fullmatch(value):
             raise Invalid(f"{name}: must be plain ASCII.")
-    return tuple((name, value.decode("ascii")) for name, value in passed)
+        passed.append((name, value.decode("ascii")))
+    return tuple(passed)
 
 
-def _parse_completions(raw_request: RawRequest) -> ParsedRequest:
-    request = parse_completions(raw_request.body)
-    client_format = CompletionsClientFormat(request)
-    return request, (
-        CompletionsPassthroughAdapter(request),
-        TranslatingAdapter(request, client_format, _CHAT_PROVIDER),
-        TranslatingAdapter(request, client_format, _RESPONSES_PROVIDER),
-        TranslatingAdapter(request, client_format, _MESSAGES_PROVIDER),
-    )
-
-
-def _parse_embeddings(raw_request: RawRequest) -> ParsedRequest:
-    request = parse_embeddings(raw_request.body)
-    return request, (EmbeddingsPassthroughAdapter(request),)
-
-
-def _common_envelope(error: TollhouseError, request_id: str | None) -> Mapping[str, object]:
-    del request_id
-    return envelope(error)
-
-
-FORMATS: Final[Mapping[str, ApiFormat]] = {
-    "/chat/completions": ApiFormat(_parse_chat, _common_envelope),
-    "/responses": ApiFormat(_parse_responses, _common_envelope),
-    "/messages": ApiFormat(_parse_messages, messages_envelope, anthropic=True),
-    "/completions": ApiFormat(_parse_completions, _common_envelope),
-    "/embeddings": ApiFormat(_parse_embeddings, _common_envelope),
-}
+_FORMATS: Final = (
+    ApiFormat("/chat/completions", Dialect.CHAT, parse_chat, ChatPassthroughAdapter, CHAT_CLIENT),
+    ApiFormat(
+        "/responses",
+        Dialect.RESPONSES,
+        parse_responses,
+        ResponsesPassthroughAdapter,
+        RESPONSES_CLIENT,
+    ),
+    ApiFormat(
+        "/messages",
+        Dialect.MESSAGES,
+        parse_messages,
+        MessagesPassthroughAdapter,
+        MESSAGES_CLIENT,
+        messages_envelope,
+        anthropic=True,
+    ),
+    ApiFormat(
+        "/completions",
+        Dialect.COMPLETIONS,
+        parse_completions,
+        CompletionsPassthroughAdapter,
+        COMPLETIONS_CLIENT,
+    ),
+    ApiFormat("/embeddings", Dialect.EMBEDDINGS, parse_embeddings, EmbeddingsPassthroughAdapter),
+)
+FORMATS: Final[Mapping[str, ApiFormat]] = {each.path: each for each in _FORMATS}
 """Formats by path."""
+PROVIDER_FORMATS: Final[Mapping[Dialect, ProviderFormat]] = {
+    each.dialect: each for each in (CHAT_PROVIDER, RESPONSES_PROVIDER, MESSAGES_PROVIDER)
+}
+"""The dialects to which requests of other formats are translated, the best first."""
+_DIALECTS: Final[Mapping[str, tuple[Dialect, ...]]] = {
+    each.path: tuple(
+        dict.fromkeys((each.dialect, *(() if each.client_format is None else PROVIDER_FORMATS)))
+    )
+    for each in _FORMATS
+}
+"""The dialects of each format, by its path: its own, then those of its translations."""

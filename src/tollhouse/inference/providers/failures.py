@@ -1,16 +1,23 @@
-"""From a provider's status and words to our errors: the rule that every HTTP provider shares.
+"""From a provider's status and words to our errors: the rule that every HTTP provider shares. Pure.
 
 A provider that does not accept the gateway's own credentials (401, 402, 403) or does not know the
 model (404) failed us, not the caller: the caller can change nothing about it.
+
+Which of the wire's error types a refused request gets, providers say in a code of their own, or
+only in words.
+
+Source: the public gateway's error reference for the types; for the codes
+https://platform.openai.com/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors and
+https://learn.microsoft.com/azure/ai-services/openai/concepts/content-filter.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from tollhouse.inference.providers.refusals import MODERATION_CODES, classify, is_refusal
-from tollhouse.kernel.envelope import STATUS
 from tollhouse.kernel.errors import (
+    STATUS,
     ProviderFailure,
     ProviderModerated,
     ProviderOverloaded,
@@ -20,7 +27,7 @@ from tollhouse.kernel.errors import (
     ProviderUnavailable,
 )
 
-_BY_STATUS: Final[dict[int, type[ProviderFailure]]] = {
+_ERROR_BY_STATUS: Final[dict[int, type[ProviderFailure]]] = {
     400: ProviderRefused,
     408: ProviderTimeout,
     413: ProviderRefused,
@@ -46,9 +53,7 @@ _OPERATORS: Final[dict[int, str]] = {
 }
 """What only the operator can mend, and where."""
 _LONGEST_MESSAGE = 500
-
-
-_BY_WORD: Final[dict[str, int]] = {
+_STATUS_BY_CODE: Final[dict[str, int]] = {
     "authentication_error": 401,
     "invalid_api_key": 401,
     "permission_error": 403,
@@ -63,14 +68,17 @@ _BY_WORD: Final[dict[str, int]] = {
 
 
 def status_of_error_code(code: str | int | None) -> int | None:
-    """Return the status that a provider's word for an error stands for, where there is no other.
+    """Return the status that a provider's code stands for, where it gave none; None if not known.
 
     Source: https://docs.anthropic.com/en/api/errors and
     https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
     """
     if isinstance(code, int):
         return code
-    return _BY_WORD.get(code or "") or (STATUS["invalid"] if is_refusal(code) else None)
+    if code is None or code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE.get(code or "")
+    is_refusal = code.lower() in _TYPE_BY_CODE.keys() | _MODERATION_CODES
+    return STATUS["invalid"] if is_refusal else None
 
 
 def failure(  # noqa: PLR0913 - what a provider may say of it
@@ -82,16 +90,11 @@ def failure(  # noqa: PLR0913 - what a provider may say of it
     retry_after: int | None = None,
     slug: str | None = None,
 ) -> ProviderFailure:
-    """Return our error for a provider's error status.
+    """Return our error for a provider's HTTP status, or the number that it gave in mid-stream.
 
-    Args:
-        name: The provider's name.
-        status: Its HTTP status, or the number that it gave in mid-stream.
-        code: Its own code, where it gave one.
-        message: Its own text. Only a refusal of the request shows it: there it tells the caller
-            what to change, elsewhere it may tell strangers about the operator's account.
-        retry_after: Its hint, in whole seconds.
-        slug: Its name in the settings, where that is not its name.
+    Only a refusal of the request shows the provider's `message`: there it tells the caller what to
+    change, elsewhere it may tell strangers about the operator's account. `retry_after` is its hint
+    in whole seconds, `slug` its name in the settings, where that is not its `name`.
     """
     error = _failure(name, status, code, message, slug or name)
     error.provider_status = status
@@ -103,11 +106,11 @@ def failure(  # noqa: PLR0913 - what a provider may say of it
 def _failure(
     name: str, status: int, code: str | int | None, message: str | None, slug: str
 ) -> ProviderFailure:
-    if isinstance(code, str) and code.lower() in MODERATION_CODES:
+    if isinstance(code, str) and code.lower() in _MODERATION_CODES:
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
-    kind = _BY_STATUS.get(status, ProviderUnavailable)
+    kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
     text = _OPERATORS.get(status, _TEXTS[kind]).format(name=name, settings=f"providers[{slug}]")
     if kind is not ProviderRefused:
         return kind(f"{text}.", provider_name=name, provider_code=shown)
@@ -117,5 +120,103 @@ def _failure(
         text if text.endswith(".") else f"{text}.",
         provider_name=name,
         provider_code=shown,
-        error_type=classify(status, code, message),
+        error_type=_error_type(status, code, message),
+    )
+
+
+_TYPE_BY_CODE: Final[dict[str, str]] = {
+    "context_length_exceeded": "context_length_exceeded",
+    "context_window_exceeded": "context_length_exceeded",
+    "max_tokens_exceeded": "max_tokens_exceeded",
+    "token_limit_exceeded": "token_limit_exceeded",
+    "string_above_max_length": "string_too_long",
+    "string_too_long": "string_too_long",
+    "invalid_prompt": "invalid_prompt",
+    "request_too_large": "payload_too_large",
+    "content_policy_violation": "content_policy_violation",
+    "image_content_policy_violation": "content_policy_violation",
+    "refusal": "refusal",
+    "invalid_image": "invalid_image",
+    "invalid_base64_image": "invalid_image",
+    "image_parse_error": "invalid_image",
+    "empty_image_file": "invalid_image",
+    "invalid_image_format": "unsupported_image_format",
+    "invalid_image_mode": "unsupported_image_format",
+    "unsupported_image_media_type": "unsupported_image_format",
+    "image_too_large": "image_too_large",
+    "image_file_too_large": "image_too_large",
+    "image_too_small": "image_too_small",
+    "image_file_not_found": "image_not_found",
+    "image_not_found": "image_not_found",
+    "invalid_image_url": "image_download_failed",
+    "failed_to_download_image": "image_download_failed",
+    "image_download_failed": "image_download_failed",
+}
+_MODERATION_CODES: Final = frozenset(
+    {"moderation_blocked", "content_filter", "responsibleaipolicyviolation", "content_moderation"}
+)
+"""A filter before the model stopped the request."""
+_TYPE_BY_STATUS: Final[dict[int, str]] = {413: "payload_too_large", 422: "unprocessable"}
+_TYPE_BY_WORDS: Final = [
+    (re.compile(words, re.IGNORECASE), error_type)
+    for words, error_type in (
+        (r"context (length|window|limit)|prompt is too long", "context_length_exceeded"),
+        (r"too many tokens|input token count.{0,40}exceeds", "context_length_exceeded"),
+        (r"max_(completion_|output_)?tokens.{0,80}(large|exceed|maximum)", "max_tokens_exceeded"),
+        (r"string too long", "string_too_long"),
+        (r"(download|fetch).{0,40}image|image.{0,40}(download|fetch)", "image_download_failed"),
+        (r"image.{0,60}(exceeds|too large)", "image_too_large"),
+        (r"could not process image|invalid image", "invalid_image"),
+    )
+]
+
+
+def _error_type(status: int, code: str | int | None, message: str | None) -> str:
+    if isinstance(code, str) and (known := _TYPE_BY_CODE.get(code.lower())):
+        return known
+    if known := _TYPE_BY_STATUS.get(status):
+        return known
+    found = (meant for words, meant in _TYPE_BY_WORDS if message and words.search(message))
+    return next(found, "invalid_request")
+
+
+def unreadable(name: str) -> ProviderFailure:
+    """Return our error for a reply that is not what its format promises."""
+    return ProviderUnavailable(
+        f"{name} sent an invalid response.", provider_name=name, ambiguous=True
+    )
+
+
+# A prompt that is longer than the model's context. Clients that shorten the conversation and try
+# again know this error by its words, whatever the format:
+#
+#     prompt is too long: N tokens > M maximum       Claude Code, langchain-anthropic
+#     exceeds the context window                     langchain-openai
+#     this model's maximum context length is         LiteLLM, CrewAI, Cline
+
+_NUMBERS: Final = (
+    re.compile(r"(?P<tokens>\d{1,12}) tokens? ?> ?(?P<most>\d{1,12})"),
+    re.compile(
+        r"maximum context length (?:is|of) (?P<most>\d{1,12}) tokens.{0,60}?"
+        r"(?:resulted in|requested|request has|contains)(?: about)? (?P<tokens>\d{1,12})"
+    ),
+    re.compile(r"token count \((?P<tokens>\d{1,12})\).{0,60}?allowed \((?P<most>\d{1,12})\)"),
+)
+"""How Anthropic, OpenAI and vLLM, and Google say how many there were, and are at most."""
+
+
+def too_long(said: str, estimated_tokens: int, context_length: int) -> str:
+    """Return the message of a refusal whose prompt was too long.
+
+    Numbers of tokens that the provider named in what it said hold; else the estimate of the prompt
+    and the model's context length.
+    """
+    found = next((match for each in _NUMBERS if (match := each.search(said))), None)
+    tokens, most = estimated_tokens, context_length
+    if found is not None:
+        tokens, most = int(found["tokens"]), int(found["most"])
+    return (
+        f"prompt is too long: {max(tokens, most + 1)} tokens > {most} maximum. "
+        f"It exceeds the context window: this model's maximum context length is {most} tokens. "
+        f"{said}"
     )

@@ -1,30 +1,45 @@
 """A provider behind HTTP: the call, whole and streamed, the same for every dialect.
 
 What differs between kinds of provider (credentials, dialects, the words of their errors) is given
-when one is made; see the folders beside this file.
+when one is made; see `registry`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.providers.transport import from_transport, unreadable, whole_seconds
+from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.sse import EventParser, EventTooLarge
-from tollhouse.inference.types import Dialect
-from tollhouse.inference.upstream.credentials import Credentials
-from tollhouse.inference.upstream.errors import UpstreamError
-from tollhouse.inference.upstream.port import TimeLimits, UpstreamRequest
+from tollhouse.kernel.eager_task import Waiter
+from tollhouse.kernel.errors import ProviderFailure, ProviderTimeout, ProviderUnavailable
+from tollhouse.outbound.http.credentials import Credentials
+from tollhouse.outbound.http.port import (
+    ConnectFailed,
+    ConnectTimeout,
+    HeadTimeout,
+    IdleTimeout,
+    PoolTimeout,
+    ProtocolViolation,
+    ResponseTooLarge,
+    TimeLimits,
+    TotalTimeout,
+    UpstreamError,
+    UpstreamRequest,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.inference.formats.adapter import ErrorEvent
-    from tollhouse.inference.providers.base import ProviderCall
-    from tollhouse.inference.upstream.port import Upstream, UpstreamResponse
+    from tollhouse.inference.ports import ProviderCall
+    from tollhouse.inference.types import Dialect
+    from tollhouse.outbound.http.port import Upstream, UpstreamExchange
 
 ReadError = Callable[["msgspec.Raw | bytes"], "ErrorEvent"]
 """Reads the `error` object of an error reply in the provider's words; never raises."""
@@ -34,114 +49,95 @@ _LARGEST_ERROR = 64 * 1024
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+@dataclass(kw_only=True, slots=True, repr=False, eq=False)
 class HttpProvider:
     """One configured server."""
 
-    def __init__(  # noqa: PLR0913 - each is a setting of the provider
-        self,
-        *,
-        slug: str,
-        name: str,
-        base_url: str,
-        dialects: Collection[Dialect],
-        headers: Sequence[tuple[str, str]],
-        read_error: ReadError,
-        upstream: Upstream,
-        limits: TimeLimits,
-        largest_reply: int,
-        on_disconnect: Literal["cancel", "drain"],
-    ) -> None:
-        """Prepare what is the same for every request.
+    slug: str
+    """What the settings call it."""
+    name: str
+    """What replies and errors call it."""
+    base_url: str
+    """Its address, up to and with the version segment."""
+    dialects: Collection[Dialect]
+    headers: Sequence[tuple[str, str]]
+    """Credentials, and whatever else it wants."""
+    read_error: ReadError
+    upstream: Upstream
+    limits: TimeLimits
+    largest_reply: int
+    """Bytes of a whole reply, and of one event."""
+    on_disconnect: Literal["cancel", "drain"]
+    _credentials: Credentials = field(init=False)
+    _whole_headers: tuple[tuple[str, str], ...] = field(init=False)
+    _stream_headers: tuple[tuple[str, str], ...] = field(init=False)
 
-        Args:
-            slug: What the settings call it.
-            name: What replies and errors call it.
-            base_url: Its address, up to and with the version segment.
-            dialects: What it speaks.
-            headers: Credentials, and whatever else it wants.
-            read_error: Reads its errors.
-            upstream: Reaches it.
-            limits: How long each part of a call may take.
-            largest_reply: Bytes of a whole reply, and of one event.
-            on_disconnect: What becomes of a call whose client went away.
-        """
-        self._slug = slug
-        self.name = name
-        self.dialects = dialects
-        self.on_disconnect: Literal["cancel", "drain"] = on_disconnect
-        root = base_url.rstrip("/")
-        self._urls = {each: f"{root}/{each}" for each in Dialect}
-        self._models_url = f"{root}/models"
-        self._read_error = read_error
-        self._upstream = upstream
-        self._limits = limits
-        self._largest_reply = largest_reply
-        self._credentials = Credentials(headers)
+    def __post_init__(self) -> None:
+        self.base_url = self.base_url.rstrip("/")
+        self._credentials = Credentials(self.headers)
         common = (
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
             ("user-agent", "tollhouse"),
-            *headers,
+            *self.headers,
         )
         self._whole_headers = (*common, ("accept", "application/json"))
         self._stream_headers = (*common, ("accept", "text/event-stream"))
 
     async def open(self, call: ProviderCall) -> HttpReply:
-        """Send a request; return once the provider accepted it.
-
-        Raises:
-            ProviderFailure: It could not be reached, or answered with an error status.
-        """
-        url = self._urls[call.dialect]
+        """Send a request; return once the provider accepted it."""
+        url = call.dialect.builder.url(
+            self.base_url, call.endpoint.model, stream=call.stream, query=call.query
+        )
         headers = self._stream_headers if call.stream else self._whole_headers
         request = UpstreamRequest(
             method="POST",
-            url=f"{url}?{call.query}" if call.query else url,
+            url=url,
             headers=_with(headers, call.headers) if call.headers else headers,
             body=call.body,
-            limits=self._limits,
+            limits=self.limits,
         )
-        response = await self._send(request)
-        return HttpReply(response, self.name, self._largest_reply, self._credentials)
+        reply = HttpReply(self.name, self.largest_reply, self._credentials)
+        reply.exchange = self.upstream.start(request, reply)
+        try:
+            if await reply.status() >= _FIRST_ERROR_STATUS:
+                await self._refuse(reply)
+        except BaseException:
+            reply.drop()
+            raise
+        return reply
 
     async def check(self) -> None:
-        """Ask for its list of models, which costs nothing and usually takes a good key.
-
-        Raises:
-            ProviderFailure: It could not be reached, or answered with an error status.
-        """
-        request = UpstreamRequest("GET", self._models_url, self._whole_headers, b"", self._limits)
-        await (await self._send(request)).close()
+        """Ask for its list of models, which costs nothing and usually takes a good key."""
+        request = UpstreamRequest(
+            "GET", f"{self.base_url}/models", self._whole_headers, b"", self.limits
+        )
+        reply = HttpReply(self.name, self.largest_reply, self._credentials)
+        reply.exchange = self.upstream.start(request, reply)
+        try:
+            if await reply.status() >= _FIRST_ERROR_STATUS:
+                await self._refuse(reply)
+        finally:
+            reply.drop()
 
     async def close(self) -> None:
         """Give up every connection."""
-        await self._upstream.close()
+        await self.upstream.close()
 
-    async def _send(self, request: UpstreamRequest) -> UpstreamResponse:
+    async def _refuse(self, reply: HttpReply) -> None:
         try:
-            response = await self._upstream.send(request)
-        except UpstreamError as error:
-            raise from_transport(error, self.name) from error
-        if response.status >= _FIRST_ERROR_STATUS:
-            await self._refuse(response)
-        return response
-
-    async def _refuse(self, response: UpstreamResponse) -> None:
-        try:
-            body = await response.read(_LARGEST_ERROR)
-        except UpstreamError:
+            body = await reply.read(_LARGEST_ERROR)
+        except ProviderFailure:
             # The status alone says enough; its text is a courtesy.
             body = b""
-        finally:
-            await response.close()
-        said = self._read_error(_error_object(self._credentials.hidden_in_error(body)))
+        said = self.read_error(_error_object(self._credentials.hidden_in_error(body)))
         raise failure(
             self.name,
-            response.status,
+            await reply.status(),
             code=said.code,
             message=said.message,
-            retry_after=whole_seconds(response.headers.get("retry-after")),
-            slug=self._slug,
+            retry_after=_whole_seconds(reply.headers.get("retry-after")),
+            slug=self.slug,
         )
 
 
@@ -161,45 +157,169 @@ def _with(
 
 
 class HttpReply:
-    """A reply that the server has begun."""
+    """A reply that the server has begun; takes what the connection reads."""
 
-    def __init__(
-        self, response: UpstreamResponse, name: str, largest: int, credentials: Credentials
-    ) -> None:
-        """Take a response with a success status, whose body is unread."""
-        self._response = response
+    exchange: UpstreamExchange
+    """Set once it was started."""
+
+    def __init__(self, name: str, largest: int, credentials: Credentials) -> None:
+        """Take a reply of at most so many bytes, or of events of that size."""
         self._name = name
         self._largest = largest
         self._credentials = credentials
+        self._news = Waiter(asyncio.get_running_loop())
+        self._status = 0
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._most = largest
+        self._parser: EventParser | None = None
+        self._take: Callable[[Sequence[bytes]], bool] | None = None
+        self._ended = False
+        self._error: Exception | None = None
+        self.headers: Mapping[str, str] = {}
+
+    # What the connection calls
+
+    def on_head(self, status: int, headers: Mapping[str, str]) -> None:
+        """Take the head."""
+        self._status = status
+        self.headers = headers
+        self._news.wake()
+
+    def on_body(self, piece: bytes) -> None:
+        """Take a piece of the body."""
+        if self._take is not None:
+            self._give(piece, self._take)
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._most:
+            self.exchange.cancel()
+            self._fail(_failure_of(ResponseTooLarge("too large", sent=True), self._name))
+        elif self._parser is not None:
+            self.exchange.pause()
+
+    def on_end(self) -> None:
+        """Take note of the end."""
+        self._ended = True
+        self._news.wake()
+
+    def on_error(self, error: UpstreamError) -> None:
+        """Take note of a failure."""
+        self._fail(_failure_of(error, self._name))
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._news.wake()
+
+    # What the caller awaits
+
+    async def status(self) -> int:
+        """Return the status, once the head is there."""
+        while not self._status:
+            await self._more()
+        return self._status
 
     async def whole(self) -> bytes:
-        """Return the body of a whole reply.
+        """Return the body of a whole reply."""
+        return self._credentials.hidden_in_reply(await self.read(self._largest))
 
-        Raises:
-            ProviderFailure: It did not arrive whole.
-        """
-        try:
-            body = await self._response.read(self._largest)
-        except UpstreamError as error:
-            raise from_transport(error, self._name) from error
-        return self._credentials.hidden_in_reply(body)
+    async def read(self, limit: int) -> bytes:
+        """Return the body as it came, of at most so many bytes."""
+        self._most = limit
+        while not self._ended:
+            await self._more()
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
-    async def events(self) -> AsyncIterator[Sequence[bytes]]:
-        """Return the data of the events as they arrive.
+    async def relay(self, take: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Give a function the data of the events as they arrive; see `OpenedReply`."""
+        if self._parser is None:
+            self._parser = EventParser(self._largest)
+        self._take = take
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        for number, piece in enumerate(pieces):
+            if self._take is None:
+                self._pieces = pieces[number:]
+                break
+            self._give(piece, take)
+        if self._take is not None:
+            self.exchange.resume()
+        while self._take is not None and not self._ended:
+            await self._more()
+        self._take = None
+        return self._ended and not self._pieces
 
-        Raises:
-            ProviderFailure: While iterating, where the stream broke.
-        """
-        parser = EventParser(self._largest)
-        try:
-            async for piece in self._response.chunks():
-                if events := parser.feed(piece):
-                    yield [self._credentials.hidden_in_reply(data) for data in events]
-        except UpstreamError as error:
-            raise from_transport(error, self._name) from error
-        except EventTooLarge as error:
-            raise unreadable(self._name) from error
-
-    async def close(self) -> None:
+    async def close(self, patience: float = 0.0) -> None:
         """End the exchange; a stream that is still under way is cancelled at the provider."""
-        await self._response.close()
+        if patience and not self._ended and self._error is None:
+            loop = asyncio.get_running_loop()
+            self._take = lambda _: True
+            self.exchange.resume()
+            limit = loop.call_later(patience, self._news.wake)
+            await self._news
+            limit.cancel()
+        self.drop()
+
+    def drop(self) -> None:
+        """Cancel what is under way, and let go of what was not taken."""
+        self.exchange.cancel()
+        # The exchange refers to us: without these, what they hold goes at once.
+        self._take = self._parser = None
+        self._pieces = []
+
+    def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
+        parser, hidden = self._parser, self._credentials.hidden_in_reply
+        try:
+            if parser is None or not (events := parser.feed(piece)):
+                return
+            wants_more = take([hidden(data) for data in events])
+        except EventTooLarge:
+            self._fail(unreadable(self._name))
+            self._take = None
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            self._fail(error)
+            self._take = None
+        else:
+            if not wants_more:
+                self._take = None
+                self._news.wake()
+
+    async def _more(self) -> None:
+        if self._error is None:
+            await self._news
+        error, self._error = self._error, None
+        if error is not None:
+            # Kept no longer: it refers to all that it passes on its way, and so to us.
+            self._ended = True
+            raise error
+
+
+_TIMEOUTS = (ConnectTimeout, HeadTimeout, IdleTimeout, TotalTimeout)
+_SECONDS = re.compile(r"\d{1,7}")
+
+
+def _failure_of(error: UpstreamError, name: str) -> ProviderFailure:
+    """Return our error for an exchange that failed."""
+    if isinstance(error, _TIMEOUTS):
+        return ProviderTimeout(
+            f"{name} did not answer in time.", provider_name=name, ambiguous=error.sent
+        )
+    if isinstance(error, PoolTimeout):
+        text = f"Every connection to {name} is busy."
+    elif isinstance(error, ConnectFailed):
+        text = f"{name} cannot be reached."
+    elif isinstance(error, (ProtocolViolation, ResponseTooLarge)):
+        text = f"{name} sent an invalid response."
+    else:
+        text = f"{name} closed the connection."
+    return ProviderUnavailable(text, provider_name=name, ambiguous=error.sent)
+
+
+def _whole_seconds(hint: str | None) -> int | None:
+    """Return a `Retry-After` of seconds, at least 1; its date form is no hint.
+
+    Source: RFC 9110, section 10.2.3.
+    """
+    if hint is None or not _SECONDS.fullmatch(hint.strip()):
+        return None
+    return max(1, int(hint))

@@ -1,106 +1,76 @@
-"""From settings to providers: one line for each kind."""
+"""From settings to providers, and what is known of servers that speak OpenAI's dialects.
+
+A server is known by the host of its address. Of all others nothing is assumed but chat and
+embeddings; `dialects` and `refuses` of a provider's settings say more.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-from tollhouse.inference.formats.chat_completions.errors import parse_error_event
-from tollhouse.inference.formats.messages.errors import parse_error
+from tollhouse.inference.formats.chat_completions.wire import parse_error_event
+from tollhouse.inference.formats.messages.wire import parse_error
 from tollhouse.inference.providers.http import HttpProvider
-from tollhouse.inference.providers.profiles import server_of
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
-from tollhouse.inference.types import Dialect
-from tollhouse.inference.upstream.port import TimeLimits
+from tollhouse.inference.types import Dialect, Profile
+from tollhouse.outbound.http.port import TimeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tollhouse.inference.providers.base import Provider
-    from tollhouse.inference.providers.http import ReadError
+    from tollhouse.inference.ports import Provider
     from tollhouse.inference.steps import Steps
-    from tollhouse.inference.upstream.port import Upstream
+    from tollhouse.outbound.http.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 
 ANTHROPIC_VERSION: Final = "2023-06-01"
 """Source: https://docs.anthropic.com/en/api/versioning"""
 
 
-class UpstreamFactory(Protocol):
-    """Makes the transport of a provider."""
-
-    def __call__(self, settings: ProviderSettings, /) -> Upstream:
-        """Return a transport that reaches the provider as its settings say."""
-        ...
-
-
 def build_providers(
     providers: Sequence[ProviderSettings],
     limits: UpstreamSettings,
-    upstream: UpstreamFactory,
+    upstream: Callable[[ProviderSettings], Upstream],
     steps: Steps | None = None,
 ) -> Mapping[str, Provider]:
     """Return the configured providers by slug.
 
-    Args:
-        providers: The settings of each.
-        limits: How long each part of a call may take.
-        upstream: Makes what reaches a provider.
-        steps: What reads large requests to the simulated one.
+    `upstream` returns a transport that reaches a provider as its settings say; `steps` read large
+    requests to the simulated one.
     """
-    by_kind = {**_BY_KIND, "simulated": partial(_simulated, steps)}
-    return {each.slug: by_kind[each.kind](each, limits, upstream) for each in providers}
+    return {
+        each.slug: SimulatedProvider(each.name, each.on_disconnect, steps)
+        if each.kind == "simulated"
+        else _http_provider(each, limits, upstream(each))
+        for each in providers
+    }
 
 
-def _openai_compatible(
-    settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
-) -> Provider:
-    key = settings.api_key
-    return _http(
-        settings,
-        limits,
-        upstream,
-        dialects=server_of(settings).dialects,
-        credentials=() if key is None else (("authorization", f"Bearer {key.reveal()}"),),
-        read_error=parse_error_event,
-    )
-
-
-def _anthropic(
-    settings: ProviderSettings, limits: UpstreamSettings, upstream: UpstreamFactory
-) -> Provider:
-    key = settings.api_key
-    return _http(
-        settings,
-        limits,
-        upstream,
-        dialects=frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS}),
-        credentials=(
-            ("anthropic-version", ANTHROPIC_VERSION),
-            *(() if key is None else (("x-api-key", key.reveal()),)),
-        ),
-        read_error=parse_error,
-    )
-
-
-def _http(  # noqa: PLR0913 - what differs between two kinds
-    settings: ProviderSettings,
-    limits: UpstreamSettings,
-    upstream: UpstreamFactory,
-    *,
-    dialects: Collection[Dialect],
-    credentials: Sequence[tuple[str, str]],
-    read_error: ReadError,
+def _http_provider(
+    settings: ProviderSettings, limits: UpstreamSettings, upstream: Upstream
 ) -> HttpProvider:
-    further = [(name, value.reveal()) for name, value in settings.headers.items()]
+    key = "" if settings.api_key is None else settings.api_key.reveal()
+    headers: list[tuple[str, str]] = []
+    if settings.kind == "anthropic":
+        dialects, read_error = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS}), parse_error
+        headers.append(("anthropic-version", ANTHROPIC_VERSION))
+        credential = "x-api-key", key
+    else:
+        dialects, read_error = server_of(settings).dialects, parse_error_event
+        credential = "authorization", f"Bearer {key}"
+    if settings.api_key is not None:
+        headers.append(credential)
+    headers += [(name, value.reveal()) for name, value in settings.headers.items()]
     return HttpProvider(
         slug=settings.slug,
         name=settings.name,
         base_url=settings.base_url or "",
         dialects=dialects,
-        headers=(*credentials, *further),
+        headers=headers,
         read_error=read_error,
-        upstream=upstream(settings),
+        upstream=upstream,
         limits=TimeLimits(
             connect=limits.connect_seconds,
             pool=limits.pool_seconds,
@@ -113,19 +83,78 @@ def _http(  # noqa: PLR0913 - what differs between two kinds
     )
 
 
-def _simulated(
-    steps: Steps | None,
-    settings: ProviderSettings,
-    limits: UpstreamSettings,
-    upstream: UpstreamFactory,
-) -> Provider:
-    del limits, upstream
-    return SimulatedProvider(settings.name, settings.on_disconnect, steps)
+_USUAL: Final = frozenset({Dialect.CHAT, Dialect.EMBEDDINGS})
+_GATEWAYS_OWN: Final = frozenset(
+    {"reasoning", "include_reasoning", "top_k", "min_p", "top_a", "repetition_penalty"}
+)
+"""Fields of the public gateway that are not OpenAI's: strict servers refuse them."""
 
 
-_BY_KIND: Mapping[
-    str, Callable[[ProviderSettings, UpstreamSettings, UpstreamFactory], Provider]
-] = {
-    "openai_compatible": _openai_compatible,
-    "anthropic": _anthropic,
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """What is known of a server."""
+
+    dialects: frozenset[Dialect] = _USUAL
+    profile: Profile = field(default_factory=Profile)
+
+
+_SERVERS: Final[Mapping[str, KnownServer]] = {
+    # https://platform.openai.com/docs/api-reference/chat/create: max_tokens is deprecated, and
+    # refused by models that reason.
+    "api.openai.com": KnownServer(
+        dialects=_USUAL | {Dialect.RESPONSES},
+        profile=Profile(
+            refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
+        ),
+    ),
+    # https://console.groq.com/docs/openai, "currently unsupported OpenAI features"
+    "api.groq.com": KnownServer(
+        profile=Profile(
+            refuses_in_chat=_GATEWAYS_OWN
+            | {"logprobs", "top_logprobs", "logit_bias", "max_tokens"},
+            output_limit="max_completion_tokens",
+        )
+    ),
+    # https://docs.mistral.ai/api/: unknown fields are refused, streams end with their usage.
+    "api.mistral.ai": KnownServer(
+        profile=Profile(
+            usage_in_streams=False,
+            refuses_in_chat=_GATEWAYS_OWN
+            | {
+                "logit_bias",
+                "logprobs",
+                "max_completion_tokens",
+                "reasoning_effort",
+                "seed",
+                "service_tier",
+                "store",
+                "top_logprobs",
+                "user",
+                "verbosity",
+            },
+        )
+    ),
+    # https://api-docs.deepseek.com/guides/thinking_mode: a turn with tool calls is sent back with
+    # its reasoning.
+    "api.deepseek.com": KnownServer(
+        dialects=frozenset({Dialect.CHAT}),
+        profile=Profile(refuses_in_chat=_GATEWAYS_OWN, takes_reasoning_as="reasoning_content"),
+    ),
+    "openrouter.ai": KnownServer(
+        dialects=_USUAL | {Dialect.RESPONSES, Dialect.MESSAGES},
+        profile=Profile(takes_extensions=True, takes_reasoning_as="reasoning_details"),
+    ),
 }
+
+
+def server_of(settings: ProviderSettings) -> KnownServer:
+    """Return what is known of a provider's server, with what its settings say."""
+    known = _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
+    said = dialects_named(settings.dialects)
+    refuses = known.profile.refuses | set(settings.refuses)
+    return KnownServer(said or known.dialects, replace(known.profile, refuses=refuses))
+
+
+def dialects_named(names: Iterable[str]) -> frozenset[Dialect]:
+    """Return the dialects that settings name, such as `chat`."""
+    return frozenset(Dialect[name.upper()] for name in names)

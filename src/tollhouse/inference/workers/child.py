@@ -2,7 +2,7 @@
 
     python -m tollhouse.inference.workers.child
 
-`frames` says what is on its standard streams. It needs neither settings nor a database, and ends
+`pool` says what is on its standard streams. It needs neither settings nor a database, and ends
 with the gateway: then its standard input is cut off.
 """
 
@@ -18,13 +18,13 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.workers.frames import WorkerStreamEnded, pack, pieces, read_frame, unpack
+from tollhouse.inference.workers.pool import pack, pieces, read_frame, unpack
 from tollhouse.kernel.errors import Bug, PayloadTooLarge, TollhouseError, without_frames
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from tollhouse.inference.workers.frames import Blobs
+    from tollhouse.inference.workers.pool import Blobs
 
 NICENESS: Final = 5
 """A worker gives way to the event loop, which has all the others to serve."""
@@ -35,12 +35,7 @@ _KEPT_KB: Final = 512 * 1024
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer one message after the other.
-
-    Raises:
-        Cut: The other side of `source` is gone.
-        BrokenPipeError: The other side of `sink` is.
-    """
+    """Answer one message after the other, until one of the streams ends."""
     last = False
     while not last:
         head, blobs = read_frame(source)
@@ -70,8 +65,8 @@ def _outcome(head: bytes, blobs: Blobs) -> tuple[bool, object]:
     except (TollhouseError, MalformedResponse, ErrorEvent) as error:
         return False, without_frames(error)
     except MemoryError:
-        message = "The body takes too much memory to read: it has too many parts."
-        return False, PayloadTooLarge(message)
+        text = "The body takes too much memory to read: it has too many parts."
+        return False, PayloadTooLarge(text)
     except Exception as error:  # noqa: BLE001 - the worker's edge: the gateway logs it
         return False, Bug(_place(error))
 
@@ -89,7 +84,7 @@ def main() -> None:
     os.nice(NICENESS)
     with suppress(ValueError, OSError):  # a lower limit holds already
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    with suppress(WorkerStreamEnded, BrokenPipeError):
+    with suppress(EOFError, BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)
     os._exit(0)
 

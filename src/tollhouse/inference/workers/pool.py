@@ -1,24 +1,38 @@
 """The workers from the gateway's side: started when they are needed, one step at a time for each.
 
-Accounts take turns: one that asks for a hundred steps does not hold up another's one.
+Accounts take turns: one that asks for a hundred steps does not hold up another's one. What the
+gateway and its workers say to each other goes over a worker's standard streams:
+
+    to the worker     (function, arguments)
+    from the worker   (True, result, last) or (False, error, last); last: the worker ends now
+
+    <number of blobs> <size of head> <size of each blob> <head> <blob> ...
+
+The head is a pickle, in which long bytes are numbers of blobs: they are written as they are, and
+what came with the question does not go back with its answer. Numbers are 8 bytes, big-endian.
+Both sides are this program, and only they have the pipe: a pickle is no more than a call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import pickle
+import struct
 from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
-from tollhouse.inference.workers.frames import PIECE, pack, pieces, receive_frame, unpack
+from tollhouse.kernel.concurrency import FairQueue
 from tollhouse.kernel.errors import Bug, Unavailable
-from tollhouse.kernel.fair_queue import FairQueue
 from tollhouse.kernel.subprocesses import own_module, start
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
 
 R = TypeVar("R")
 COMMAND: Final = own_module("tollhouse.inference.workers.child")
@@ -32,24 +46,22 @@ class WorkerGone(Unavailable):
     """A worker could not be started, took too long, or ended by itself."""
 
     def __init__(self) -> None:
-        """Tell the caller to come back; why is in the log."""
         super().__init__("The request cannot be read at the moment; try again in a moment.")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Step:
     """One call of a function that somebody waits for."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    done: asyncio.Future[Any]
 
 
 class WorkerPool:
     """Some workers, and what waits for them."""
 
     def __init__(self, size: int, step_seconds: float = STEP_SECONDS) -> None:
-        """Say how many there may be, and how long one step may take; none is started yet."""
         self._size = size
         self._seconds = step_seconds
         self._turns = FairQueue[_Step]()
@@ -63,18 +75,15 @@ class WorkerPool:
     async def run(self, owner: str, function: Callable[..., R], *arguments: object) -> R:
         """Call a function in a worker and return its result, once it is its owner's turn.
 
-        Args:
-            owner: Who takes turns with the others.
-            function: One of a module, without a state of its own.
-            arguments: What it is called with. Long bytes among them are not copied back.
+        The function is one of a module, without a state of its own; what it raises is raised here,
+        as far as `child` lets it. Long bytes among the arguments are not copied back.
 
         Raises:
             WorkerGone: The worker did not answer.
-            Exception: What the function raises, if it is one of `child`'s.
         """
         if self._closed:
             raise WorkerGone
-        step = _Step(function, arguments)
+        step = _Step(function, arguments, asyncio.get_running_loop().create_future())
         self._turns.add(owner, step)
         if self._busy < self._size:
             self._busy += 1
@@ -136,13 +145,23 @@ class WorkerPool:
                 _fail(step, Bug("a step could not be passed to a worker or back"))
                 return None if worker is None else await self._stop(worker)
             else:
-                _tell(step, succeeded, outcome)
+                if not succeeded:
+                    _fail(step, outcome)
+                elif not step.done.done():
+                    step.done.set_result(outcome)
                 return await self._stop(worker) if last else worker
         _fail(step, WorkerGone())
         return None
 
     async def _start(self) -> _Worker:
-        worker = await _Worker.begin()
+        process = await start(
+            *COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of the body
+            limit=PIECE,
+        )
+        worker = _Worker(process)
         self._running.add(worker)
         return worker
 
@@ -161,17 +180,6 @@ class _Worker:
         self._stdin = process.stdin
         self._stdout = process.stdout
 
-    @classmethod
-    async def begin(cls) -> _Worker:
-        process = await start(
-            *COMMAND,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of the body
-            limit=PIECE,
-        )
-        return cls(process)
-
     async def do(self, step: _Step) -> tuple[bool, Any, bool]:
         head, blobs = pack((step.function, step.arguments))
         for piece in pieces(head, blobs):
@@ -189,13 +197,97 @@ class _Worker:
         await self._process.wait()
 
 
-def _tell(step: _Step, succeeded: bool, outcome: Any) -> None:  # noqa: ANN401, FBT001 - as it came
-    if not succeeded:
-        _fail(step, outcome)
-    elif not step.done.done():
-        step.done.set_result(outcome)
-
-
 def _fail(step: _Step, error: Exception) -> None:
     if not step.done.done():
         step.done.set_exception(error)
+
+
+# Messages
+
+PIECE: Final = 256 * 1024
+"""Most bytes that are written or read in one step."""
+_LONG: Final = 32 * 1024
+_NUMBER: Final = struct.Struct(">Q")
+_START: Final = struct.Struct(">QQ")
+
+Blobs = tuple[bytes, ...]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: BytesIO, known: Blobs) -> None:
+        super().__init__(file, protocol=5)
+        self._numbers = {id(blob): number for number, blob in enumerate(known)}
+        self._known = len(known)
+        self.blobs: list[bytes] = []
+
+    def persistent_id(self, obj: object) -> int | None:
+        if type(obj) is not bytes or len(obj) < _LONG:
+            return None
+        number = self._numbers.get(id(obj))
+        if number is None:
+            number = self._numbers[id(obj)] = self._known + len(self.blobs)
+            self.blobs.append(obj)  # kept, so that its id stays its own
+        return number
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, head: bytes, blobs: Blobs) -> None:
+        super().__init__(BytesIO(head))
+        self._blobs = blobs
+
+    def persistent_load(self, pid: int) -> bytes:
+        return self._blobs[pid]
+
+
+def pack(message: object, known: Blobs = ()) -> tuple[bytes, Blobs]:
+    """Return the head and the blobs of a message; `known` are the blobs of the one it answers."""
+    file = BytesIO()
+    pickler = _Pickler(file, known)
+    pickler.dump(message)
+    return file.getvalue(), tuple(pickler.blobs)
+
+
+def unpack(head: bytes, blobs: Blobs, known: Blobs = ()) -> Any:  # noqa: ANN401 - any message
+    """Return a message."""
+    return _Unpickler(head, known + blobs).load()
+
+
+def pieces(head: bytes, blobs: Sequence[bytes]) -> Iterator[bytes | memoryview]:
+    """Yield what is written of a message, at most `PIECE` bytes at a time."""
+    sizes = b"".join(_NUMBER.pack(len(blob)) for blob in blobs)
+    yield _START.pack(len(blobs), len(head)) + sizes
+    for part in (head, *blobs):
+        view = memoryview(part)
+        for at in range(0, len(view), PIECE):
+            yield view[at : at + PIECE]
+
+
+def read_frame(stream: BinaryIO) -> tuple[bytes, Blobs]:
+    """Return the head and the blobs of the next message; raises `EOFError` if there is none."""
+    count, size = _START.unpack(_exactly(stream, _START.size))
+    sizes = [_NUMBER.unpack(_exactly(stream, _NUMBER.size))[0] for _ in range(count)]
+    return _exactly(stream, size), tuple(_exactly(stream, each) for each in sizes)
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+async def receive_frame(stream: asyncio.StreamReader) -> tuple[bytes, Blobs]:
+    """Return the same of a stream of the event loop."""
+    count, size = _START.unpack(await stream.readexactly(_START.size))
+    sizes = [_NUMBER.unpack(await stream.readexactly(_NUMBER.size))[0] for _ in range(count)]
+    head = await _received(stream, size)
+    return head, tuple([await _received(stream, each) for each in sizes])
+
+
+async def _received(stream: asyncio.StreamReader, size: int) -> bytes:
+    gathered: list[bytes] = []
+    while size:
+        piece = await stream.readexactly(min(size, PIECE))
+        gathered.append(piece)
+        size -= len(piece)
+    return gathered[0] if len(gathered) == 1 else b"".join(gathered)

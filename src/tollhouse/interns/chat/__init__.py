@@ -1,7 +1,6 @@
 """Talking to an intern: a prompt or an answer goes to its daemon, a stream of chunks comes back.
 
-    request ──> Prompt | Answer ──> daemon_client ──> sse ──> events ──> grammar ──> the caller
-                                          └──────────── relay ─────────────────┘
+    request ──> ChatPrompt | ChatAnswer ──> daemon_client ──> events ──> transcript ──> the caller
 
 `errors` has every way in which that ends badly; `service` decides who may, and finds the daemon.
 The daemon is not trusted: the agent beside it may have taken it over.

@@ -1,6 +1,6 @@
 """One request to an intern's daemon, over the socket that the host has made for it.
 
-    async with asking(line, request) as reply:
+    async with open_response(daemon, request, session) as reply:
         reply.status
         await reply.whole()          a refusal's body
         await reply.events()         those that came next
@@ -20,19 +20,22 @@ from urllib.parse import quote
 
 import msgspec
 
-from tollhouse.inference.upstream.errors import UpstreamError
-from tollhouse.inference.upstream.parser import ResponseParser
-from tollhouse.interns.chat.events import Garbled, Numbered
-from tollhouse.interns.chat.request import Prompt
-from tollhouse.interns.chat.sse import EventReader, Oversized
-from tollhouse.interns.daemon_head import head
+from tollhouse.interns.chat.events import (
+    DaemonEventTooLarge,
+    EventDecoder,
+    MalformedEvent,
+    ServerSentEventReader,
+)
+from tollhouse.interns.chat.request import ChatAnswer, ChatPrompt
+from tollhouse.interns.sandboxes import request_head
+from tollhouse.outbound.http.parser import ResponseParser
+from tollhouse.outbound.http.port import UpstreamError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tollhouse.interns.chat.events import Event
-    from tollhouse.interns.chat.request import Answer
+    from tollhouse.interns.chat.events import DaemonEvent
     from tollhouse.kernel.secret import Secret
 
 _PIECE: Final = 65_536
@@ -41,19 +44,19 @@ _LARGEST_BODY: Final = 65_536
 _EVENTS: Final = "text/event-stream"
 
 
-class Unreachable(Exception):
+class DaemonUnreachable(Exception):
     """Nobody listens, or the connection broke before an answer began."""
 
 
-class Nonsense(Exception):
+class InvalidDaemonResponse(Exception):
     """What came is no answer of a daemon."""
 
 
-class Severed(Exception):
+class StreamSevered(Exception):
     """A stream broke: it ended early, or became garbage."""
 
 
-class Line(NamedTuple):
+class DaemonEndpoint(NamedTuple):
     """How a daemon is reached."""
 
     path: Path
@@ -61,68 +64,49 @@ class Line(NamedTuple):
     token: Secret
 
 
-class Refusal(NamedTuple):
+class DaemonError(msgspec.Struct, frozen=True):
     """What a daemon says of a request that it does not take."""
 
-    reason: str | None
-    message: str | None
-    retryable: bool
-
-
-class _Error(msgspec.Struct):
     reason: str | None = None
     message: str | None = None
     retryable: bool = False
 
 
-class _Envelope(msgspec.Struct):
-    error: _Error
+class _ErrorEnvelope(msgspec.Struct):
+    error: DaemonError
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
+_error_decoder = msgspec.json.Decoder(_ErrorEnvelope)
 
 
-class Reply:
+class DaemonResponse:
     """What a daemon answers."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
-        """Take the connection; nothing is read yet."""
         self._reader = reader
         self._parser = ResponseParser()
-        self._parser.expect(self, "POST")
+        self._parser.expect("POST")
         self._body = bytearray()
-        self._events = EventReader()
-        self._numbered = Numbered()
-        self.status = 0
-        """0 until the head has come."""
-        self._content_type = ""
+        self._events = ServerSentEventReader()
+        self._numbered = EventDecoder()
         self._failure: UpstreamError | None = None
         """What broke the answer behind its head."""
 
-    # What the parser calls
-
-    def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take the head."""
-        self.status = status
-        self._content_type = headers.get("content-type", "")
-
-    def feed(self, piece: bytes) -> None:
-        """Take a piece of the body."""
-        self._body += piece
-
-    # What comes next
+    @property
+    def status(self) -> int:
+        """The status; 0 until the head has come."""
+        return self._parser.status
 
     @property
     def is_stream(self) -> bool:
         """Whether events follow."""
-        return self._content_type.partition(";")[0].strip().lower() == _EVENTS
+        content_type = self._parser.headers.get("content-type", "")
+        return content_type.partition(";")[0].strip().lower() == _EVENTS
 
     async def head(self) -> None:
         """Wait for the head.
 
-        Raises:
-            Unreachable: The connection ended before it.
-            Nonsense: It is none.
+        Raises `DaemonUnreachable` where the connection ends before, or `InvalidDaemonResponse`.
         """
         while not self.status:
             try:
@@ -131,43 +115,41 @@ class Reply:
                 is_over = True
             except UpstreamError as error:
                 if not self.status:
-                    raise Nonsense from error
+                    raise InvalidDaemonResponse from error
                 self._failure = error.anew()  # what came before it still counts
                 return
             if is_over and not self.status:
-                raise Unreachable
+                raise DaemonUnreachable
 
     async def whole(self) -> bytes:
         """Return the body of an answer that is no stream.
 
-        Raises:
-            Nonsense: It is too large, does not end, or is no HTTP.
+        Raises `InvalidDaemonResponse` where it is too large, does not end, or is no HTTP.
         """
         try:
             while await self._more():
                 if len(self._body) > _LARGEST_BODY:
-                    raise Nonsense
+                    raise InvalidDaemonResponse
         except (OSError, UpstreamError) as error:
-            raise Nonsense from error
+            raise InvalidDaemonResponse from error
         if not self._parser.complete:
-            raise Nonsense
+            raise InvalidDaemonResponse
         return bytes(self._body)
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[DaemonEvent]:
         """Wait for the next bytes, and return the events that are whole with them; maybe none.
 
-        Raises:
-            Severed: The stream is over, or garbage.
+        Raises `StreamSevered` where the stream is over, or garbage.
         """
         try:
             while not self._body:
                 if not await self._more():
-                    raise Severed
+                    raise StreamSevered
             sent = self._events.feed(bytes(self._body))
             self._body.clear()
             found = [self._numbered.read(each) for each in sent]
-        except (OSError, UpstreamError, Oversized, Garbled) as error:
-            raise Severed from error
+        except (OSError, UpstreamError, DaemonEventTooLarge, MalformedEvent) as error:
+            raise StreamSevered from error
         return [each for each in found if each is not None]
 
     async def _more(self) -> bool:
@@ -180,7 +162,10 @@ class Reply:
         if not data:
             self._parser.end_of_file()
             return False
-        self._parser.feed(data)
+        try:
+            self._parser.feed(data)
+        finally:
+            self._body += self._parser.take_body()
         return True
 
     def drop(self) -> None:
@@ -188,39 +173,34 @@ class Reply:
         self._parser.drop()
 
 
-def refusal(body: bytes) -> Refusal:
+def parse_error(body: bytes) -> DaemonError:
     """Return what the body of a refusal says; nothing where it is none of ours."""
     try:
-        error = _envelope.decode(body).error
+        return _error_decoder.decode(body).error
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return Refusal(None, None, retryable=False)
-    return Refusal(error.reason, error.message, error.retryable)
+        return DaemonError()
 
 
 @asynccontextmanager
-async def asking(line: Line, request: Prompt | Answer, session: str) -> AsyncGenerator[Reply]:
-    """Ask a daemon, and yield its answer once the head has come; close the connection after that.
+async def open_response(
+    daemon: DaemonEndpoint, request: ChatPrompt | ChatAnswer, session: str
+) -> AsyncGenerator[DaemonResponse]:
+    """Ask a daemon, yield its answer once the head has come, and close the connection after that.
 
-    Args:
-        line: How it is reached.
-        request: What is asked for.
-        session: The session, which a prompt need not name.
-
-    Raises:
-        Unreachable: Nobody listens, or nothing was answered.
-        Nonsense: The answer is no HTTP.
+    The session is told by itself, since a prompt need not name one. Raises `DaemonUnreachable`
+    where nobody listens or answers, `InvalidDaemonResponse` where the answer is no HTTP.
     """
     try:
-        reader, writer = await asyncio.open_unix_connection(str(line.path), limit=_PIECE)
+        reader, writer = await asyncio.open_unix_connection(str(daemon.path), limit=_PIECE)
     except OSError as error:
-        raise Unreachable from error
-    reply = Reply(reader)
+        raise DaemonUnreachable from error
+    reply = DaemonResponse(reader)
     try:
-        writer.write(_written(line, request, session))
+        writer.write(_request_bytes(daemon, request, session))
         try:
             await writer.drain()
         except OSError as error:
-            raise Unreachable from error
+            raise DaemonUnreachable from error
         await reply.head()
         yield reply
     finally:
@@ -228,8 +208,8 @@ async def asking(line: Line, request: Prompt | Answer, session: str) -> AsyncGen
         reply.drop()
 
 
-def _written(line: Line, request: Prompt | Answer, session: str) -> bytes:
-    if isinstance(request, Prompt):
+def _request_bytes(daemon: DaemonEndpoint, request: ChatPrompt | ChatAnswer, session: str) -> bytes:
+    if isinstance(request, ChatPrompt):
         what = "runs"
         said = {"input": request.text, "approval_mode": request.approval_mode}
     else:
@@ -239,4 +219,4 @@ def _written(line: Line, request: Prompt | Answer, session: str) -> bytes:
     # `.` and `..` mean something in paths, and `quote` leaves them.
     name = quote(session, safe="").replace(".", "%2E")
     fields = ("Content-Type: application/json", f"Content-Length: {len(body)}")
-    return head(f"POST /sessions/{name}/{what}", line.token, *fields) + body
+    return request_head(f"POST /sessions/{name}/{what}", daemon.token, *fields) + body

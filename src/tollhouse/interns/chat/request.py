@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from tollhouse.interns.chat.errors import BAD_REQUEST, ChatFailed
 from tollhouse.kernel.wire import Omittable
-from tollhouse.sandbox.daemon.sessions.limits import LONGEST_NAME, MOST_INPUT
+from tollhouse.sandbox.daemon.settings import LONGEST_NAME, MOST_INPUT
 
 LONGEST_CALL: Final = 128
 """Characters of the id of a tool call."""
@@ -28,7 +28,7 @@ _NAMELESS: Final = ("Cc", "Cs")
 """Categories of characters that no id has: controls, and halves of surrogate pairs."""
 
 
-class Prompt(NamedTuple):
+class ChatPrompt(NamedTuple):
     """Something to do."""
 
     session: str | None
@@ -37,7 +37,7 @@ class Prompt(NamedTuple):
     approval_mode: ApprovalMode
 
 
-class Answer(NamedTuple):
+class ChatAnswer(NamedTuple):
     """The answer to a question that an intern's run has asked."""
 
     session: str
@@ -55,7 +55,7 @@ def _is_id(text: str) -> bool:
     return not any(category(character) in _NAMELESS for character in text)
 
 
-def _an_id(value: str) -> str:
+def _checked_id(value: str) -> str:
     if not _is_id(value):
         raise PydanticCustomError("id", "must not contain control characters")
     return value
@@ -113,7 +113,7 @@ class ChatBody(BaseModel):
     model: Omittable[Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL)]] = None
     """Ignored: an intern has its own."""
     session_id: Omittable[
-        Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_an_id)]
+        Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_checked_id)]
     ] = None
     """The session to go on with; a new one where it is left out, or not known. Required with an
     answer."""
@@ -121,75 +121,69 @@ class ChatBody(BaseModel):
     """Whether tools that need an approval ask for it first. Holds for the run that a prompt begins;
     ignored with an answer."""
 
-    def wanted(self) -> Prompt | Answer:
-        """Return what is asked for.
-
-        Raises:
-            ChatFailed: The last message is neither a prompt nor an answer.
-        """
+    def wanted(self) -> ChatPrompt | ChatAnswer:
+        """Return what is asked for; raises `ChatFailed` where it is no prompt and no answer."""
         message: object = self.messages[-1]
         place = f"messages.{len(self.messages) - 1}"
         if not isinstance(message, dict):
-            raise _wrong(f"{place}: must be an object.")
+            raise _invalid(f"{place}: must be an object.")
         fields = cast("dict[str, object]", message)
         match fields.get("role"):
             case "user":
                 text = _text(fields.get("content"), place)
                 if len(text) > MOST_INPUT:
-                    raise _wrong(f"{place}.content: has more than {MOST_INPUT} characters.")
-                return Prompt(self.session_id, text, self._mode())
+                    raise _invalid(f"{place}.content: has more than {MOST_INPUT} characters.")
+                return ChatPrompt(self.session_id, text, self._mode())
             case "tool":
                 return self._answer(fields, place)
             case "system" | "developer" | "assistant":
-                raise _wrong(f"{place}.role: the last message must be a user's or a tool's.")
+                raise _invalid(f"{place}.role: the last message must be a user's or a tool's.")
             case _:
-                raise _wrong(f"{place}.role: must be system, developer, user, assistant or tool.")
+                raise _invalid(f"{place}.role: must be system, developer, user, assistant or tool.")
 
     def _mode(self) -> ApprovalMode:
         for mode in _MODES:
             if self.approval_mode == mode:
                 return mode
-        raise _wrong(f"approval_mode: must be {' or '.join(_MODES)}.")
+        raise _invalid(f"approval_mode: must be {' or '.join(_MODES)}.")
 
-    def _answer(self, fields: dict[str, object], place: str) -> Answer:
+    def _answer(self, fields: dict[str, object], place: str) -> ChatAnswer:
         if self.session_id is None:
-            raise _wrong("session_id: is required where the last message is a tool's.")
+            raise _invalid("session_id: is required where the last message is a tool's.")
         call = fields.get("tool_call_id")
         if not isinstance(call, str) or not 1 <= len(call) <= LONGEST_CALL or not _is_id(call):
-            raise _wrong(f"{place}.tool_call_id: must be a text of 1 to {LONGEST_CALL} characters.")
-        return Answer(self.session_id, call, _text(fields.get("content"), place))
+            raise _invalid(
+                f"{place}.tool_call_id: must be a text of 1 to {LONGEST_CALL} characters."
+            )
+        return ChatAnswer(self.session_id, call, _text(fields.get("content"), place))
 
 
 def _text(content: object, place: str) -> str:
-    """Return the text of a message, which must have some.
-
-    Raises:
-        ChatFailed: It is no text, or empty.
-    """
+    """Return the text of a message; raises `ChatFailed` where it is no text, or empty."""
     parts: list[object] = [content]
     if isinstance(content, list):
         # Several parts are one text: nothing says what would stand between them.
-        parts = [_of_part(each) for each in cast("list[object]", content)]
+        parts = [_text_of_part(each) for each in cast("list[object]", content)]
     texts = [each for each in parts if isinstance(each, str)]
     if content is not None and len(texts) < len(parts):
-        raise _wrong(f"{place}.content: must be a text, or a list of parts of the type text.")
+        raise _invalid(f"{place}.content: must be a text, or a list of parts of the type text.")
     text = "".join(texts)
     if not text:
-        raise _wrong(f"{place}.content: must not be empty.")
+        raise _invalid(f"{place}.content: must not be empty.")
     try:
         text.encode()
     except UnicodeEncodeError:
         # JSON can write down half of a surrogate pair, which no UTF-8 text holds.
-        raise _wrong(f"{place}.content: must be valid Unicode.") from None
+        raise _invalid(f"{place}.content: must be valid Unicode.") from None
     return text
 
 
-def _of_part(part: object) -> object:
+def _text_of_part(part: object) -> object:
     if not isinstance(part, dict):
         return None
     fields = cast("dict[str, object]", part)
     return fields.get("text") if fields.get("type") == "text" else None
 
 
-def _wrong(message: str) -> ChatFailed:
+def _invalid(message: str) -> ChatFailed:
     return ChatFailed(BAD_REQUEST, message)

@@ -1,1 +1,1 @@
-"""What runs sandboxes: a port, and a registry of what stands behind it."""
+"""What runs sandboxes: a port, and the two runtimes behind it."""

@@ -59,8 +59,8 @@ class Launch:
     workspace: Path
     """Folder of the host that the sandbox sees as `/workspace`, and alone may write to."""
     egress: Path
-    """Folder of the host with the way out; see `vault.egress.folders`. Seen at `/run/egress`,
-    read-only."""
+    """Folder of the host with the way out; see `vault.egress.session_folder`. Seen at
+    `/run/egress`, read-only."""
     listener: socket.socket
     """Where the daemon listens; made by the host, and handed in as a descriptor."""
     settings: Mapping[str, object] = field(repr=False)
@@ -119,11 +119,7 @@ class Runtime(Protocol):
         ...
 
     async def start(self, launch: Launch) -> Sandbox:
-        """Start a sandbox with a daemon in it.
-
-        Raises:
-            RuntimeFailed: It did not start; nothing of it is left.
-        """
+        """Start a sandbox with a daemon; raises `RuntimeFailed`, and nothing is left of it then."""
         ...
 
     async def sweep(self) -> None:

@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
     from tollhouse.interns.runtimes.base import SandboxLimits
 
-_KEEPS: Final = {"memory": "memory_bytes", "pids": "processes", "cpu": "cpus"}
+_LIMIT_OF_CONTROLLER: Final = {"memory": "memory_bytes", "pids": "processes", "cpu": "cpus"}
 """Controllers, and which limit each keeps."""
 _PERIOD_MICROSECONDS: Final = 100_000
 _LEAST_QUOTA: Final = 1_000
-_BESIDES: Final = 2
+_OWN_PROCESSES: Final = 2
 """Processes of bubblewrap's that are counted with the sandbox's: the one outside, and its init."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-]{0,99}")
-_OLD: Final = 1
-_NEW: Final = 2
+_V1: Final = 1
+_V2: Final = 2
 _TRIES: Final = 100
 _BETWEEN_SECONDS: Final = 0.02
 _MOUNT_FIELDS: Final = 10
 
 
-class Hierarchy(NamedTuple):
+class CgroupHierarchy(NamedTuple):
     """Where groups can be made."""
 
     version: int
@@ -50,18 +50,20 @@ class Hierarchy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SandboxCgroups:
     """The groups of one sandbox, one in each hierarchy."""
 
-    folders: tuple[tuple[Hierarchy, Path], ...]
+    folders: tuple[tuple[CgroupHierarchy, Path], ...]
 
     @property
     def limits_kept(self) -> frozenset[str]:
         """Which fields of `SandboxLimits` it keeps."""
-        return frozenset(_KEEPS[name] for each, _ in self.folders for name in each.controllers)
+        return frozenset(
+            _LIMIT_OF_CONTROLLER[name] for each, _ in self.folders for name in each.controllers
+        )
 
     @property
-    def doors(self) -> list[str]:
+    def procs_files(self) -> list[str]:
         """The files that a process enters it by."""
         return [str(folder / "cgroup.procs") for _, folder in self.folders]
 
@@ -69,53 +71,40 @@ class Group:
         """Tell whether a process of it was killed since there was no memory left for it."""
         for hierarchy, folder in self.folders:
             if "memory" in hierarchy.controllers:
-                name = "memory.events" if hierarchy.version == 2 else "memory.oom_control"  # noqa: PLR2004 - of cgroups
+                name = "memory.events" if hierarchy.version == _V2 else "memory.oom_control"
                 with suppress(OSError):
-                    found = re.search(
-                        r"^oom_kill (\d+)$", (folder / name).read_text(), re.MULTILINE
-                    )
+                    words = (folder / name).read_text()
+                    found = re.search(r"^oom_kill (\d+)$", words, re.MULTILINE)
                     return found is not None and int(found[1]) > 0
         return False
 
     def remove(self) -> None:
         """End what is left in it, and remove it. Takes as long as the kernel takes to end that."""
         for _, folder in self.folders:
-            _remove(folder)
+            _kill_and_remove(folder)
 
 
 class Cgroups:
     """Makes groups for the sandboxes of one installation."""
 
     def __init__(self, mark: str, mounts: str, own: str) -> None:
-        """Take what the kernel says of the server.
-
-        Args:
-            mark: What the names of our groups begin with, and those of nobody else.
-            mounts: Text of `/proc/self/mountinfo`.
-            own: Text of `/proc/self/cgroup`.
-        """
+        """Take the prefix of our groups' names, `/proc/self/mountinfo` and `/proc/self/cgroup`."""
         self._prefix = mark
         self._mounts = dict(_mounted(mounts))
         self._own = dict(_memberships(own))
 
-    def make(self, sandbox: str, limits: SandboxLimits) -> Group:
+    def make(self, sandbox: str, limits: SandboxLimits) -> SandboxCgroups:
         """Make the group of a sandbox, with what this machine keeps of its limits; maybe nothing.
 
-        Args:
-            sandbox: Its name: letters, digits, hyphens.
-            limits: Of it.
-
-        Raises:
-            ValueError: The name is another.
+        Raises `ValueError` where the name has more than letters, digits and hyphens.
         """
         if _NAME.fullmatch(sandbox) is None:
-            message = "a sandbox has a name of letters, digits and hyphens"
-            raise ValueError(message)
-        made: list[tuple[Hierarchy, Path]] = []
+            raise ValueError("a sandbox has a name of letters, digits and hyphens")
+        made: list[tuple[CgroupHierarchy, Path]] = []
         for hierarchy in self._hierarchies():
             folder = hierarchy.base / f"{self._prefix}{sandbox}"
             try:
-                _remove(folder)
+                _kill_and_remove(folder)
                 folder.mkdir()
                 for name, value in _settings(hierarchy, limits):
                     (folder / name).write_text(value)
@@ -123,12 +112,12 @@ class Cgroups:
                     with suppress(OSError):  # a kernel that does not count swap has no such file
                         (folder / name).write_text(value)
             except OSError:
-                _remove(folder)
+                _kill_and_remove(folder)
             else:
                 made.append((hierarchy, folder))
-        return Group(tuple(made))
+        return SandboxCgroups(tuple(made))
 
-    def leftovers(self) -> Iterator[Path]:
+    def existing(self) -> Iterator[Path]:
         """Yield all groups of this installation, wherever the server was when it made them."""
         for top, _ in set(self._mounts.values()):
             for folder, names, _ in os.walk(top):
@@ -139,22 +128,22 @@ class Cgroups:
     def sweep(self, running: frozenset[str]) -> None:
         """Remove the groups of all sandboxes but those that run, with every process in them."""
         kept = {f"{self._prefix}{name}" for name in running}
-        for folder in list(self.leftovers()):
+        for folder in list(self.existing()):
             if folder.name not in kept:
-                _remove(folder)
+                _kill_and_remove(folder)
 
-    def _hierarchies(self) -> Iterator[Hierarchy]:
-        left = set(_KEEPS)
+    def _hierarchies(self) -> Iterator[CgroupHierarchy]:
+        left = set(_LIMIT_OF_CONTROLLER)
         if "" in self._mounts and "" in self._own:
-            base, controllers = _passing_on(*self._below("", ""), left)
+            base, controllers = _delegating(*self._below("", ""), left)
             if base is not None:
                 left -= set(controllers)
-                yield Hierarchy(_NEW, controllers, base)
+                yield CgroupHierarchy(_V2, controllers, base)
         for name in sorted(left):
             if name in self._mounts and name in self._own:
                 _, folder = self._below(name, name)
                 if os.access(folder, os.W_OK):
-                    yield Hierarchy(_OLD, (name,), folder)
+                    yield CgroupHierarchy(_V1, (name,), folder)
 
     def _below(self, mount: str, controller: str) -> tuple[Path, Path]:
         top, root = self._mounts[mount]
@@ -163,7 +152,7 @@ class Cgroups:
         return top, top / relative.lstrip("/")
 
 
-def _passing_on(top: Path, own: Path, wanted: set[str]) -> tuple[Path | None, tuple[str, ...]]:
+def _delegating(top: Path, own: Path, wanted: set[str]) -> tuple[Path | None, tuple[str, ...]]:
     """Return the nearest group above ours that passes controllers on, and which."""
     for folder in own.parents:
         if not folder.is_relative_to(top):
@@ -185,7 +174,9 @@ def _mounted(mounts: str) -> Iterator[tuple[str, tuple[Path, str]]]:
         if kind == "cgroup2":
             yield "", where
         elif kind == "cgroup":
-            yield from ((name, where) for name in options.split(",") if name in _KEEPS)
+            yield from (
+                (name, where) for name in options.split(",") if name in _LIMIT_OF_CONTROLLER
+            )
 
 
 def _memberships(own: str) -> Iterator[tuple[str, str]]:
@@ -194,13 +185,13 @@ def _memberships(own: str) -> Iterator[tuple[str, str]]:
         yield from ((name, path) for name in names.split(","))
 
 
-def _settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
+def _settings(hierarchy: CgroupHierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
     quota = max(_LEAST_QUOTA, int(limits.cpus * _PERIOD_MICROSECONDS))
-    new = hierarchy.version == _NEW
+    new = hierarchy.version == _V2
     if "memory" in hierarchy.controllers:
         yield "memory.max" if new else "memory.limit_in_bytes", str(limits.memory_bytes)
     if "pids" in hierarchy.controllers:
-        yield "pids.max", str(limits.processes + _BESIDES)
+        yield "pids.max", str(limits.processes + _OWN_PROCESSES)
     if "cpu" in hierarchy.controllers and new:
         yield "cpu.max", f"{quota} {_PERIOD_MICROSECONDS}"
     elif "cpu" in hierarchy.controllers:
@@ -208,14 +199,14 @@ def _settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str
         yield "cpu.cfs_quota_us", str(quota)
 
 
-def _swap(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
-    if "memory" in hierarchy.controllers and hierarchy.version == _NEW:
+def _swap(hierarchy: CgroupHierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
+    if "memory" in hierarchy.controllers and hierarchy.version == _V2:
         yield "memory.swap.max", "0"
     elif "memory" in hierarchy.controllers:
         yield "memory.memsw.limit_in_bytes", str(limits.memory_bytes)
 
 
-def _remove(folder: Path) -> None:
+def _kill_and_remove(folder: Path) -> None:
     """End what is in a group, and remove it; a process takes its time to be gone."""
     for _ in range(_TRIES):
         try:

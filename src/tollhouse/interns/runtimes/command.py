@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.vault.egress.environment import environment, gateway_environment
+from tollhouse.vault.egress.session_folder import environment, gateway_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.interns.runtimes.host import Host
+    from tollhouse.interns.runtimes.host import HostView
 
 WORKSPACE: Final = "/workspace"
 EGRESS: Final = PurePosixPath("/run/egress")
@@ -35,7 +35,7 @@ _MIB: Final = 1024 * 1024
 _RUN_BYTES: Final = 16 * _MIB
 _MOST_SHARED_BYTES: Final = 64 * _MIB
 
-ETC: Final[Mapping[str, str]] = {
+ETC_FILES: Final[Mapping[str, str]] = {
     "passwd": f"intern:x:{_ID}:{_ID}:intern:{WORKSPACE}:/bin/bash\n",
     "group": f"intern:x:{_ID}:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
@@ -44,29 +44,21 @@ ETC: Final[Mapping[str, str]] = {
 }
 """Files of /etc that are ours."""
 
-
-MARK: Final = "TOLLHOUSE_SANDBOX"
+MARK_VARIABLE: Final = "TOLLHOUSE_SANDBOX"
 """Variable that says whose a sandbox is."""
 
 
-def daemon_command(program: Path, folder: str) -> tuple[str, ...]:
-    """Return the command of the daemon.
+def daemon_command(program: Path, folder: str = _SOURCE) -> tuple[str, ...]:
+    """Return the command of the daemon, for a Python program.
 
-    Args:
-        program: Python.
-        folder: Where it finds the package `tollhouse`, of which it imports the daemon alone.
+    It imports the daemon alone of the package `tollhouse` in the folder: a sandbox's, by default.
     """
-    start = "from tollhouse.sandbox.daemon.main import main; sys.exit(main())"
+    start = "from tollhouse.sandbox.daemon.__main__ import main; sys.exit(main())"
     return (str(program), "-I", "-c", f"import sys; sys.path.insert(0, {folder!r}); {start}")
 
 
-def daemon_in_sandbox(program: Path) -> tuple[str, ...]:
-    """Return the same, where the sandbox has the source."""
-    return daemon_command(program, _SOURCE)
-
-
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedDescriptors:
     """Numbers of the descriptors that bubblewrap reads from, or writes to."""
 
     seccomp: int
@@ -76,47 +68,46 @@ class Passed:
     block: int
     """It waits for a byte here before it runs anything of the sandbox."""
     etc: Mapping[str, int]
-    """Content of `ETC`'s files."""
+    """Content of `ETC_FILES`'s files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SandboxSpec:
     """What differs between two sandboxes."""
 
     name: str
     mark: str
-    """By which the sandbox is found when the server was killed; see `leftovers`."""
+    """By which the sandbox is found when the server was killed; see `kill_marked`."""
     workspace: Path
     egress: Path
     memory_bytes: int
     command: Sequence[str]
 
 
-def arguments(
-    bubblewrap: str, host: Host, asked: Asked, passed: Passed, where: Mapping[Path, Path]
+def bubblewrap_arguments(
+    bubblewrap: str,
+    host: HostView,
+    asked: SandboxSpec,
+    passed: PassedDescriptors,
+    where: Mapping[Path, Path],
 ) -> list[str]:
     """Return the command line of a sandbox.
 
-    Args:
-        bubblewrap: The program.
-        host: What it sees of the machine.
-        asked: What it is started with.
-        passed: Descriptors that it is started with.
-        where: Under which other path something of the host can be reached.
+    `where` says under which other path something of the host can be reached.
     """
     return [
         *(bubblewrap, *_namespaces(asked.name, passed), *_environment(host, asked)),
         *_system(host),
-        *_made(host, asked, passed),
+        *_created(host, asked, passed),
         *_python(host, where),
         *("--ro-bind", str(where.get(asked.egress, asked.egress)), str(EGRESS)),
         *("--bind", str(where.get(asked.workspace, asked.workspace)), WORKSPACE),
-        *_closed("/run/tollhouse", "/dev", "/"),
+        *_remounted_read_only("/run/tollhouse", "/dev", "/"),
         *("--chdir", WORKSPACE, "--", *asked.command),
     ]
 
 
-def staged(host: Host, asked: Asked) -> list[Path]:
+def staged_paths(host: HostView, asked: SandboxSpec) -> list[Path]:
     """Return what a sandbox sees that its user may be unable to reach."""
     return [
         *host.python,
@@ -130,10 +121,7 @@ def staged(host: Host, asked: Asked) -> list[Path]:
 def program_environment(home: str, egress: PurePosixPath, path: str) -> dict[str, str]:
     """Return the environment of a daemon, and of all that it runs.
 
-    Args:
-        home: Its workspace, as it sees that.
-        egress: The folder with the way out, as it sees that.
-        path: Where programs are looked for.
+    `home` is its workspace and `egress` the folder with the way out, both as it sees them.
     """
     return {
         "HOME": home,
@@ -147,13 +135,13 @@ def program_environment(home: str, egress: PurePosixPath, path: str) -> dict[str
     }
 
 
-def search_path(host: Host) -> str:
+def search_path(host: HostView) -> str:
     """Return where programs are looked for: the machine's own programs first."""
     system = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
     return ":".join((*system, *(str(each / "bin") for each in host.python)))
 
 
-def _namespaces(name: str, passed: Passed) -> list[str]:
+def _namespaces(name: str, passed: PassedDescriptors) -> list[str]:
     return [
         *("--unshare-all", "--unshare-user", "--uid", _ID, "--gid", _ID),
         *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"),
@@ -162,48 +150,48 @@ def _namespaces(name: str, passed: Passed) -> list[str]:
     ]
 
 
-def _environment(host: Host, asked: Asked) -> list[str]:
+def _environment(host: HostView, asked: SandboxSpec) -> list[str]:
     found = program_environment(WORKSPACE, EGRESS, search_path(host))
-    found[MARK] = asked.mark
+    found[MARK_VARIABLE] = asked.mark
     return ["--clearenv", *(word for each in found.items() for word in ("--setenv", *each))]
 
 
-def _system(host: Host) -> list[str]:
+def _system(host: HostView) -> list[str]:
     found = [word for target, path in host.links for word in ("--symlink", target, path)]
     for path in host.system:
         found += ["--ro-bind", str(path), str(path)]
     return found
 
 
-def _made(host: Host, asked: Asked, passed: Passed) -> list[str]:
+def _created(host: HostView, asked: SandboxSpec, passed: PassedDescriptors) -> list[str]:
     shared = str(min(_MOST_SHARED_BYTES, asked.memory_bytes // 4))
     found = ["--proc", "/proc"]
     for path in host.unseen:
         found += ["--ro-bind", "/dev/null", path]
     found += ["--dev", "/dev", "--perms", "1777", "--size", shared, "--tmpfs", "/dev/shm"]  # noqa: S108 - the sandbox's own
     found += ["--perms", "1777", "--size", str(asked.memory_bytes // 4), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
-    found += _memory("/run", min(_RUN_BYTES, asked.memory_bytes // 4))
+    found += _tmpfs("/run", min(_RUN_BYTES, asked.memory_bytes // 4))
     for name, descriptor in passed.etc.items():
         found += ["--perms", "0444", "--ro-bind-data", str(descriptor), f"/etc/{name}"]
     return found
 
 
-def _python(host: Host, where: Mapping[Path, Path]) -> list[str]:
+def _python(host: HostView, where: Mapping[Path, Path]) -> list[str]:
     # Where these stand may lie below /tmp, and they may hold what is hidden.
     found: list[str] = []
     for path, seen in (*((path, path) for path in host.python), *host.interpreters):
         found += ["--ro-bind", str(where.get(path, path)), str(seen)]
     for path in host.hidden:
-        found += [*_memory(str(path), _MIB), *_closed(str(path))]
-    found += _memory(_SOURCE, _MIB)
+        found += [*_tmpfs(str(path), _MIB), *_remounted_read_only(str(path))]
+    found += _tmpfs(_SOURCE, _MIB)
     for path, name in host.source:
         found += ["--ro-bind", str(where.get(path, path)), f"{_SOURCE}/{name}"]
     return found
 
 
-def _memory(path: str, size: int) -> list[str]:
+def _tmpfs(path: str, size: int) -> list[str]:
     return ["--perms", "0755", "--size", str(size), "--tmpfs", path]
 
 
-def _closed(*paths: str) -> list[str]:
+def _remounted_read_only(*paths: str) -> list[str]:
     return [word for path in paths for word in ("--remount-ro", path)]

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _PASSES = 20
 
 
-def limit_files(first: int, limit_bytes: int) -> None:
+def limit_file_size(first: int, limit_bytes: int) -> None:
     """Set it for a process and for all below it."""
     done: set[int] = set()
     for _ in range(_PASSES):  # a child that is born meanwhile may have the limit of before
-        found = set(below(first)) - done
+        found = set(descendants(first)) - done
         if not found:
             return
         for process in found:
@@ -38,7 +38,7 @@ def limit_files(first: int, limit_bytes: int) -> None:
         done |= found
 
 
-def below(process: int) -> Iterator[int]:
+def descendants(process: int) -> Iterator[int]:
     """Yield a process and all that descend from it."""
     waiting = [process]
     while waiting:
@@ -56,4 +56,4 @@ if __name__ == "__main__":
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    limit_files(above, size)
+    limit_file_size(above, size)

@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 import tollhouse
-from tollhouse.interns.runtimes.base import RuntimeFailed
+from tollhouse.interns.runtimes.base import Launch, RuntimeFailed, Sandbox, SandboxLimits
 from tollhouse.interns.runtimes.command import daemon_command, program_environment
-from tollhouse.interns.runtimes.launching import Seen, run_filesize, start_program
-from tollhouse.interns.runtimes.limits import process_limits
-from tollhouse.interns.runtimes.quota import DiskWatch, Scales
-from tollhouse.interns.runtimes.sandbox import RunningSandbox
+from tollhouse.interns.runtimes.quota import DiskWatch, measure_workspace
+from tollhouse.interns.runtimes.sandbox_process import (
+    RunningSandbox,
+    process_limits,
+    run_filesize,
+    start_program,
+)
+from tollhouse.interns.workspaces.jobs import WorkspaceJobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.interns.runtimes.base import Launch, Sandbox, SandboxLimits
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -41,15 +44,10 @@ class ProcessRuntime:
     name = "process"
 
     def __init__(self, clock: Clock, command: Sequence[str] | None = None) -> None:
-        """Warn whoever reads the log.
-
-        Args:
-            clock: For how often disks are looked at.
-            command: What runs, instead of the daemon.
-        """
+        """Warn whoever reads the log; `command` stands in for the daemon."""
         self._clock = clock
         self._command = command
-        self._scales = Scales()
+        self._jobs = WorkspaceJobs()
         self._running: set[str] = set()
         _log.warning(
             "INTERNS ARE NOT ISOLATED: what they run can read and change all that this server can,"
@@ -57,7 +55,7 @@ class ProcessRuntime:
         )
 
     def problem(self) -> str | None:
-        """Return why it cannot be used on this machine."""
+        """See `Runtime`."""
         return None if sys.platform == "linux" else "interns need Linux"
 
     def limits_enforced(self, limits: SandboxLimits) -> frozenset[str]:  # noqa: ARG002 - the port's
@@ -65,29 +63,24 @@ class ProcessRuntime:
         return _KEPT
 
     async def start(self, launch: Launch) -> Sandbox:
-        """Start a daemon.
-
-        Raises:
-            RuntimeFailed: It did not start; nothing of it is left.
-        """
+        """See `Runtime`."""
         if launch.name in self._running:
-            message = "the sandbox runs already"
-            raise RuntimeFailed(message)
+            raise RuntimeFailed("the sandbox runs already")
         _log.warning("intern is not isolated", sandbox=launch.name)
         try:
             started = await start_program(
-                "supervisor.py", self._plan(launch), (launch.listener.fileno(),)
+                "launcher.py", self._plan(launch), (launch.listener.fileno(),)
             )
         except OSError as error:
             _log.warning("sandbox not started", sandbox=launch.name, reason=str(error))
             message = "the machine refused to start the sandbox; its operator finds more in the log"
             raise RuntimeFailed(message) from None
         self._running.add(launch.name)
-        started.tell(launch, Seen(launch.workspace, launch.egress, _KEPT, _free_port()))
+        started.tell(launch, launch.workspace, launch.egress, _KEPT, port=_free_port())
         first = started.process.pid
         watch = DiskWatch(
             launch,
-            self._scales.watching(launch, first),
+            partial(measure_workspace, self._jobs, launch.workspace, first),
             partial(run_filesize, None, first),
             self._clock,
         )

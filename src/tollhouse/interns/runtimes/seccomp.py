@@ -21,23 +21,23 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.sandbox.syscalls.bpf import (
+from tollhouse.sandbox.seccomp import (
+    MACHINES,
     Instruction,
     allow,
-    high,
+    build_filter,
+    high_half,
     if_any_bit,
     if_equal,
     keep_bits,
     load,
-    low,
+    low_half,
     refuse,
     unless_equal,
 )
-from tollhouse.sandbox.syscalls.filters import filter_of
-from tollhouse.sandbox.syscalls.numbers import MACHINES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _FORBIDDEN: Final = (
     # mounts, roots, namespaces
@@ -75,13 +75,9 @@ _INTERNET_PROTOCOLS: Final = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP)
 
 
 def filter_program(machine: str) -> bytes:
-    """Return the filter for a kind of machine, as `bwrap --seccomp` and the kernel take it.
+    """Return the filter for a `platform.machine()`, as `bwrap --seccomp` and the kernel take it.
 
-    Args:
-        machine: As `platform.machine()` says.
-
-    Raises:
-        KeyError: There is none for it.
+    Raises `KeyError` where there is none for it.
     """
     found = MACHINES[machine]
     rules = if_equal(found.numbers["clone3"], refuse(errno.ENOSYS))
@@ -90,92 +86,66 @@ def filter_program(machine: str) -> bytes:
             rules += if_equal(found.numbers[name], refuse(errno.EPERM))
     for name, rule in _RULES.items():
         rules += if_equal(found.numbers[name], *rule)
-    return filter_of(found, rules)
+    return build_filter(found, rules)
 
 
-def _clone() -> list[Instruction]:
-    return [load(low(0)), *if_any_bit(_NEW_NAMESPACES, refuse(errno.EPERM)), allow()]
-
-
-def _ioctl() -> list[Instruction]:
-    # The kernel looks at the lower half of the request alone.
-    return [
-        load(low(1)),
+_PROTOCOLS: Final = (
+    load(low_half(2)),
+    *(step for each in _INTERNET_PROTOCOLS for step in if_equal(each, allow())),
+    refuse(errno.EPERM),
+)
+_INTERNET: Final = (
+    load(low_half(1)),
+    keep_bits(_TYPE_BITS),
+    *if_equal(socket.SOCK_STREAM, *_PROTOCOLS),
+    *if_equal(socket.SOCK_DGRAM, *_PROTOCOLS),
+    refuse(errno.EPERM),
+)
+_READS_LIMIT: Final = (
+    load(low_half(2)),
+    *unless_equal(0, refuse(errno.EPERM)),
+    load(high_half(2)),
+    *unless_equal(0, refuse(errno.EPERM)),
+    allow(),
+)
+_RULES: Final[Mapping[str, Sequence[Instruction]]] = {
+    "clone": [load(low_half(0)), *if_any_bit(_NEW_NAMESPACES, refuse(errno.EPERM)), allow()],
+    "ioctl": [
+        load(low_half(1)),  # the kernel looks at the lower half of the request alone
         *if_equal(_TIOCSTI, refuse(errno.EPERM)),
         *if_equal(_TIOCLINUX, refuse(errno.EPERM)),
         allow(),
-    ]
-
-
-def _personality() -> list[Instruction]:
-    return [
-        load(low(0)),
+    ],
+    "personality": [
+        load(low_half(0)),
         *if_equal(0, allow()),
         *if_equal(_PERSONALITY_QUERY, allow()),
         refuse(errno.EPERM),
-    ]
-
-
-def _socket() -> list[Instruction]:
-    internet = [
-        load(low(1)),
-        keep_bits(_TYPE_BITS),
-        *if_equal(socket.SOCK_STREAM, *_protocols()),
-        *if_equal(socket.SOCK_DGRAM, *_protocols()),
-        refuse(errno.EPERM),
-    ]
-    # glibc asks NETLINK_ROUTE which addresses there are.
-    netlink = [
-        load(low(2)),
-        *if_equal(_NETLINK_ROUTE, allow()),
-        refuse(errno.EAFNOSUPPORT),
-    ]
-    return [
-        load(low(0)),
+    ],
+    "socket": [
+        load(low_half(0)),
         *if_equal(socket.AF_UNIX, allow()),
-        *if_equal(socket.AF_INET, *internet),
-        *if_equal(socket.AF_INET6, *internet),
-        *if_equal(_NETLINK, *netlink),
+        *if_equal(socket.AF_INET, *_INTERNET),
+        *if_equal(socket.AF_INET6, *_INTERNET),
+        *if_equal(
+            _NETLINK,
+            load(low_half(2)),
+            *if_equal(_NETLINK_ROUTE, allow()),  # by which glibc asks which addresses there are
+            refuse(errno.EAFNOSUPPORT),
+        ),
         refuse(errno.EAFNOSUPPORT),
-    ]
-
-
-def _protocols() -> list[Instruction]:
-    allowed = [step for each in _INTERNET_PROTOCOLS for step in if_equal(each, allow())]
-    return [load(low(2)), *allowed, refuse(errno.EPERM)]
-
-
-def _socketpair() -> list[Instruction]:
-    return [load(low(0)), *if_equal(socket.AF_UNIX, allow()), refuse(errno.EAFNOSUPPORT)]
-
-
-def _setrlimit() -> list[Instruction]:
-    return [load(low(0)), *if_equal(_RLIMIT_FSIZE, refuse(errno.EPERM)), allow()]
-
-
-def _prlimit() -> list[Instruction]:
-    asks_only = [
-        load(low(2)),
-        *unless_equal(0, refuse(errno.EPERM)),
-        load(high(2)),
-        *unless_equal(0, refuse(errno.EPERM)),
-        allow(),
-    ]
-    return [load(low(1)), *if_equal(_RLIMIT_FSIZE, *asks_only), allow()]
-
-
-def _fallocate() -> list[Instruction]:
+    ],
+    "socketpair": [
+        load(low_half(0)),
+        *if_equal(socket.AF_UNIX, allow()),
+        refuse(errno.EAFNOSUPPORT),
+    ],
+    "setrlimit": [load(low_half(0)), *if_equal(_RLIMIT_FSIZE, refuse(errno.EPERM)), allow()],
+    "prlimit64": [load(low_half(1)), *if_equal(_RLIMIT_FSIZE, *_READS_LIMIT), allow()],
     # What reserves space takes a whole disk before anybody can look. A library writes instead.
-    return [load(low(1)), *if_any_bit(_GIVES_SPACE_BACK, allow()), refuse(errno.EOPNOTSUPP)]
-
-
-_RULES: Final[Mapping[str, list[Instruction]]] = {
-    "clone": _clone(),
-    "ioctl": _ioctl(),
-    "personality": _personality(),
-    "socket": _socket(),
-    "socketpair": _socketpair(),
-    "setrlimit": _setrlimit(),
-    "prlimit64": _prlimit(),
-    "fallocate": _fallocate(),
+    "fallocate": [
+        load(low_half(1)),
+        *if_any_bit(_GIVES_SPACE_BACK, allow()),
+        refuse(errno.EOPNOTSUPP),
+    ],
 }

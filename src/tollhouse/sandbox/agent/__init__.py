@@ -1,21 +1,16 @@
 """The agent of an intern: a model, and what it may do in the sandbox. A child of the daemon's.
 
-    main ──> pipes       lines of JSON, from and to the daemon
-      └────> runs        one run at a time ──> conduct   pydantic-ai's loop
-                              orders     what the daemon wants
-                              history    which messages are new
-                              spending   what a run has used, and may
-                              failures   what a run's end by an error is to a client
-                              permits    what has to be asked first
-                              tools      shell, files, http, mcp, asking
-             offline     commands without network ──> no_network.py, a program
+    main ──> protocol    the daemon's messages as values
+      └────> runner      one run at a time ──> run   pydantic-ai's loop
+                              usage      what a run has used, and its limits
+                              tools      shell, files, http, mcp, questions, permissions
 
 It is started at the first run and ended when idle, since the agent library alone costs 80 MB. It
 keeps nothing: what was said comes with each run, and goes back as it grows. A run that waits for
 an answer has ended here; the answer is another `run` that goes on with it.
 
-Each line is an object with a `type`. First comes one with the fields of `orders.Setup`. From then
-on the daemon says
+Each line is an object with a `type`. First comes one with the fields of `protocol.AgentSetup`. From
+then on the daemon says
 
     {"type": "run", "approval_mode": "manual", "messages": ["...", ...],
      "inputs": [{"id": 1, "text": "..."}, ...], "answers": [{"call": "...", ...}, ...],

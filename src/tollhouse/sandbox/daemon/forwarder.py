@@ -16,24 +16,16 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = "127.0.0.1"
 MOST_CONNECTIONS: Final = 256
-"""At a time, of the daemon's."""
+"""At a time, through the daemon."""
 _PIECE: Final = 65_536
 
 
 @asynccontextmanager
 async def forwarding(path: str, port: int, *, most: int | None) -> AsyncGenerator[int]:
-    """Pass connections on for as long as the block runs.
+    """Pass connections from a port of 127.0.0.1 on for as long as the block runs; yield the port.
 
-    Args:
-        path: Of the proxy's socket; looked up for each connection.
-        port: On 127.0.0.1; 0 for any that is free.
-        most: Connections at a time, more are closed at once; None for no bound.
-
-    Yields:
-        The port.
-
-    Raises:
-        OSError: The port is taken.
+    The proxy's socket is looked up for each connection. Port 0 is any that is free. With `most`,
+    more connections at a time are closed at once.
     """
     running: set[asyncio.Task[None]] = set()
 

@@ -1,7 +1,7 @@
-"""The processes that the daemon starts, and what they leave behind: all of them end with it.
+"""The processes that the daemon starts, and their descendants: all of them end with it.
 
-The daemon adopts what becomes an orphan below it, also where it is not the first process of its
-namespace: so it finds a program that went into the background, and can end it.
+The daemon adopts orphans below it, also if it is not the first process of its namespace: so it
+finds a program that went into the background, and can end it.
 
 Source: proc(5), `/proc/[pid]/stat`; prctl(2), PR_SET_CHILD_SUBREAPER.
 """
@@ -24,15 +24,15 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _SWEEP_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.02
 _FORCE_SECONDS: Final = 3.0
-"""What is not gone so long after it was killed hangs in the kernel: nothing here can end it."""
+"""A process that survives a kill for so long hangs in the kernel: nothing here can end it."""
 _ZOMBIE: Final = "Z"
-# Python ignores SIGPIPE, and whoever started it may ignore others: programs expect none of that.
+# Python ignores SIGPIPE, and its parent may ignore others: programs expect the defaults.
 _DEFAULT_SIGNALS: Final = tuple(sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, as it was when it was looked at."""
+    """A process at one moment."""
 
     pid: int
     parent: int
@@ -40,20 +40,16 @@ class Process:
     state: str
 
 
-class Children:
-    """Starts programs, waits for them, and for orphans that the kernel hands over."""
+class ChildProcesses:
+    """Starts programs, and waits for them and for adopted orphans, in the running loop."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self._ending: dict[int, asyncio.Future[int]] = {}
         self._zombies: set[int] = set()
         self._sweeping: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Adopt orphans and heed the end of children from now on; needs the running loop."""
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._heed)
-        self._heed()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._on_child_end)
+        self._on_child_end()
 
     def start(
         self,
@@ -64,17 +60,9 @@ class Children:
     ) -> int:
         """Start a program in a session of its own, in the daemon's folder.
 
-        Args:
-            path: Of the program.
-            arguments: All of them, its name first.
-            environment: All of it.
-            files: Its descriptors, as `os.posix_spawn` takes them; it inherits no other one.
-
-        Returns:
-            Its number, which is its session's and its group's, too.
-
-        Raises:
-            OSError: It cannot be started.
+        `arguments` begin with its name. It inherits only the descriptors that `files` gives it, as
+        `os.posix_spawn` takes them. Returned is its number, which is also that of its session and
+        group.
         """
         pid = os.posix_spawn(
             path,
@@ -93,17 +81,8 @@ class Children:
     ) -> tuple[int, int, int]:
         """Start a program between two pipes, as `start` does.
 
-        Args:
-            path: Of the program.
-            arguments: All of them, its name first.
-            environment: All of it.
-            errors: Whether its standard error is in its output; else that is the daemon's log.
-
-        Returns:
-            Its number, and where its output comes from and its input goes to; neither blocks.
-
-        Raises:
-            OSError: It cannot be started.
+        With `errors` its standard error is part of its output; otherwise it is the daemon's log.
+        Returned are its number, and the descriptors of its output and its input; neither blocks.
         """
         ends: list[int] = []
         try:
@@ -125,15 +104,13 @@ class Children:
         return pid, our_input, our_output
 
     async def ended(self, pid: int) -> int:
-        """Wait for a program; return its exit code, or 128 and the signal that ended it."""
-        return await asyncio.shield(self._ending[pid])
-
-    def forget(self, pid: int) -> None:
-        """Have done with a program that has ended."""
+        """Wait once for a program; return its exit code, or 128 and the signal that ended it."""
+        code = await asyncio.shield(self._ending[pid])
         del self._ending[pid]
+        return code
 
     async def end_all(self, seconds: float) -> None:
-        """End every process below this one: politely, and after so many seconds by force."""
+        """Ask every descendant to end, and kill those that have not after so many seconds."""
         leaders = [pid for pid, future in self._ending.items() if not future.done()]
         for pid in leaders:  # an interactive shell hears this alone
             _signal(os.kill, pid, signal.SIGHUP)
@@ -146,8 +123,8 @@ class Children:
         told: set[int] = set()
         while True:
             self._reap(self._ending)
-            self._reap(process.pid for process in _below() if process.state == _ZOMBIE)
-            alive = {process.pid for process in _below() if process.state != _ZOMBIE}
+            self._reap(process.pid for process in _descendants() if process.state == _ZOMBIE)
+            alive = {process.pid for process in _descendants() if process.state != _ZOMBIE}
             if not alive or loop.time() > until:
                 return
             for pid in alive - told:
@@ -156,25 +133,21 @@ class Children:
             told |= alive
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _heed(self) -> None:
+    def _on_child_end(self) -> None:
         self._reap(self._ending)
         if self._sweeping is None:
             loop = asyncio.get_running_loop()
             self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Reap orphans: children that are seen dead twice, so that nobody else waits for them."""
+        """Reap orphans: children that are zombies twice in a row, so that nobody waits for them."""
         self._sweeping = None
-        us = os.getpid()
-        zombies = {
-            process.pid
-            for process in _processes()
-            if process.parent == us and process.state == _ZOMBIE
-        }
+        own = (process for process in _processes() if process.parent == os.getpid())
+        zombies = {process.pid for process in own if process.state == _ZOMBIE}
         self._reap(self._zombies & zombies)
         self._zombies = zombies - self._zombies
         if self._zombies:
-            self._heed()
+            self._on_child_end()
 
     def _reap(self, pids: Iterable[int]) -> None:
         for pid in list(pids):
@@ -189,7 +162,7 @@ class Children:
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a group; it may be gone already."""
+    """Send a signal to a process group, which may be gone already."""
     _signal(os.killpg, pid, number)
 
 
@@ -205,8 +178,7 @@ def _signal(send: Callable[[int, int], None], pid: int, number: signal.Signals) 
         send(pid, number)
 
 
-def _below() -> list[Process]:
-    """Return this process's children, their children, and so on."""
+def _descendants() -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in _processes():
         children.setdefault(process.parent, []).append(process)

@@ -1,7 +1,5 @@
 """Alembic's door: runs the migrations in the transaction that `storage.migrator` opened."""
 
-from __future__ import annotations
-
 from alembic import context
 
 from tollhouse.storage.tables import METADATA

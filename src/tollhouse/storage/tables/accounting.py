@@ -9,24 +9,28 @@ rows they sum up, and can be recomputed from them. `key_totals` and `key_days` c
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
-from tollhouse.storage.tables.base import METADATA, Instant, text
+from tollhouse.storage.tables.base import (
+    METADATA,
+    Instant,
+    counters,
+    integers,
+    optional_texts,
+    partial_index,
+    text,
+    text_keys,
+    texts,
+)
 
 postings = sa.Table(
     "postings",
     METADATA,
     sa.Column("id", text(), primary_key=True),
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
-    sa.Column("kind", text(), nullable=False),
-    sa.Column("source", text(), nullable=False),
-    sa.Column("destination", text(), nullable=False),
+    *texts("kind source destination"),
     sa.Column("amount_nano", sa.BigInteger, nullable=False),
-    sa.Column("generation_id", text()),
-    sa.Column("idempotency_key", text()),
-    sa.Column("note", text()),
+    *optional_texts("generation_id idempotency_key note"),
     sa.Column("created_at", Instant, nullable=False),
     sa.UniqueConstraint("account_id", "idempotency_key"),
     sa.CheckConstraint(
@@ -36,94 +40,71 @@ postings = sa.Table(
     sa.CheckConstraint("source <> destination", name="two_sides"),
 )
 sa.Index("ix_postings_account_created", postings.c.account_id, postings.c.created_at)
-sa.Index(
+partial_index(
     "ix_postings_adjustment_of_generation",
     postings.c.generation_id,
-    sqlite_where=postings.c.kind == "adjustment",
-    postgresql_where=postings.c.kind == "adjustment",
+    where=postings.c.kind == "adjustment",
 )
-sa.Index(
+partial_index(
     "uq_postings_usage_of_generation",
     postings.c.generation_id,
     unique=True,
-    sqlite_where=postings.c.kind == "usage",
-    postgresql_where=postings.c.kind == "usage",
+    where=postings.c.kind == "usage",
 )
 
 generations = sa.Table(
     "generations",
     METADATA,
     sa.Column("id", text(), primary_key=True),
-    sa.Column("account_id", text(), nullable=False),
-    sa.Column("workspace_id", text(), nullable=False),
-    sa.Column("key_hash", text(), nullable=False),
+    *texts("account_id workspace_id key_hash"),
     sa.Column("payer_hash", text()),
-    sa.Column("api_type", text(), nullable=False),
-    sa.Column("model", text(), nullable=False),
-    sa.Column("provider", text()),
-    sa.Column("provider_model", text()),
-    sa.Column("upstream_id", text()),
+    *texts("api_type model"),
+    *optional_texts("provider provider_model upstream_id"),
     sa.Column("is_byok", sa.Boolean, nullable=False),
     sa.Column("streamed", sa.Boolean, nullable=False),
     sa.Column("cancelled", sa.Boolean, nullable=False),
-    sa.Column("finish_reason", text()),
-    sa.Column("native_finish_reason", text()),
+    *optional_texts("finish_reason native_finish_reason"),
     sa.Column("cost_state", text(), nullable=False),
     sa.Column("cost_nano", sa.BigInteger, nullable=False),
     sa.Column("provider_cost_nano", sa.BigInteger),
-    sa.Column("input_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cache_read_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cache_write_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cache_write_1h_tokens", sa.BigInteger, nullable=False),
-    sa.Column("output_tokens", sa.BigInteger, nullable=False),
-    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
+    *integers(
+        "input_tokens cache_read_tokens cache_write_tokens cache_write_1h_tokens output_tokens "
+        "reasoning_tokens"
+    ),
     sa.Column("images", sa.BigInteger),
     sa.Column("free_limited", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("latency_ms", sa.BigInteger),
     sa.Column("generation_ms", sa.BigInteger),
     sa.Column("attempts", sa.JSON, nullable=False),
-    sa.Column("http_referer", text()),
-    sa.Column("app_title", text()),
-    sa.Column("user_agent", text()),
-    sa.Column("external_user", text()),
-    sa.Column("session_id", text()),
-    sa.Column("categories", text()),
-    sa.Column("trace", text()),
-    sa.Column("metadata", text()),
+    *optional_texts(
+        "http_referer app_title user_agent external_user session_id categories trace metadata"
+    ),
     sa.Column("created_at", Instant, nullable=False),
     sa.CheckConstraint("cost_state IN ('exact', 'estimated', 'unknown')", name="cost_state"),
     sa.CheckConstraint("cost_nano >= 0", name="cost"),
 )
 sa.Index("ix_generations_account_created", generations.c.account_id, generations.c.created_at)
-sa.Index(
+partial_index(
     "ix_generations_unknown_cost",
     generations.c.created_at,
-    sqlite_where=generations.c.cost_state == "unknown",
-    postgresql_where=generations.c.cost_state == "unknown",
+    where=generations.c.cost_state == "unknown",
 )
-sa.Index(
-    "ix_generations_payer",
-    generations.c.payer_hash,
-    sqlite_where=generations.c.payer_hash.is_not(None),
-    postgresql_where=generations.c.payer_hash.is_not(None),
+partial_index(
+    "ix_generations_payer", generations.c.payer_hash, where=generations.c.payer_hash.is_not(None)
 )
 
 account_totals = sa.Table(
     "account_totals",
     METADATA,
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), primary_key=True),
-    sa.Column("purchased_nano", sa.BigInteger, nullable=False),
-    sa.Column("granted_nano", sa.BigInteger, nullable=False),
-    sa.Column("used_nano", sa.BigInteger, nullable=False),
-    sa.Column("refunded_nano", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    sa.Column("adjusted_nano", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    *integers("purchased_nano granted_nano used_nano"),
+    *counters("refunded_nano adjusted_nano"),
 )
 
 account_days = sa.Table(
     "account_days",
     METADATA,
-    sa.Column("account_id", text(), primary_key=True),
-    sa.Column("day", text(), primary_key=True),
+    *text_keys("account_id day"),
     sa.Column("free_requests", sa.BigInteger, nullable=False),
 )
 
@@ -131,44 +112,31 @@ key_totals = sa.Table(
     "key_totals",
     METADATA,
     sa.Column("key_hash", text(), primary_key=True),
-    sa.Column("usage_nano", sa.BigInteger, nullable=False),
-    sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
+    *integers("usage_nano byok_usage_nano"),
     sa.Column("last_used_at", Instant, nullable=False),
 )
 
 key_days = sa.Table(
     "key_days",
     METADATA,
-    sa.Column("key_hash", text(), primary_key=True),
-    sa.Column("day", text(), primary_key=True),
-    sa.Column("usage_nano", sa.BigInteger, nullable=False),
-    sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
-    sa.Column("requests", sa.BigInteger, nullable=False),
+    *text_keys("key_hash day"),
+    *integers("usage_nano byok_usage_nano requests"),
 )
 
 usage_days = sa.Table(
     "usage_days",
     METADATA,
-    sa.Column("account_id", text(), primary_key=True),
-    sa.Column("day", text(), primary_key=True),
-    sa.Column("key_hash", text(), primary_key=True),
-    sa.Column("model", text(), primary_key=True),
-    sa.Column("provider", text(), primary_key=True),
-    sa.Column("workspace_id", text(), primary_key=True),
-    sa.Column("requests", sa.BigInteger, nullable=False),
-    sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
-    sa.Column("completion_tokens", sa.BigInteger, nullable=False),
-    sa.Column("reasoning_tokens", sa.BigInteger, nullable=False),
-    sa.Column("cached_tokens", sa.BigInteger, nullable=False),
-    sa.Column("usage_nano", sa.BigInteger, nullable=False),
-    sa.Column("byok_usage_nano", sa.BigInteger, nullable=False),
+    *text_keys("account_id day key_hash model provider workspace_id"),
+    *integers(
+        "requests prompt_tokens completion_tokens reasoning_tokens cached_tokens usage_nano "
+        "byok_usage_nano"
+    ),
 )
 
 limits = sa.Table(
     "limits",
     METADATA,
-    sa.Column("scope", text(), primary_key=True),
-    sa.Column("owner_id", text(), primary_key=True),
+    *text_keys("scope owner_id"),
     sa.Column("limit_nano", sa.BigInteger),
     sa.Column("reset_interval", text()),
     sa.Column("include_byok", sa.Boolean, nullable=False),

@@ -1,10 +1,8 @@
 """The record of what was done, and by whom: rows in chains, and where each chain ends."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
-from tollhouse.storage.tables.base import METADATA, Instant, text
+from tollhouse.storage.tables.base import METADATA, Instant, optional_texts, text, texts
 
 audit_rows = sa.Table(
     "audit_rows",
@@ -12,12 +10,8 @@ audit_rows = sa.Table(
     sa.Column("chain", text(), primary_key=True),
     sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("at", Instant, nullable=False),
-    sa.Column("action", text(), nullable=False),
-    sa.Column("actor", text(), nullable=False),
-    sa.Column("workspace_id", text()),
-    sa.Column("intern_id", text()),
-    sa.Column("vault_id", text()),
-    sa.Column("name", text()),
+    *texts("action actor"),
+    *optional_texts("workspace_id intern_id vault_id name"),
     sa.Column("version", sa.BigInteger),
     sa.Column("hosts", sa.JSON(none_as_null=True)),
     sa.Column("verdict", text(), nullable=False),

@@ -1,11 +1,13 @@
-"""Column types that mean the same on SQLite and on PostgreSQL."""
+"""Columns and indexes that mean the same on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
+
+from tollhouse.kernel.clock import from_millis, to_millis
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -20,29 +22,46 @@ METADATA = sa.MetaData(
     }
 )
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
-
 
 def text() -> sa.types.TypeEngine[str]:
     """Return a text type that sorts by bytes on both databases."""
     return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
-def to_millis(instant: datetime) -> int:
-    """Return whole milliseconds since the epoch of an aware datetime.
-
-    Near the ends of the calendar another zone has instants that UTC has not; they become the first
-    or the last one, since a row that cannot be read back would be lost.
-    """
-    return min(max((instant - _EPOCH) // _MILLISECOND, _FIRST), _LAST)
+def texts(names: str) -> list[sa.Column[str]]:
+    """Return columns of texts, none of which is null; their names are separated by spaces."""
+    return [sa.Column(name, text(), nullable=False) for name in names.split()]
 
 
-def from_millis(millis: int) -> datetime:
-    """Return the aware UTC datetime of milliseconds since the epoch."""
-    return _EPOCH + millis * _MILLISECOND
+def optional_texts(names: str) -> list[sa.Column[str]]:
+    """Return columns of texts, or null."""
+    return [sa.Column(name, text()) for name in names.split()]
+
+
+def text_keys(names: str) -> list[sa.Column[str]]:
+    """Return columns of texts that make up the primary key."""
+    return [sa.Column(name, text(), primary_key=True) for name in names.split()]
+
+
+def integers(names: str) -> list[sa.Column[int]]:
+    """Return columns of 64-bit integers, none of which is null."""
+    return [sa.Column(name, sa.BigInteger, nullable=False) for name in names.split()]
+
+
+def counters(names: str) -> list[sa.Column[int]]:
+    """Return the same that begin with 0."""
+    zero = sa.text("0")
+    return [
+        sa.Column(name, sa.BigInteger, nullable=False, server_default=zero)
+        for name in names.split()
+    ]
+
+
+def partial_index(
+    name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool], unique: bool = False
+) -> sa.Index:
+    """Return an index of the rows that fulfil a condition."""
+    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 class Instant(sa.types.TypeDecorator[datetime]):

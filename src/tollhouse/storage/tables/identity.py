@@ -1,10 +1,16 @@
 """Accounts, workspaces, users and API keys."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
-from tollhouse.storage.tables.base import METADATA, Instant, text
+from tollhouse.storage.tables.base import (
+    METADATA,
+    Instant,
+    optional_texts,
+    partial_index,
+    text,
+    text_keys,
+    texts,
+)
 
 accounts = sa.Table(
     "accounts",
@@ -26,8 +32,7 @@ workspaces = sa.Table(
     sa.Column("id", text(), primary_key=True),
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
     sa.Column("is_default", sa.Boolean, nullable=False),
-    sa.Column("name", text(), nullable=False),
-    sa.Column("slug", text(), nullable=False),
+    *texts("name slug"),
     sa.Column("description", text()),
     sa.Column("preferences", sa.JSON, nullable=False),
     sa.Column("created_by", text()),
@@ -37,12 +42,11 @@ workspaces = sa.Table(
     sa.Column("updated_at", Instant),
     sa.UniqueConstraint("account_id", "slug"),
 )
-sa.Index(
+partial_index(
     "uq_workspaces_default_of_account",
     workspaces.c.account_id,
     unique=True,
-    sqlite_where=workspaces.c.is_default,
-    postgresql_where=workspaces.c.is_default,
+    where=workspaces.c.is_default,
 )
 
 users = sa.Table(
@@ -59,8 +63,7 @@ users = sa.Table(
 access_policies = sa.Table(
     "access_policies",
     METADATA,
-    sa.Column("scope", text(), primary_key=True),
-    sa.Column("owner_id", text(), primary_key=True),
+    *text_keys("scope owner_id"),
     sa.Column("policy", sa.JSON, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
     sa.CheckConstraint("scope IN ('account', 'workspace', 'key')", name="scope"),
@@ -76,10 +79,8 @@ api_keys = sa.Table(
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
     sa.Column("workspace_id", text(), sa.ForeignKey("workspaces.id"), nullable=False),
     sa.Column("creator_user_id", text(), sa.ForeignKey("users.id")),
-    sa.Column("intern_id", text()),
-    sa.Column("payer_hash", text()),
-    sa.Column("name", text(), nullable=False),
-    sa.Column("label", text(), nullable=False),
+    *optional_texts("intern_id payer_hash"),
+    *texts("name label"),
     sa.Column("disabled", sa.Boolean, nullable=False),
     sa.Column("expires_at", Instant),
     sa.Column("created_at", Instant, nullable=False),

@@ -3,11 +3,9 @@
 What a state is, and which follows which, is in `interns.lifecycle`.
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
-from tollhouse.storage.tables.base import METADATA, Instant, text
+from tollhouse.storage.tables.base import METADATA, Instant, counters, optional_texts, text, texts
 
 _STATES = (
     ("awaiting_chat_install", "idle"),
@@ -29,32 +27,22 @@ interns = sa.Table(
     sa.Column("id", text(), primary_key=True),
     sa.Column("account_id", text(), sa.ForeignKey("accounts.id"), nullable=False),
     sa.Column("workspace_id", text(), sa.ForeignKey("workspaces.id"), nullable=False),
-    sa.Column("creator", text(), nullable=False),
-    sa.Column("name", text(), nullable=False),
-    sa.Column("description", text()),
-    sa.Column("instructions", text()),
-    sa.Column("model", text()),
-    sa.Column("status", text(), nullable=False),
-    sa.Column("desired", text(), nullable=False),
+    *texts("creator name"),
+    *optional_texts("description instructions model"),
+    *texts("status desired"),
     sa.Column("step", sa.BigInteger),
-    sa.Column("last_failure_message", text()),
-    sa.Column("vault_id", text()),
-    sa.Column("attached_vault_id", text()),
-    sa.Column("hostname", text()),
+    *optional_texts("last_failure_message vault_id attached_vault_id hostname"),
     sa.Column("number", sa.BigInteger, nullable=False, unique=True),
-    sa.Column("idempotency_key", text(), nullable=False),
-    sa.Column("request_digest", text(), nullable=False),
+    *texts("idempotency_key request_digest"),
     sa.Column("loss_acknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("workspace_digest", text()),
-    sa.Column("payer_hash", text()),
-    sa.Column("restarts", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    sa.Column("run_model", text()),
-    sa.Column("run_key_hash", text()),
+    *optional_texts("workspace_digest payer_hash"),
+    *counters("restarts"),
+    *optional_texts("run_model run_key_hash"),
     sa.Column("run_port", sa.BigInteger),  # of earlier releases, which gave each a port
     sa.Column("run_token_hash", text()),
     sa.Column("run_sealed_token", sa.LargeBinary),
     sa.Column("machine", text()),
-    sa.Column("lease_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    *counters("lease_token"),
     sa.Column("lease_until", Instant),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),

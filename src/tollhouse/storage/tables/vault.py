@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from tollhouse.storage.tables.base import METADATA, Instant, text
+from tollhouse.storage.tables.base import METADATA, Instant, counters, partial_index, text
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
@@ -41,18 +41,14 @@ vaults = sa.Table(
     sa.Column("kind", text(), nullable=False),
     sa.Column("kek_id", text(), nullable=False, index=True),
     sa.Column("wrapped_key", sa.LargeBinary, nullable=False),
-    sa.Column("changes", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    *counters("changes"),
     sa.Column("created_at", Instant, nullable=False),
     sa.CheckConstraint("kind IN ('workspace', 'intern')", name="kind"),
 )
 """`kek_id` names the key-encryption key that `wrapped_key`, the data key, is wrapped with.
 `changes` counts what was done to its secrets; to count holds the row for who changes them."""
-sa.Index(
-    "uq_vaults_of_workspace",
-    vaults.c.workspace_id,
-    unique=True,
-    sqlite_where=vaults.c.kind == "workspace",
-    postgresql_where=vaults.c.kind == "workspace",
+partial_index(
+    "uq_vaults_of_workspace", vaults.c.workspace_id, unique=True, where=vaults.c.kind == "workspace"
 )
 
 vault_secrets = sa.Table(

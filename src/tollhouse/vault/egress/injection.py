@@ -9,28 +9,18 @@ other. What was put in is not searched again.
 Source: RFC 7617, section 2 (Basic credentials); RFC 9110, section 5.5 (values of fields).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from tollhouse.kernel.errors import Invalid
-from tollhouse.vault.egress.refusals import (
-    HEAD_TOO_LARGE,
-    NOT_IN_A_HEADER,
-    SECRET_IN_URL,
-    UNKNOWN_SECRET,
-    Refused,
-)
+from tollhouse.vault.egress import rejections
+from tollhouse.vault.egress.rejections import Rejected
+from tollhouse.vault.egress.request_head import Field
 from tollhouse.vault.policy import check_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tollhouse.vault.egress.heads import Field
 
 LARGEST_INJECTED: Final = 4 * 65_536
 """Bytes of a head with its values: many small placeholders may stand for much."""
@@ -41,21 +31,16 @@ _FIELD_VALUE: Final = re.compile(rb"(?![ \t])[^\x00-\x08\x0a-\x1f\x7f]*(?<![ \t]
 
 
 def check_target(target: bytes) -> None:
-    """Make sure that no placeholder stands in a URL, encoded or not.
-
-    Raises:
-        Refused: One does.
-    """
+    """Refuse a placeholder in a URL, encoded or not (`Rejected`)."""
     once = unquote_to_bytes(target)
     if _OPENING in target or _OPENING in once or _OPENING in unquote_to_bytes(once):
-        raise Refused(SECRET_IN_URL)
+        raise Rejected(rejections.SECRET_IN_URL)
 
 
 def names_in(headers: Iterable[Field]) -> list[str]:
     """Return the names that placeholders in the values of headers ask for, each once.
 
-    Raises:
-        Refused: One could be no secret's.
+    Raises `Rejected` where one could be no secret's.
     """
     found: dict[str, None] = {}
     for name, value in headers:
@@ -64,38 +49,27 @@ def names_in(headers: Iterable[Field]) -> list[str]:
                 found |= dict.fromkeys(
                     each.decode("latin-1") for each in _PLACEHOLDER.findall(text)
                 )
-    for each in found:
-        _check_name(each)
-    return list(found)
+    try:
+        return [check_name(each) for each in found]
+    except Invalid:
+        raise Rejected(rejections.UNKNOWN_SECRET) from None
 
 
 def inject(headers: Sequence[Field], values: Mapping[str, bytes]) -> list[Field]:
-    """Return headers with the values in place of their placeholders.
+    """Return headers with the values of all `names_in` them in place of their placeholders.
 
-    Args:
-        headers: As the client sent them.
-        values: Of every name in `names_in`.
-
-    Raises:
-        Refused: A value cannot stand in a header, or the head becomes too large.
+    Raises `Rejected` where a value cannot stand in a header, or the head becomes too large.
     """
     size, injected = 0, list[tuple[bytes, bytes]]()
     for name, value in headers:
         put_in = _with_values(name, value, values)
         size += len(name) + len(put_in)
         if size > LARGEST_INJECTED:
-            raise Refused(HEAD_TOO_LARGE)
+            raise Rejected(rejections.HEAD_TOO_LARGE)
         if not _FIELD_VALUE.fullmatch(put_in):
-            raise Refused(NOT_IN_A_HEADER)
+            raise Rejected(rejections.NOT_IN_A_HEADER)
         injected.append((name, put_in))
     return injected
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_name(name)
-    except Invalid:
-        raise Refused(UNKNOWN_SECRET) from None
 
 
 def _with_values(name: bytes, value: bytes, values: Mapping[str, bytes]) -> bytes:
@@ -104,7 +78,7 @@ def _with_values(name: bytes, value: bytes, values: Mapping[str, bytes]) -> byte
         found = values[match[1].decode("latin-1")]
         size += len(found)
         if size > LARGEST_INJECTED:
-            raise Refused(HEAD_TOO_LARGE)
+            raise Rejected(rejections.HEAD_TOO_LARGE)
         return found
 
     size = 0

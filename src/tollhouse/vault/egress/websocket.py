@@ -8,13 +8,11 @@ is masked is not seen.
 Source: RFC 6455, sections 5.2 (frames) and 5.4 (fragments).
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import Final
 
-if TYPE_CHECKING:
-    from tollhouse.kernel.redaction import Redactor
+from tollhouse.kernel.redaction import Redactor
 
 _SHORT: Final = 2
 _SIZES: Final = {126: 2, 127: 8}
@@ -25,24 +23,21 @@ _LAST: Final = 0x80
 _CONTROL: Final = 0x08
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class FrameRedactor:
     """Takes values out of frames."""
 
-    __slots__ = ("_frame", "_last", "_left", "_order", "_ready", "_redactor")
-
-    def __init__(self, redactor: Redactor) -> None:
-        """Take what knows the values."""
-        self._redactor = redactor
-        self._frame = bytearray()
-        """What has come of a head, or of a control frame."""
-        self._left = 0
-        """Bytes of a payload that are still to come."""
-        self._last = False
-        """Whether a message ends with them."""
-        self._order: deque[bytes | int] = deque()
-        """What goes on next: heads, and how many bytes of payloads stand between them."""
-        self._ready = bytearray()
-        """Of payloads, what may go on."""
+    redactor: Redactor
+    _frame: bytearray = field(default_factory=bytearray)
+    """What has come of a head, or of a control frame."""
+    _left: int = 0
+    """Bytes of a payload that are still to come."""
+    _last: bool = False
+    """Whether a message ends with them."""
+    _order: deque[bytes | int] = field(default_factory=deque[bytes | int])
+    """What goes on next: heads, and how many bytes of payloads stand between them."""
+    _ready: bytearray = field(default_factory=bytearray)
+    """Of payloads, what may go on."""
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
@@ -61,14 +56,14 @@ class FrameRedactor:
             if self._last and not self._left:
                 whole, self._last = len(payload), False
         if whole >= 0:
-            self._ready += self._redactor.flush(bytes(payload[:whole]))
+            self._ready += self.redactor.flush(bytes(payload[:whole]))
             del payload[:whole]
-        self._ready += self._redactor.feed(bytes(payload))
+        self._ready += self.redactor.feed(bytes(payload))
         return self._in_order()
 
     def flush(self) -> bytes:
         """Return what was held back, at the end of the stream."""
-        self._ready += self._redactor.flush()
+        self._ready += self.redactor.flush()
         rest = self._in_order() + self._frame
         self._frame.clear()
         return rest
@@ -82,7 +77,7 @@ class FrameRedactor:
         length = _length(frame)
         if frame[0] & _CONTROL and length <= _LONGEST_CONTROL:
             if len(frame) == size + length:
-                self._order.append(bytes(frame[:size]) + self._redactor.mask(bytes(frame[size:])))
+                self._order.append(bytes(frame[:size]) + self.redactor.mask(bytes(frame[size:])))
                 self._last = True
                 frame.clear()
             return

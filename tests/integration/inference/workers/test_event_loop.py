@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from tests.fakes.ids import SequentialIds
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.batches.driver_fixture import FakeChunkStore, FakeSubjects
 from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, PipelineFixture
 from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.batches.asker import PipelineAsker
-from tollhouse.batches.books import Leased
+from tollhouse.batches.chunk_store import LeasedChunk
 from tollhouse.batches.chunks import item_line
-from tollhouse.batches.drivers.fanout import Fanout, Tools
-from tollhouse.batches.lanes import Lanes
-from tollhouse.batches.types import Lease, StoredChunk
+from tollhouse.batches.concurrency import ConcurrencyLimiters
+from tollhouse.batches.driver import RequestDriver
+from tollhouse.batches.inference_client import InferenceClient
+from tollhouse.batches.types import ChunkLease, StoredChunk
 from tollhouse.identity.access import set_caller
 from tollhouse.identity.types import AccessPolicy
 from tollhouse.inference.formats.registry import FORMATS
@@ -35,7 +36,6 @@ from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import Dialect
 from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.settings.sections import ServerSettings
-from tollhouse.testing.ids import SequentialIds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -175,7 +175,7 @@ async def test_no_large_event_of_a_stream_holds_up_the_loop(
 async def test_tools_that_a_streamed_response_repeats_do_not_hold_up_the_loop(
     steps: Steps, longest: list[float]
 ) -> None:
-    body = {"model": "acme/large", "stream": True, "input": "hi", "tools": TOOLS}
+    body = {"model": "acme/large", "stream": True, "input": "hi", "dependencies": TOOLS}
     taken = await longest_step(steps, longest, "/responses", Dialect.CHAT, body, STREAM)
     assert taken < MOST_SECONDS
 
@@ -193,25 +193,27 @@ async def longest_step_of_an_item(steps: Steps, longest: list[float], dialect: D
     reply = json.dumps(REPLIES[dialect]).encode()
     fixture = PipelineFixture([FakeProvider(FakeReply([reply]), dialects=frozenset({dialect}))])
     services = replace(fixture.services, steps=steps)
-    asker = PipelineAsker(fixture.catalog, services, SequentialIds())
+    client = InferenceClient(fixture.catalog, services, SequentialIds())
     books = FakeChunkStore(
         [item_line("a", json.dumps({"messages": TURNS, "max_tokens": 9}).encode())]
     )
     books.batch = replace(books.batch, model="acme/large")
-    tools = Tools(
-        books=books,  # type: ignore[arg-type]
-        lanes=Lanes(1, fixture.clock, lambda: False),
-        asker=asker,
-        owners=FakeSubjects(),
+    driver = RequestDriver(
+        chunks=books,  # type: ignore[arg-type]
+        limiters=ConcurrencyLimiters(1, fixture.clock, lambda: False),
+        client=client,
+        subjects=FakeSubjects(),
         catalog=fixture.catalog,
         steps=steps,
         clock=fixture.clock,
         part_seconds=1.0,
     )
     chunk = StoredChunk(0, 0, 1)
-    leased = Leased(books.batch, Lease(books.batch.id, chunk, "token", 1, frozenset(), {}))
+    leased = LeasedChunk(
+        books.batch, ChunkLease(books.batch.id, chunk, "token", 1, frozenset(), {})
+    )
     async with watched(longest):
-        await Fanout(tools).run(leased)
+        await driver.run(leased)
     assert books.results[0]["response"]["status_code"] == 200
     return max(longest)
 

@@ -9,24 +9,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from tests.fakes.clock import START
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE, Attribution, Usage
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.registry import FORMATS, RawRequest
+from tollhouse.inference.admission import demand_of, images_of
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.routing import Candidate
-from tollhouse.inference.steps import LARGE, Steps
+from tollhouse.inference.request import InferenceRequest
+from tollhouse.inference.steps import (
+    LARGE,
+    Steps,
+    excerpt,
+    guardrail_question,
+    render_request,
+)
 from tollhouse.inference.types import Dialect, Endpoint, Model, ReplyIdentity
 from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden, Invalid, TollhouseError
-from tollhouse.testing.clock import START
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tollhouse.inference.call import Call
 
 NOW = Now(START, 0.0)
 LONG = "a long text " * (LARGE // 8)
@@ -87,16 +93,19 @@ async def steps() -> AsyncIterator[Steps]:
     await made.close()
 
 
-def arrived(path: str, **more: Any) -> RawRequest:
+def arrived(path: str, policies: tuple[AccessPolicy, ...] = (), **more: Any) -> InferenceRequest:
     body = {"model": "acme/large", **FIELDS[path], **more}
-    return RawRequest(json.dumps(body).encode(), {}, b"")
+    subject = replace(SUBJECT, policies=policies)
+    data = json.dumps(body).encode()
+    return InferenceRequest(FORMATS[path], data, {}, b"", subject, Attribution(), NOW)
 
 
 async def read(
     steps: Steps, path: str, policies: tuple[AccessPolicy, ...] = (), **more: Any
-) -> Call:
-    subject = replace(SUBJECT, policies=policies)
-    return await steps.read(FORMATS[path], arrived(path, **more), subject, Attribution(), NOW)
+) -> InferenceRequest:
+    request = arrived(path, policies, **more)
+    await steps.parse(request)
+    return request
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -117,9 +126,8 @@ async def test_a_large_request_is_asked_as_if_it_were_read_here(
 ) -> None:
     bodies: list[bytes] = []
     for each in (HERE, steps):
-        call = await read(each, path)
-        relay = next(relay for relay in call.adapters if relay.dialect is dialect)
-        told, body = await each.ask(call, Candidate(MODEL, ENDPOINT, relay))
+        request = await read(each, path)
+        told, body = await each.on_content(request, render_request, dialect, ENDPOINT)
         bodies.append(body)
         assert told.dialect is dialect
     assert bodies[0] == bodies[1]
@@ -132,25 +140,24 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
     reply = json.dumps(REPLIES[dialect]).encode()
     rendered: list[bytes] = []
     for each in (HERE, steps):
-        call = await read(each, path)
-        relay = next(relay for relay in call.adapters if relay.dialect is dialect)
-        told, _ = await each.ask(call, Candidate(MODEL, ENDPOINT, relay))
-        whole = await each.whole("account", told, reply, 0)
+        request = await read(each, path)
+        told, _ = await each.on_content(request, render_request, dialect, ENDPOINT)
+        whole = await each.parse_response("account", told, reply, 0)
         assert whole.reported is not None
         assert whole.reported.input_tokens == USED.input_tokens
-        rendered.append(await each.render("account", whole, IDENTITY, CHARGE))
+        rendered.append(await each.render_response("account", whole, IDENTITY, CHARGE))
     assert rendered[0] == rendered[1]
 
 
-async def test_what_is_left_of_a_large_call_is_without_what_is_said(steps: Steps) -> None:
-    call = await read(steps, "/chat/completions", user="ada")
+async def test_what_is_left_of_a_large_request_is_without_what_is_said(steps: Steps) -> None:
+    request = await read(steps, "/chat/completions", user="ada")
     here = await read(HERE, "/chat/completions", user="ada")
-    assert (call.demand(), call.images()) == (here.demand(), here.images())
-    assert (call.attribution, call.preferences) == (here.attribution, here.preferences)
-    assert call.request.size == here.request.size
-    assert "messages" not in call.request.fields
-    assert call.large is not None
-    assert LONG.encode() in call.large.raw_request.body
+    assert (request.demand, request.images) == (demand_of(here), images_of(here))
+    assert (request.attribution, request.preferences) == (here.attribution, here.preferences)
+    assert request.parsed.size == here.parsed.size
+    assert "messages" not in request.parsed.fields
+    assert request.content_dropped
+    assert LONG.encode() in request.body
 
 
 @pytest.mark.parametrize(
@@ -182,22 +189,26 @@ async def test_required_parameters_are_known_of_a_large_request(steps: Steps) ->
     }
     lost: list[object] = []
     for each in (HERE, steps):
-        call = await read(each, "/chat/completions", **wanted)
-        lost.append([set(relay.unsupported_parameters(ENDPOINT)) for relay in call.adapters])
+        request = await read(each, "/chat/completions", **wanted)
+        lost.append(
+            [set(relay.unsupported_parameters(ENDPOINT)) for relay in request.adapters.values()]
+        )
     assert lost[0] == lost[1]
 
 
 async def test_excerpts_and_questions_are_made_of_the_whole_request(steps: Steps) -> None:
     large, here = await read(steps, "/messages"), await read(HERE, "/messages")
-    assert await steps.excerpt(large) == await HERE.excerpt(here)
-    assert await steps.question(large, "gen-1") == await HERE.question(here, "gen-1")
+    assert await steps.on_content(large, excerpt) == excerpt(here)
+    question = await steps.on_content(large, guardrail_question, "gen-1")
+    assert question == guardrail_question(here, "gen-1")
 
 
 async def test_a_limit_of_output_is_set_in_the_body_of_a_large_request(steps: Steps) -> None:
     bodies: list[bytes] = []
     for each in (HERE, steps):
-        call = await each.limit(await read(each, "/chat/completions"), 77)
-        _, body = await each.ask(call, Candidate(MODEL, ENDPOINT, call.adapters[0]))
+        request = await read(each, "/chat/completions")
+        await each.limit_output(request, 77)
+        _, body = await each.on_content(request, render_request, Dialect.CHAT, ENDPOINT)
         bodies.append(body)
     assert bodies[0] == bodies[1]
     assert json.loads(bodies[1])["max_tokens"] == 77

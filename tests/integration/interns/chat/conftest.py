@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.interns.chat_server import CHATS_PER_MINUTE, serve_chat
-from tollhouse.interns.chat.relay import Paces
+from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import Database, open_database
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ async def database(migrated_sqlite: sa.URL) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def paces() -> Paces:
+def paces() -> ChatTimeouts:
     """The timeouts of a chat, which a module may override."""
-    return Paces()
+    return ChatTimeouts()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def chats() -> int:
 
 
 @pytest.fixture
-async def chat(machine: Machine, paces: Paces, chats: int) -> AsyncIterator[ChatServer]:
+async def chat(machine: Machine, paces: ChatTimeouts, chats: int) -> AsyncIterator[ChatServer]:
     async with serve_chat(machine, paces, chats) as opened:
         yield opened
 

@@ -19,8 +19,8 @@ from tests.integration.interns.fake_daemon import (
     event,
     stream,
 )
-from tollhouse.interns.chat.grammar import Transcript
-from tollhouse.interns.chat.sse import LARGEST_EVENT
+from tollhouse.interns.chat.events import LARGEST_EVENT
+from tollhouse.interns.chat.transcript import Transcript
 
 if TYPE_CHECKING:
     from tests.integration.interns.chat_server import ChatServer

@@ -18,8 +18,8 @@ from tests.integration.interns.fake_daemon import (
     stream,
 )
 from tests.waiting import WAIT_SECONDS, until, wait_for_event
-from tollhouse.api import policy
-from tollhouse.interns.chat.relay import Paces
+from tollhouse.api import request_rules
+from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.interns.types import Operation
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 @pytest.fixture
-def paces() -> Paces:
-    return Paces(silence=0.05)
+def paces() -> ChatTimeouts:
+    return ChatTimeouts(silence=0.05)
 
 
 async def read_until(reader: asyncio.StreamReader, mark: bytes) -> bytes:
@@ -43,7 +43,7 @@ async def read_until(reader: asyncio.StreamReader, mark: bytes) -> bytes:
 
 
 in_a_hurry = pytest.mark.parametrize(
-    "paces", [Paces(stream=1.0, silence=0.05, farewell=0.2)], ids=["hurry"]
+    "paces", [ChatTimeouts(stream=1.0, silence=0.05, farewell=0.2)], ids=["hurry"]
 )
 """Of a test that waits for the end of a stream's time."""
 
@@ -166,7 +166,7 @@ async def test_one_stream_follows_another_on_the_same_connection(
 async def test_a_chat_that_does_not_begin_in_time_is_refused(
     chat: ChatServer, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "CHAT_DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(request_rules, "CHAT_DEADLINE_SECONDS", 1.0)
     daemon.script([HOLD])
     reply = await chat.send()
     assert reply.status_code == 408
@@ -180,6 +180,6 @@ async def test_a_chat_that_does_not_begin_in_time_is_refused(
 async def test_a_stream_that_has_begun_has_its_own_time(
     chat: ChatServer, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "CHAT_DEADLINE_SECONDS", 2.0)
+    monkeypatch.setattr(request_rules, "CHAT_DEADLINE_SECONDS", 2.0)
     daemon.script([STREAM, FIRST, 2.2, LAST])
     assert (await chat.stream()).finish == "stop"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fakes.builders import OPERATOR
 from tests.integration.interns.chat_server import answer
 from tests.integration.interns.fake_daemon import (
     DISCONNECT,
@@ -16,10 +17,8 @@ from tests.integration.interns.fake_daemon import (
 )
 from tests.waiting import wait_for_event
 from tollhouse.identity.types import KeyKind, NewKey
-from tollhouse.interns.chat.relay import Paces
-from tollhouse.interns.policy import not_reachable
-from tollhouse.kernel.errors import Unavailable
-from tollhouse.testing.builders import OPERATOR
+from tollhouse.interns.chat.transcript import ChatTimeouts
+from tollhouse.kernel.errors import Conflict, Unavailable
 
 if TYPE_CHECKING:
     import httpx2
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from tests.integration.interns.fake_daemon import FakeDaemon
 
 ANSWER = answer("mine", "ask-1", "allow_once")
-in_a_hurry = pytest.mark.parametrize("paces", [Paces(head=1.0, farewell=0.1)], ids=["hurry"])
+in_a_hurry = pytest.mark.parametrize("paces", [ChatTimeouts(head=1.0, farewell=0.1)], ids=["hurry"])
 """Of a test that waits for the end of a daemon's time to answer."""
 
 
@@ -187,7 +186,7 @@ async def test_a_daemon_that_hangs_times_out_and_is_left(
 async def test_an_intern_of_another_machine_is_unreachable(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat.machine.sandboxes, "socket_of", lambda _: None)
+    monkeypatch.setattr(type(chat.machine.sandboxes), "socket_of", lambda *_: None)
     refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
@@ -213,7 +212,7 @@ async def test_an_intern_that_has_no_token_in_this_moment_is_unreachable(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def token_of(*_: object) -> None:
-        raise not_reachable()
+        raise Conflict("It has no token.")
 
     monkeypatch.setattr(type(chat.machine.service), "token_of", token_of)
     refused(await chat.send(), 502, "intern_unreachable", retryable=True)

@@ -59,7 +59,7 @@ def in_namespace(inode: int) -> list[int]:
 
 
 def groups_of(runtime: BubblewrapRuntime) -> list[Path]:
-    return list(runtime._cgroups.leftovers())  # noqa: SLF001 - of nobody's interest but a test's
+    return list(runtime._cgroups.existing())  # noqa: SLF001 - of nobody's interest but a test's
 
 
 async def test_when_stopping_returns_the_namespace_is_empty_and_no_group_is_left(

@@ -14,7 +14,7 @@ from tests.integration.interns.runtimes.sandbox_runner import SandboxRunner
 from tests.slow_start import SlowStart, is_gone
 from tests.waiting import wait_for_event
 from tollhouse.interns.runtimes.base import RuntimeFailed
-from tollhouse.interns.runtimes.filesize import below
+from tollhouse.interns.runtimes.filesize import descendants
 
 
 def nothing() -> None:
@@ -202,7 +202,9 @@ async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
     slow = SlowStart(monkeypatch)
     starting = asyncio.create_task(sandboxes.run(nothing))
     await wait_for_event(slow.begun)
-    while len(started := [*below(slow.child.pid)]) < 2:  # it has begun to start what it is for
+    while (
+        len(started := [*descendants(slow.child.pid)]) < 2
+    ):  # it has begun to start what it is for
         await asyncio.sleep(0.01)
     starting.cancel()
     slow.may_go_on.set()

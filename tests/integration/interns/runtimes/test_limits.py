@@ -171,7 +171,7 @@ async def test_processor_time_is_limited(
     inside = await boxes.run(spin, cpus=0.1)
     keeps(inside, "cpus")
     await inside.result()
-    groups = list(bubblewrap._cgroups.leftovers())  # noqa: SLF001 - only a test asks
+    groups = list(bubblewrap._cgroups.existing())  # noqa: SLF001 - only a test asks
     async with asyncio.timeout(_SECONDS):
         while not any(throttled(group / "cpu.stat") for group in groups):
             await asyncio.sleep(0.05)

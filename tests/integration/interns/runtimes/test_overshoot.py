@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.integration.interns.runtimes.sandbox_runner import SandboxRunner
-from tollhouse.interns.size import Held, measure
-from tollhouse.interns.tree import ANY_NUMBER
+from tollhouse.interns.workspaces.contents import DiskUsage, measure
+from tollhouse.interns.workspaces.tree import ANY_NUMBER
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.soak]
 
@@ -42,7 +42,9 @@ def make_empty_files(wait: float) -> None:
         os.close(os.open(f"e{number}", os.O_CREAT | os.O_WRONLY))
 
 
-async def held_at_the_end(boxes: SandboxRunner, function: Callable[..., None], wait: float) -> Held:
+async def held_at_the_end(
+    boxes: SandboxRunner, function: Callable[..., None], wait: float
+) -> DiskUsage:
     inside = await boxes.run(function, wait, files=_NAMES)
     ended = asyncio.ensure_future(inside.sandbox.wait())
     async with asyncio.timeout(_SECONDS):

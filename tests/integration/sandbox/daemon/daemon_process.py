@@ -1,5 +1,7 @@
 """The daemon as a host starts it: a process of its own, on a unix socket that it inherits.
 
+It is a fork that has imported everything, unless a `command` is given (`COMMAND` for a cold start).
+
     with DaemonProcess(folder) as daemon:
         daemon.end()             # closes its standard input; returns the exit code
 
@@ -27,7 +29,8 @@ import httpx2
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
-from tollhouse.interns.doors import TOKEN_PREFIX
+from tests.acceptance.forked import ForkedDaemon
+from tollhouse.identity.access import DAEMON_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -41,8 +44,10 @@ _MARK = "DAEMON_UNDER_TEST"
 class DaemonProcess:
     """A running daemon, its token and its workspace."""
 
-    def __init__(self, folder: Path, command: Sequence[str] = COMMAND, **settings: object) -> None:
-        self.token = f"{TOKEN_PREFIX}{secrets.token_urlsafe(24)}"
+    def __init__(
+        self, folder: Path, command: Sequence[str] | None = None, **settings: object
+    ) -> None:
+        self.token = f"{DAEMON_PREFIX}{secrets.token_urlsafe(24)}"
         self.mark = secrets.token_hex(16)
         self.workspace = folder / "workspace"
         self.workspace.mkdir(exist_ok=True)
@@ -56,8 +61,9 @@ class DaemonProcess:
             **settings,
         }
         with self._listener(folder) as listener, self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
+            start = ForkedDaemon if command is None else subprocess.Popen[bytes]
+            self.process = start(
+                list(command or COMMAND),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -23,12 +23,12 @@ ATTACH_ARGUMENTS = (
     "-c",
     """
 import asyncio, os, sys
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.interns.access import Access
-from tollhouse.cli.interns.terminal import Pauses, attach
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.interns.daemon import DaemonCredentials
+from tollhouse.cli.interns.terminal import RetryPauses, attach
 from tollhouse.kernel.secret import Secret
-access = Access(os.environ["ORIGIN"], Secret(os.environ["TOKEN"]))
-pauses = Pauses(0.05, 0.2, float(os.environ.get("GIVE_UP", "30")))
+access = DaemonCredentials(os.environ["ORIGIN"], Secret(os.environ["TOKEN"]))
+pauses = RetryPauses(0.05, 0.2, float(os.environ.get("GIVE_UP", "30")))
 try:
     code = asyncio.run(attach(access, name="ada", session=os.environ.get("SESSION"), pauses=pauses))
 except CommandFailed as failed:

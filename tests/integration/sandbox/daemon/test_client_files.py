@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.cli.failures import CommandFailed
+from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.interns import files as files_module
-from tollhouse.cli.interns.access import Access
-from tollhouse.cli.interns.files import Files, opened
+from tollhouse.cli.interns.daemon import DaemonCredentials
+from tollhouse.cli.interns.files import InternFiles, open_files
+from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.secret import Secret
-from tollhouse.kernel.start import StartError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,14 +34,16 @@ def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
 
 
 @pytest.fixture
-async def files(tcp_proxy: TcpProxy) -> AsyncIterator[Files]:
-    access = Access(tcp_proxy.environment["ORIGIN"], Secret(tcp_proxy.environment["TOKEN"]))
-    async with opened(access) as files:
+async def files(tcp_proxy: TcpProxy) -> AsyncIterator[InternFiles]:
+    access = DaemonCredentials(
+        tcp_proxy.environment["ORIGIN"], Secret(tcp_proxy.environment["TOKEN"])
+    )
+    async with open_files(access) as files:
         yield files
 
 
 async def test_a_file_is_sent_with_its_permissions_and_fetched_with_them(
-    files: Files, daemon: DaemonProcess, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     script = tmp_path / "run.sh"
     script.write_text("echo hello")
@@ -56,7 +58,7 @@ async def test_a_file_is_sent_with_its_permissions_and_fetched_with_them(
 
 
 async def test_a_folder_gives_a_file_its_name_on_either_side(
-    files: Files, daemon: DaemonProcess, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "here").mkdir()
@@ -68,7 +70,7 @@ async def test_a_folder_gives_a_file_its_name_on_either_side(
 
 @pytest.mark.parametrize("name", ["a b", "100%", "q?x#y", "日本", "new\nline"])
 async def test_a_name_may_hold_whatever_a_name_can(
-    files: Files, daemon: DaemonProcess, tmp_path: Path, name: str
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("x")
     await files.put(tmp_path / name, name)
@@ -78,7 +80,7 @@ async def test_a_name_may_hold_whatever_a_name_can(
 
 
 async def test_standard_input_and_output_do_too(
-    files: Files, monkeypatch: pytest.MonkeyPatch
+    files: InternFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped")))
@@ -89,7 +91,7 @@ async def test_standard_input_and_output_do_too(
 
 
 async def test_standard_input_may_take_its_time(
-    files: Files, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+    files: InternFiles, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
@@ -104,7 +106,7 @@ async def test_standard_input_may_take_its_time(
 
 
 async def test_a_reader_of_standard_output_that_has_enough_is_no_failure(
-    files: Files, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+    files: InternFiles, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (daemon.workspace / "x").write_text("x")
     reader, writer = os.pipe()
@@ -114,7 +116,7 @@ async def test_a_reader_of_standard_output_that_has_enough_is_no_failure(
         assert await files.get("x", None) == 0
 
 
-async def test_a_large_folder_is_listed_whole(files: Files, daemon: DaemonProcess) -> None:
+async def test_a_large_folder_is_listed_whole(files: InternFiles, daemon: DaemonProcess) -> None:
     (daemon.workspace / "many").mkdir()
     for number in range(1500):
         (daemon.workspace / "many" / f"{number:04}").touch()
@@ -123,7 +125,7 @@ async def test_a_large_folder_is_listed_whole(files: Files, daemon: DaemonProces
 
 
 async def test_a_file_whose_connection_breaks_is_gone_on_with(
-    files: Files, daemon: DaemonProcess, tcp_proxy: TcpProxy, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
     content = os.urandom(LARGE)
     (daemon.workspace / "large").write_bytes(content)
@@ -141,7 +143,7 @@ async def test_a_file_whose_connection_breaks_is_gone_on_with(
 
 
 async def test_a_fetch_that_fails_leaves_nothing_and_what_was_there(
-    files: Files, tmp_path: Path
+    files: InternFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "x").write_text("old")
     with pytest.raises(CommandFailed, match="There is no such file or folder"):
@@ -151,7 +153,7 @@ async def test_a_fetch_that_fails_leaves_nothing_and_what_was_there(
 
 
 async def test_a_pipe_gets_a_file_and_stays_a_pipe(
-    files: Files, daemon: DaemonProcess, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     (daemon.workspace / "x").write_text("x")
     pipe = tmp_path / "pipe"
@@ -163,7 +165,7 @@ async def test_a_pipe_gets_a_file_and_stays_a_pipe(
 
 
 async def test_a_link_leads_to_the_file_that_is_replaced(
-    files: Files, daemon: DaemonProcess, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     (daemon.workspace / "x").write_text("new")
     (tmp_path / "file").write_text("old")
@@ -174,38 +176,40 @@ async def test_a_link_leads_to_the_file_that_is_replaced(
 
 
 async def test_a_folder_is_not_fetched_as_a_file(
-    files: Files, daemon: DaemonProcess, tmp_path: Path
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     (daemon.workspace / "folder").mkdir()
     with pytest.raises(CommandFailed, match="folder is a folder"):
         await files.get("folder", tmp_path / "x")
 
 
-async def test_a_file_is_not_listed_as_a_folder(files: Files, daemon: DaemonProcess) -> None:
+async def test_a_file_is_not_listed_as_a_folder(files: InternFiles, daemon: DaemonProcess) -> None:
     (daemon.workspace / "file").touch()
     with pytest.raises(CommandFailed, match="file is a file"):
         await files.listed("file")
 
 
-async def test_what_cannot_be_read_here_is_told(files: Files, tmp_path: Path) -> None:
+async def test_what_cannot_be_read_here_is_told(files: InternFiles, tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot be read"):
         await files.put(tmp_path / "none", "x")
 
 
-async def test_a_file_goes(files: Files, daemon: DaemonProcess) -> None:
+async def test_a_file_goes(files: InternFiles, daemon: DaemonProcess) -> None:
     (daemon.workspace / "a" / "b").mkdir(parents=True)
     await files.remove("a", recursive=True)
     assert not (daemon.workspace / "a").exists()
 
 
 async def test_a_wrong_token_is_told(tcp_proxy: TcpProxy) -> None:
-    async with opened(Access(tcp_proxy.environment["ORIGIN"], Secret("wrong"))) as files:
+    async with open_files(
+        DaemonCredentials(tcp_proxy.environment["ORIGIN"], Secret("wrong"))
+    ) as files:
         with pytest.raises(CommandFailed, match="refused the token"):
             await files.listed()
 
 
 async def test_an_intern_that_is_not_there_is_told() -> None:
-    async with opened(Access("http://127.0.0.1:9", Secret("x"))) as files:
+    async with open_files(DaemonCredentials("http://127.0.0.1:9", Secret("x"))) as files:
         with pytest.raises(CommandFailed, match="the connection to the intern failed"):
             await files.listed()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.integration.sandbox.daemon.daemon_process import (
     DaemonProcess,
     eventually,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # In the background, deaf, and in a session of its own: only who adopts it can find it.
 DEAF = "trap '' HUP TERM INT; echo re''ady > deaf; while :; do sleep 1000; done"
@@ -45,6 +49,13 @@ async def start_hidden(daemon: DaemonProcess) -> None:
         await terminal.type(HIDDEN)
         await terminal.attached()
         await eventually((daemon.workspace / "deaf").exists)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon that is no fork: how it starts and ends is tested here."""
+    with DaemonProcess(tmp_path, COMMAND) as daemon:
+        yield daemon
 
 
 async def test_the_end_of_standard_input_ends_the_daemon_and_all_that_runs(
@@ -140,14 +151,14 @@ def test_wrong_settings_end_it_with_2_and_a_line_that_says_which(line: bytes, me
 
 
 def test_a_workspace_that_is_missing_ends_it_with_1(tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, workspace=str(tmp_path / "none")) as daemon:
+    with DaemonProcess(tmp_path, COMMAND, workspace=str(tmp_path / "none")) as daemon:
         assert daemon.process.wait(SECONDS) == 1
         assert daemon.log.read_text().startswith("tollhouse daemon: cannot serve: ")
 
 
 def test_nothing_of_the_gateway_is_loaded() -> None:
     program = (
-        "import sys, tollhouse.sandbox.daemon.main\n"
+        "import sys, tollhouse.sandbox.daemon.__main__\n"
         "print([name for name in sys.modules if name.startswith('tollhouse.')\n"
         "       and not ('tollhouse.sandbox.daemon' + '.').startswith(name + '.')\n"
         "       and not name.startswith('tollhouse.sandbox.daemon')])"

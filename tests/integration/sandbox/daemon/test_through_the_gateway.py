@@ -18,17 +18,17 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import unix_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.fakes.clock import FakeClock
 from tests.integration.sandbox.daemon.daemon_process import DaemonProcess, eventually
 from tollhouse.api.asgi import respond
-from tollhouse.api.front import Front, Routes
-from tollhouse.api.intern_daemons import takes_websocket
+from tollhouse.api.request_gate import RequestGate, Routes, takes_websocket
 from tollhouse.api.server import make_server
-from tollhouse.interns.doors import TOKEN_PREFIX, Doors
+from tollhouse.identity.access import DAEMON_PREFIX
+from tollhouse.interns.sandboxes import PortForwarder
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from websockets.asyncio.server import ServerConnection
 
 
-TAKEN = f"{TOKEN_PREFIX}taken"
+TAKEN = f"{DAEMON_PREFIX}taken"
 """The token of a daemon that an agent has taken over."""
 WHOLE_PIPE = 20_000_000
 """Bytes: more than what every buffer on the way holds."""
@@ -56,7 +56,7 @@ async def _system(scope: Any, headers: object, send: Any) -> None:
 @dataclass(frozen=True)
 class Served:
     port: int
-    doors: Doors
+    doors: PortForwarder
     held: Any
     """How many connections each address holds."""
 
@@ -77,12 +77,12 @@ class Served:
 async def _served(
     path: Any, token: str, connections: int = 100, **settings: Any
 ) -> AsyncIterator[Served]:
-    doors = Doors()
+    doors = PortForwarder()
     await doors.open("ada-1", path, hashlib.sha256(token.encode()).hexdigest())
     system: Any = _system
     routes = Routes({}, system, system, doors)
     nobody: Any = _Nobody()
-    front = Front(routes, nobody, ServerSettings(**settings), FakeClock(), Metrics())
+    front = RequestGate(routes, nobody, ServerSettings(**settings), FakeClock(), Metrics())
     server = make_server(
         front,
         limit_per_address=connections,
@@ -92,11 +92,10 @@ async def _served(
     listener = socket.create_server(("127.0.0.1", 0))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await server.listening.wait()
-    protocol: Any = server.config.http_protocol_class
     try:
-        yield Served(listener.getsockname()[1], doors, protocol.held)
+        yield Served(listener.getsockname()[1], doors, server.held)
     finally:
-        server.should_exit = True
+        server.stop()
         await serving
         await doors.stop()
 
@@ -166,7 +165,7 @@ async def test_a_token_is_taken_under_each_host_name(client: httpx2.AsyncClient,
 async def test_a_token_that_is_no_longer_valid_is_refused(
     client: httpx2.AsyncClient, scheme: str
 ) -> None:
-    given = {"Authorization": f"{scheme} {TOKEN_PREFIX}other"}
+    given = {"Authorization": f"{scheme} {DAEMON_PREFIX}other"}
     for path in ("/healthz", "/files/a", "/v1/models", "/v1/chat/completions"):
         refused = await client.get(path, headers=given)
         assert refused.status_code == 401
@@ -232,7 +231,7 @@ async def test_a_websocket_without_the_token_is_a_plain_request(served: Served) 
 
 async def test_a_terminal_with_a_token_that_is_no_longer_valid_is_refused(served: Served) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        await served.terminal(f"{TOKEN_PREFIX}other")
+        await served.terminal(f"{DAEMON_PREFIX}other")
     assert refused.value.response.status_code == 401
     assert b"Invalid or missing token of the daemon" in refused.value.response.body
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.integration.sandbox.daemon.daemon_process import eventually
+
 if TYPE_CHECKING:
     from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
 
@@ -17,12 +19,14 @@ def is_running(daemon: DaemonProcess, word: str) -> bool:
     return any(word in line for _, line in _lines(daemon))
 
 
-def kill_agent(daemon: DaemonProcess) -> None:
-    """Kill the agent, and nothing else."""
-    for number, line in _lines(daemon):
-        if "sandbox.agent.main" in line:
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+async def kill_agent(daemon: DaemonProcess) -> None:
+    """Kill the agent, and nothing else; return once the daemon knows that it is gone."""
+    agents = [number for number, line in _lines(daemon) if "sandbox.agent.main" in line]
+    for number in agents:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    # The kernel forgets a process when its parent has waited for it.
+    await eventually(lambda: not any(Path(f"/proc/{number}").exists() for number in agents))
 
 
 def kill_remaining(daemon: DaemonProcess) -> None:

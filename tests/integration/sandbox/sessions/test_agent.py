@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 from tests.integration.sandbox.daemon.daemon_process import eventually
-from tollhouse.sandbox.daemon.sessions.agent import Agents
+from tollhouse.sandbox.daemon.sessions.agent import AgentProcess, AgentSupervisor
 
 NOBODY = 2**30
 """More than the number of any process."""
@@ -30,10 +31,8 @@ class Pipes:
 
     async def ended(self, pid: int) -> int:
         await self.running[pid].wait()
-        return 0
-
-    def forget(self, pid: int) -> None:
         del self.running[pid]
+        return 0
 
     def end_all(self) -> None:
         for end in self.running.values():
@@ -54,7 +53,7 @@ class Pipes:
 async def test_an_agent_that_ended_before_it_was_talked_to_leaves_no_pipe_open() -> None:
     pipes = Pipes()
     children: Any = pipes
-    agents = Agents(children, {}, {}, idle_seconds=60)
+    agents = AgentSupervisor(partial(AgentProcess, children, {}, {}), idle_seconds=60)
     agents.prepare()
     pipes.end_all()
     await eventually(lambda: not pipes.running)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.sandbox.agent.permits import Permits
-from tollhouse.sandbox.agent.tools.http import MOST_BYTES, http_request
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.raw_server import RawServer, say
+from tests.fakes.byte_script import End
+from tests.fakes.raw_server import RawServer, say
+from tollhouse.sandbox.agent.tools.context import ToolContext
+from tollhouse.sandbox.agent.tools.mcp_servers import McpServers
+from tollhouse.sandbox.agent.tools.remote import MOST_BYTES, http_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 @pytest.fixture
-def ctx() -> Any:
-    deps = SimpleNamespace(permits=Permits(manual=False, verdicts={}))
+def ctx(tmp_path: Path) -> Any:
+    deps = ToolContext(tmp_path, {}, manual=False, verdicts={}, servers=McpServers(tmp_path, {}))
     return SimpleNamespace(deps=deps, tool_call_approved=False)
 
 

@@ -32,7 +32,7 @@ async def test_a_killed_agent_ends_its_run_at_once(
     async with session.running("Wait.") as stream:
         await stream.until("tool.started")
         await eventually(lambda: is_running(daemon, "86394"))
-        kill_agent(daemon)
+        await kill_agent(daemon)
         events = await stream.rest()
     assert events.outcomes == ["interrupted"]
     assert events.last["outcome"] == "failed"
@@ -54,11 +54,11 @@ async def test_what_was_said_to_an_agent_that_was_killed_is_said_to_the_next(
 ) -> None:
     model.turns = [says("Hello.")]
     await session.run("Hello?")
-    kill_agent(daemon)
+    await kill_agent(daemon)
     model.turns = [hangs()]
     async with session.running("My name is Ada.") as stream:
         await stream.next()
-        kill_agent(daemon)
+        await kill_agent(daemon)
         await stream.rest()
     model.turns, model.always = [], says("Ada.")  # the killed agent's last question may come late
     await session.run("What is my name?")
@@ -128,7 +128,7 @@ async def kill_somewhere(
             if whole:
                 kill(daemon)
             else:
-                kill_agent(daemon)
+                await kill_agent(daemon)
         if whole:
             kill_remaining(daemon)
         seen = stream.events

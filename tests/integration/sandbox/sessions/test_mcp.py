@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic_ai.exceptions import ToolFailed
 
 from tests.integration.sandbox.sessions.mcp_over_http import SessionMcpServer, serve_app, serve_mcp
 from tests.integration.sandbox.sessions.model_server import call, says
-from tollhouse.sandbox.agent.tools.servers import Patience, ServerConfig, ServerFailed, Servers
+from tollhouse.sandbox.agent.tools.mcp_servers import (
+    McpServerConfig,
+    McpServers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -100,26 +104,26 @@ async def test_a_file_that_cannot_be_read_ends_no_run(
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Servers:
+def servers(tmp_path: Path) -> McpServers:
     configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves", "counts")
-    return Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
+    return McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=1)
 
 
-async def ask_who_hangs(servers: Servers) -> None:
+async def ask_who_hangs(servers: McpServers) -> None:
     """Ask a server that never starts, and do not wait long for it."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(servers, "_patience", Patience(start=0.5))
+        patched.setattr(servers, "start_seconds", 0.5)
         await servers.tools(servers.configured()["hangs"])
 
 
-async def test_a_server_that_hangs_at_its_start_is_an_error(servers: Servers) -> None:
-    with pytest.raises(ServerFailed, match="did not start within"):
+async def test_a_server_that_hangs_at_its_start_is_an_error(servers: McpServers) -> None:
+    with pytest.raises(ToolFailed, match="did not start within"):
         await ask_who_hangs(servers)
     await servers.close()
 
 
-async def test_a_server_that_dies_at_its_start_is_an_error(servers: Servers) -> None:
-    with pytest.raises(ServerFailed, match="cannot be started"):
+async def test_a_server_that_dies_at_its_start_is_an_error(servers: McpServers) -> None:
+    with pytest.raises(ToolFailed, match="cannot be started"):
         await servers.tools(servers.configured()["dies"])
     await servers.close()
 
@@ -127,14 +131,14 @@ async def test_a_server_that_dies_at_its_start_is_an_error(servers: Servers) -> 
 @pytest.mark.parametrize(
     ("kind", "why"), [("silent", "did not answer within 1 s"), ("fails", "Hello again")]
 )
-async def test_a_call_that_fails_is_an_error(servers: Servers, kind: str, why: str) -> None:
-    with pytest.raises(ServerFailed, match=why):
+async def test_a_call_that_fails_is_an_error(servers: McpServers, kind: str, why: str) -> None:
+    with pytest.raises(ToolFailed, match=why):
         await servers.call(servers.configured()[kind], "echo", {"text": "Hello"})
     await servers.close()
 
 
-async def test_a_server_that_hangs_keeps_no_other_from_working(servers: Servers) -> None:
-    with pytest.raises(ServerFailed):
+async def test_a_server_that_hangs_keeps_no_other_from_working(servers: McpServers) -> None:
+    with pytest.raises(ToolFailed):
         await ask_who_hangs(servers)
     good = servers.configured()["good"]
     assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
@@ -142,33 +146,33 @@ async def test_a_server_that_hangs_keeps_no_other_from_working(servers: Servers)
     await servers.close()
 
 
-async def test_a_server_that_ended_is_started_anew(servers: Servers) -> None:
+async def test_a_server_that_ended_is_started_anew(servers: McpServers) -> None:
     config = servers.configured()["leaves"]
-    with pytest.raises(ServerFailed, match="Connection closed"):
+    with pytest.raises(ToolFailed, match="Connection closed"):
         await servers.call(config, "echo", {"text": "Go"})
     assert await servers.call(config, "echo", {"text": "And"}) == "And again"
     await servers.close()
 
 
-async def test_a_server_that_misses_its_own_schema_runs_on(servers: Servers) -> None:
+async def test_a_server_that_misses_its_own_schema_runs_on(servers: McpServers) -> None:
     config = servers.configured()["counts"]
-    with pytest.raises(ServerFailed, match="output schema"):
+    with pytest.raises(ToolFailed, match="output schema"):
         await servers.call(config, "echo", {"text": "Miss your schema"})
     assert await servers.call(config, "echo", {"text": "And"}) == "call 2"
     await servers.close()
 
 
 async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch
+    servers: McpServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = servers.configured()
     new = replace(named["counts"], name="hangs")
     with monkeypatch.context() as patched:
-        patched.setattr(servers, "_patience", Patience(start=5))
+        patched.setattr(servers, "start_seconds", 5)
         waiting = asyncio.create_task(servers.tools(named["hangs"]))
         await asyncio.sleep(0)
     assert await servers.call(new, "echo", {"text": "Hello"}) == "call 1"
-    with pytest.raises(ServerFailed, match="did not start within"):
+    with pytest.raises(ToolFailed, match="did not start within"):
         await waiting
     assert await servers.call(new, "echo", {"text": "And"}) == "call 2"
     await servers.close()
@@ -184,15 +188,15 @@ async def remote(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-async def by_url(remote: HttpMcpServer, tmp_path: Path) -> AsyncIterator[Servers]:
+async def by_url(remote: HttpMcpServer, tmp_path: Path) -> AsyncIterator[McpServers]:
     assert remote.url
-    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
+    servers = McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=1)
     yield servers
     await servers.close()
 
 
 async def test_a_server_with_a_url_says_what_it_can_do_and_does_it(
-    remote: HttpMcpServer, by_url: Servers
+    remote: HttpMcpServer, by_url: McpServers
 ) -> None:
     config = by_url.configured()["remote"]
     assert {tool["name"] for tool in await by_url.tools(config)} == {"echo", "hang"}
@@ -201,22 +205,22 @@ async def test_a_server_with_a_url_says_what_it_can_do_and_does_it(
 
 
 async def test_a_server_with_a_url_that_hangs_is_an_error_and_can_be_asked_again(
-    by_url: Servers,
+    by_url: McpServers,
 ) -> None:
     config = by_url.configured()["remote"]
-    with pytest.raises(ServerFailed, match="did not answer within 1 s"):
+    with pytest.raises(ToolFailed, match="did not answer within 1 s"):
         await by_url.call(config, "hang", {})
     assert "And again" in await by_url.call(config, "echo", {"text": "And"})
 
 
 async def test_a_server_that_has_forgotten_its_session_is_met_anew(tmp_path: Path) -> None:
     older = SessionMcpServer()
-    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=20))
+    servers = McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=20)
     async with serve_app(older) as url:
-        config = ServerConfig("remote", url=url)
+        config = McpServerConfig("remote", url=url)
         assert await servers.call(config, "echo", {"text": "Hello"}) == "Hello again"
         older.session += 1
-        with pytest.raises(ServerFailed, match="Session terminated"):
+        with pytest.raises(ToolFailed, match="Session terminated"):
             await servers.call(config, "echo", {"text": "Lost"})
         assert await servers.call(config, "echo", {"text": "And"}) == "And again"
         await servers.close()
@@ -226,8 +230,8 @@ async def test_a_server_that_has_forgotten_its_session_is_met_anew(tmp_path: Pat
 async def test_a_server_that_is_not_there_is_an_error(tmp_path: Path, kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
-    servers = Servers(tmp_path, dict(os.environ), Patience(start=20, call=1))
-    config = ServerConfig("remote", url=url, is_sse=kind == "sse")
-    with pytest.raises(ServerFailed, match="remote cannot be started"):
+    servers = McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=1)
+    config = McpServerConfig("remote", url=url, is_sse=kind == "sse")
+    with pytest.raises(ToolFailed, match="remote cannot be started"):
         await servers.tools(config)
     await servers.close()

@@ -13,13 +13,15 @@ import pytest
 from tests.integration.sandbox.daemon.daemon_process import eventually
 from tests.integration.sandbox.sessions.model_server import call, says
 from tests.integration.sandbox.sessions.session_client import SessionClient
-from tollhouse.sandbox.daemon.clock import Clock
 from tollhouse.sandbox.daemon.sessions import runs as runs_module
-from tollhouse.sandbox.daemon.sessions.feed import Feed
-from tollhouse.sandbox.daemon.sessions.file import LogFailed, LogFull
-from tollhouse.sandbox.daemon.sessions.log import Log, Writing
-from tollhouse.sandbox.daemon.sessions.runs import Runs, Terms
-from tollhouse.sandbox.daemon.sessions.values import Question, Run
+from tollhouse.sandbox.daemon.sessions.log import (
+    LogTransaction,
+    PendingQuestion,
+    SessionLog,
+    SessionRun,
+)
+from tollhouse.sandbox.daemon.sessions.log_file import LogFailed, LogFull, utc_now
+from tollhouse.sandbox.daemon.sessions.runs import RunScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -76,13 +78,13 @@ async def test_an_answer_for_always_is_asked_for_again_after_a_suspension(
         assert "permission" in again.last
 
 
-class FullOnce(Log):
+class FullOnce(SessionLog):
     """A log of a workspace that is full, and then is not."""
 
     is_full = False
 
     @contextmanager
-    def writing(self) -> Generator[Writing]:
+    def writing(self) -> Generator[LogTransaction]:
         if self.is_full:
             self.is_full = False
             raise LogFull
@@ -90,18 +92,18 @@ class FullOnce(Log):
             yield write
 
 
-class UnreadableOnce(Log):
+class UnreadableOnce(SessionLog):
     """A log that cannot be read right after something was written, the next time."""
 
     will_fail = fails = False
 
     @contextmanager
-    def writing(self) -> Generator[Writing]:
+    def writing(self) -> Generator[LogTransaction]:
         with super().writing() as write:
             yield write
         self.fails, self.will_fail = self.will_fail, False
 
-    def questions(self, run: str, state: str) -> list[Question]:
+    def questions(self, run: str, state: str) -> list[PendingQuestion]:
         if self.fails:
             self.fails = False
             raise LogFailed
@@ -111,13 +113,13 @@ class UnreadableOnce(Log):
 ASKED: dict[str, Any] = {"call": "c", "elicitation": {"message": "?", "fields": []}}
 
 
-def add_run(log: Log, state: str, seconds: float = 0.05) -> None:
-    run = Run("r", "s", "manual", {})
+def add_run(log: SessionLog, state: str, seconds: float = 0.05) -> None:
+    run = SessionRun("r", "s", "manual", {})
     with log.writing() as write:
         write.run(run)
-        write.run_state(run, state, {})
+        write.run_state(run, state)
         write.question(run, "q", 0, ASKED)
-        write.asked("q", Clock().now() + timedelta(seconds=seconds))
+        write.asked("q", utc_now() + timedelta(seconds=seconds))
 
 
 async def closed() -> None:
@@ -128,11 +130,11 @@ async def closed() -> None:
 async def test_a_run_whose_end_cannot_be_written_down_is_ended_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(runs_module, "_AGAIN_SECONDS", 0.05)
-    log = FullOnce(tmp_path, Clock())
+    monkeypatch.setattr(runs_module, "_RETRY_LOG_SECONDS", 0.05)
+    log = FullOnce(tmp_path)
     add_run(log, state)
     log.is_full = True
-    runs = Runs(log, Feed(), None, Clock(), Terms("m", interaction_seconds=60))
+    runs = RunScheduler(log, None, "m", interaction_seconds=60)
     runs.restore()
     await eventually(lambda: log.open_run("s") is None)
     assert not log.is_full
@@ -143,13 +145,13 @@ async def test_a_run_whose_end_cannot_be_written_down_is_ended_later(
 async def test_a_run_that_asks_on_ends_in_time_though_the_log_cannot_be_read_then(
     tmp_path: Path,
 ) -> None:
-    log = UnreadableOnce(tmp_path, Clock())
+    log = UnreadableOnce(tmp_path)
     add_run(log, "waiting", seconds=60)
     with log.writing() as write:
-        write.question(Run("r", "s", "manual", {}), "q2", 1, ASKED)
+        write.question(SessionRun("r", "s", "manual", {}), "q2", 1, ASKED)
     log.will_fail = True
     agents: Any = SimpleNamespace(prepare=lambda: None, close=closed)
-    runs = Runs(log, Feed(), agents, Clock(), Terms("m", interaction_seconds=0.05))
+    runs = RunScheduler(log, agents, "m", interaction_seconds=0.05)
     runs.answer("s", "q", '{"action": "decline"}')
     assert log.open_run("s") is not None
     await eventually(lambda: log.open_run("s") is None)

@@ -6,18 +6,30 @@ import asyncio
 from threading import Event
 from typing import TYPE_CHECKING
 
-from tests.integration.sandbox.daemon.daemon_process import eventually
+import pytest
+
+from tests.integration.sandbox.daemon.daemon_process import COMMAND, DaemonProcess, eventually
+from tests.integration.sandbox.sessions.conftest import agent_settings
 from tests.integration.sandbox.sessions.model_server import MODEL, call, hangs, once, says
 from tests.integration.sandbox.sessions.programs import is_running
 from tests.integration.sandbox.sessions.session_client import SessionClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from tests.integration.sandbox.daemon.daemon_process import DaemonProcess
     from tests.integration.sandbox.sessions.model_server import FakeModel, ModelResponse, Turn
 
 WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
+
+
+@pytest.fixture(scope="module")
+def daemon(
+    tmp_path_factory: pytest.TempPathFactory, shared_model: FakeModel
+) -> Iterator[DaemonProcess]:
+    """A daemon that is no fork, as its agent is none."""
+    settings = agent_settings(shared_model)
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), COMMAND, agent=settings) as daemon:
+        yield daemon
 
 
 async def test_a_run_tells_what_is_said_and_done(

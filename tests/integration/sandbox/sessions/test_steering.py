@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from tollhouse.sandbox.daemon.clock import Clock
-from tollhouse.sandbox.daemon.sessions import working as working_module
-from tollhouse.sandbox.daemon.sessions.feed import Feed
-from tollhouse.sandbox.daemon.sessions.log import Log
-from tollhouse.sandbox.daemon.sessions.values import Run
-from tollhouse.sandbox.daemon.sessions.working import Working
+from tollhouse.sandbox.daemon.sessions import active_run
+from tollhouse.sandbox.daemon.sessions.active_run import ActiveRun
+from tollhouse.sandbox.daemon.sessions.log import SessionLog, SessionRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,12 +34,16 @@ class Agent:
 async def test_what_the_agent_does_not_take_in_time_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working_module, "STEER_SECONDS", 0.03)
-    monkeypatch.setattr(working_module, "_WORD_SECONDS", 0.03)
-    log, run, agent = Log(tmp_path, Clock()), Run("r", "s", "manual", {}), Agent()
+    monkeypatch.setattr(active_run, "STEER_SECONDS", 0.03)
+    monkeypatch.setattr(active_run, "_REPLY_SECONDS", 0.03)
+    log, run, agent = (
+        SessionLog(tmp_path),
+        SessionRun("r", "s", "manual", {}),
+        Agent(),
+    )
     with log.writing() as write:
         write.run(run)
-    working, deaf = Working(run, log, Feed()), cast("AgentProcess", agent)
+    working, deaf = ActiveRun(run, log), cast("AgentProcess", agent)
     driving = asyncio.create_task(working.drive(deaf, {"type": "run"}))
     await asyncio.sleep(0)
 

@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.sandbox.sessions.session_client import parse_events
-from tollhouse.sandbox.daemon.clock import Clock
-from tollhouse.sandbox.daemon.sessions.feed import Feed
-from tollhouse.sandbox.daemon.sessions.log import Log
-from tollhouse.sandbox.daemon.sessions.streams import EventStream, Wanted
-from tollhouse.sandbox.daemon.sessions.values import Run
+from tollhouse.sandbox.daemon.sessions.endpoints import EventStream
+from tollhouse.sandbox.daemon.sessions.log import SessionLog, SessionRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-RUN = Run("r", "s", "manual", {})
+RUN = SessionRun("r", "s", "manual", {})
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    log = Log(tmp_path, Clock())
+def log(tmp_path: Path) -> Iterator[SessionLog]:
+    log = SessionLog(tmp_path)
     with log.writing() as write:
         write.run(RUN)
     yield log
     log.close()
 
 
-def add(log: Log, kind: str, times: int = 1) -> None:
+def add(log: SessionLog, kind: str, times: int = 1) -> None:
     with log.writing() as write:
         for _ in range(times):
             write.event(RUN, kind, text="x")
@@ -59,36 +56,32 @@ class Client:
         return [event.kind for event in parse_events(b"".join(self.bodies).decode())]
 
 
-async def test_an_end_that_was_told_before_all_were_let_go_is_sent(log: Log) -> None:
-    feed = Feed()
+async def test_an_end_that_was_told_before_all_were_let_go_is_sent(log: SessionLog) -> None:
+    feed = log.feed
 
     def end() -> None:
         add(log, "run.ended")
-        feed.ring("s")
-        feed.cut("s")
+        feed.notify("s")
+        feed.disconnect("s")
 
     add(log, "text")
     client = Client(end)
-    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))(
-        {}, client.receive, client.send
-    )
+    await EventStream(log.events, feed, "s", 0, of_run=True)({}, client.receive, client.send)
     assert (client.kinds, client.is_complete) == (["text", "run.ended"], True)
 
 
-async def test_what_is_cut_before_an_end_was_told_has_none(log: Log) -> None:
-    feed = Feed()
+async def test_what_is_cut_before_an_end_was_told_has_none(log: SessionLog) -> None:
+    feed = log.feed
     add(log, "text")
-    client = Client(lambda: feed.cut("s"))
-    await EventStream(log.events, feed, Wanted("s", 0, of_run=True))(
-        {}, client.receive, client.send
-    )
+    client = Client(lambda: feed.disconnect("s"))
+    await EventStream(log.events, feed, "s", 0, of_run=True)({}, client.receive, client.send)
     assert (client.kinds, client.is_complete) == (["text"], False)
 
 
 @pytest.mark.parametrize("events", [0, 1, 127, 128, 129, 256])
-async def test_all_of_many_events_are_sent(log: Log, events: int) -> None:
+async def test_all_of_many_events_are_sent(log: SessionLog, events: int) -> None:
     add(log, "text", events)
     client = Client()
-    stream = EventStream(log.events, Feed(), Wanted("s", 0, follow=False))
+    stream = EventStream(log.events, log.feed, "s", 0, follow=False)
     await stream({}, client.receive, client.send)
     assert (client.kinds, client.is_complete) == (["text"] * events, True)

@@ -11,8 +11,8 @@ import pytest
 import trustme
 import uvloop
 
+from tests.fakes.raw_server import RawServer
 from tests.integration.vault.egress.egress_fixture import API, OTHER, SECOND, EgressFixture
-from tollhouse.testing.raw_server import RawServer
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

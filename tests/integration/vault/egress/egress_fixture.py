@@ -23,17 +23,15 @@ import h11
 
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.secret import Secret
-from tollhouse.outbound.checked import CheckedDialer
-from tollhouse.outbound.dialing import connect_to, numeric
+from tollhouse.outbound.dialing import CheckedDialer, connect_to, numeric
 from tollhouse.outbound.tls import TlsLayer
-from tollhouse.vault import resolver
-from tollhouse.vault.egress.connection import Surroundings
-from tollhouse.vault.egress.messages import Limits, Open
-from tollhouse.vault.egress.ports import Grant, Released
-from tollhouse.vault.egress.proxy import Proxy
-from tollhouse.vault.egress.refusals import OTHER_HOST, UNKNOWN_SECRET, Refusal, Refused
-from tollhouse.vault.egress.targets import Target
-from tollhouse.vault.egress.ways import Gateway, Network
+from tollhouse.vault import policy
+from tollhouse.vault.egress.messages import OpenSession, SessionLimits
+from tollhouse.vault.egress.proxy import EgressProxy, ProxyContext
+from tollhouse.vault.egress.rejections import OTHER_HOST, UNKNOWN_SECRET, Rejected, Rejection
+from tollhouse.vault.egress.request_head import Target
+from tollhouse.vault.egress.routes import GatewayUpstream, HostConnector
+from tollhouse.vault.egress.secret_broker import DisclosedSecret, Grant
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 if TYPE_CHECKING:
@@ -41,8 +39,8 @@ if TYPE_CHECKING:
 
     import trustme
 
+    from tests.fakes.raw_server import RawServer
     from tollhouse.outbound.dialing import AddressInfo
-    from tollhouse.testing.raw_server import RawServer
 
 API: Final = "api.example"
 OTHER: Final = "other.example"
@@ -53,7 +51,9 @@ SECOND_VALUE: Final = "another-secret-of-another-host"
 GATEWAY_KEY: Final = "sk-th-v1-the-sessions-own-key"
 ROUTE: Final = b"/v1/chat/completions"
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
-LIMITS: Final = Limits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
+LIMITS: Final = SessionLimits(
+    connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40
+)
 Response = tuple[int, dict[str, str], bytes]
 
 
@@ -69,8 +69,8 @@ class FakeSecretBroker:
     )
     released: list[tuple[str, str]] = field(default_factory=list)
     """Names and hosts of the disclosed secrets."""
-    refusal: Refusal | None = None
-    """The refusal of every release, where it is set."""
+    rejection: Rejection | None = None
+    """The rejection of every release, where it is set."""
     all_lapsed: bool = False
     """Whether every grant has lapsed."""
     unresponsive: bool = False
@@ -88,20 +88,20 @@ class FakeSecretBroker:
 
     async def is_bound(self, session: str, host: str) -> bool:
         del session
-        return resolver.is_bound(self.resolved, host, release_unbound=False)
+        return policy.is_bound(self.resolved, host, release_unbound=False)
 
     async def release(
         self, session: str, host: str, names: Sequence[str]
-    ) -> Mapping[str, Released]:
-        if self.refusal is not None:
-            raise Refused(self.refusal)
-        found: dict[str, Released] = {}
+    ) -> Mapping[str, DisclosedSecret]:
+        if self.rejection is not None:
+            raise Rejected(self.rejection)
+        found: dict[str, DisclosedSecret] = {}
         for name in names:
-            verdict = resolver.verdict(self.resolved, name, host, release_unbound=False)
+            verdict = policy.verdict(self.resolved, name, host, release_unbound=False)
             if verdict is not Verdict.RELEASED:
-                raise Refused(UNKNOWN_SECRET if verdict is Verdict.UNKNOWN_NAME else OTHER_HOST)
+                raise Rejected(UNKNOWN_SECRET if verdict is Verdict.UNKNOWN_NAME else OTHER_HOST)
             value, _ = self.secrets[name]
-            found[name] = Released(Grant(session, host, name, "vault", 1), Secret(value))
+            found[name] = DisclosedSecret(Grant(session, host, name, "vault", 1), Secret(value))
         self.released += [(name, host) for name in names]
         return found
 
@@ -140,7 +140,7 @@ class EgressFixture:
     authority: trustme.CA
     broker: FakeSecretBroker = field(default_factory=FakeSecretBroker)
     name_server: FakeNameServer = field(default_factory=FakeNameServer)
-    limits: Limits = LIMITS
+    limits: SessionLimits = LIMITS
     allowed: Sequence[str] = ("127.0.0.0/8",)
     plain_http: bool = False
     password: str | None = None
@@ -180,22 +180,22 @@ class EgressFixture:
         async def dial(host: str, port: int) -> socket.socket:
             return await connect_to(numeric(host, port))
 
-        gateway = Gateway(("127.0.0.1", self.gateway.port), [ROUTE], dial)
+        gateway = GatewayUpstream(("127.0.0.1", self.gateway.port), [ROUTE], dial)
         ports = self.allow_ports
         if ports is None:
             ports = frozenset(Target(host, server.port) for host, server in self.hosts.items())
-        network = Network(dialer, trust)
-        context = Surroundings(self.broker, network, gateway, self.tunnel_hosts, ports)
-        self.proxy = Proxy(context, self.limits, SystemClock())
+        network = HostConnector(dialer, trust)
+        context = ProxyContext(self.broker, network, gateway, self.tunnel_hosts, ports)
+        self.proxy = EgressProxy(context, self.limits, SystemClock())
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self.path)
         listener.listen(512)
-        opened = Open("session", GATEWAY_KEY, self.password, self.plain_http)
+        opened = OpenSession("session", GATEWAY_KEY, self.password, self.plain_http)
         certificate = await self.proxy.open(opened, listener)
         self.trust = ssl.create_default_context(cadata=certificate)
         self.trust.check_hostname = False
         self.session = self.proxy._sessions["session"]  # noqa: SLF001 - what tests look into
-        self.timeouts_task = asyncio.create_task(self.proxy.patrol())
+        self.timeouts_task = asyncio.create_task(self.proxy.enforce_timeouts())
 
     async def close(self) -> None:
         for client in self.clients:

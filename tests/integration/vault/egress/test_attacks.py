@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.fakes.raw_server import reply, say
 from tests.integration.vault.egress.attacks import ATTACKS
 from tests.integration.vault.egress.attacks.table import TOKEN
 from tests.integration.vault.egress.egress_fixture import OTHER, VALUE, EgressFixture
-from tollhouse.testing.raw_server import reply, say
 
 ROWS = {
     "wrong host",

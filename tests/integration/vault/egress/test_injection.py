@@ -5,6 +5,8 @@ import base64
 
 import pytest
 
+from tests.fakes.byte_script import Pause
+from tests.fakes.raw_server import Peer, reply, say
 from tests.integration.vault.egress.egress_fixture import (
     API,
     GATEWAY_KEY,
@@ -13,8 +15,6 @@ from tests.integration.vault.egress.egress_fixture import (
     ConnectRefusedError,
     EgressFixture,
 )
-from tollhouse.testing.byte_script import Pause
-from tollhouse.testing.raw_server import Peer, reply, say
 
 WITH_TOKEN = "Authorization: Bearer {{secret:token}}"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.fakes.raw_server import RawServer
 from tests.integration.vault.egress.egress_fixture import API, EgressFixture
-from tollhouse.testing.raw_server import RawServer
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
 

@@ -5,30 +5,30 @@ import socket
 
 import pytest
 
+from tests.fakes.byte_script import End
+from tests.fakes.raw_server import say
 from tests.integration.vault.egress.egress_fixture import API, OTHER, Client, EgressFixture
 from tests.waiting import until
-from tollhouse.testing.byte_script import End
-from tollhouse.testing.raw_server import say
-from tollhouse.vault.egress import connection, conversation, proxy, wire
-from tollhouse.vault.egress.messages import Limits, Open
-from tollhouse.vault.egress.session import Session
+from tollhouse.vault.egress import exchange, proxy, streams
+from tollhouse.vault.egress.messages import OpenSession, SessionLimits
+from tollhouse.vault.egress.proxy import ProxySession
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
-ONE = Limits(connections=1, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
-IDLE = Limits(connections=64, idle_seconds=0.3, total_seconds=600, bytes_per_minute=1 << 40)
+ONE = SessionLimits(connections=1, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
+IDLE = SessionLimits(connections=64, idle_seconds=0.3, total_seconds=600, bytes_per_minute=1 << 40)
 FOREVER = 600.0
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n"
 
 
 async def full(egress: EgressFixture, patch: pytest.MonkeyPatch) -> None:
     """Fill the proxy with rejected connections that do not time out."""
-    patch.setattr(wire, "_GOODBYE_SECONDS", FOREVER)
+    patch.setattr(streams, "_GOODBYE_SECONDS", FOREVER)
     await egress.restart(limits=ONE)
     await egress.client()
     await until(lambda: egress.session.full)
 
 
-async def turned_away(egress: EgressFixture, times: int) -> list[Client]:
+async def rejected_connections(egress: EgressFixture, times: int) -> list[Client]:
     """Return clients that were told that there are too many, and stay nevertheless."""
     clients = [await egress.client() for _ in range(times)]
     for client in clients:
@@ -54,7 +54,7 @@ async def test_no_more_than_so_many_are_told_at_once_that_there_are_too_many(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await full(egress, monkeypatch)
-    await turned_away(egress, proxy.MOST_TURNED_AWAY)
+    await rejected_connections(egress, proxy.MOST_REJECTED)
     assert await (await egress.client()).receive_all() == b""
 
 
@@ -62,22 +62,22 @@ async def test_who_leaves_makes_room_for_another_one_to_be_told(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await full(egress, monkeypatch)
-    clients = await turned_away(egress, proxy.MOST_TURNED_AWAY)
+    clients = await rejected_connections(egress, proxy.MOST_REJECTED)
     clients[0].abort()
-    await until(lambda: len(egress.session.turned_away) < proxy.MOST_TURNED_AWAY)
-    await turned_away(egress, 1)
+    await until(lambda: len(egress.session.rejected_connections) < proxy.MOST_REJECTED)
+    await rejected_connections(egress, 1)
 
 
 async def test_one_session_does_not_use_up_what_another_one_is_told(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await full(egress, monkeypatch)
-    await turned_away(egress, proxy.MOST_TURNED_AWAY)
+    await rejected_connections(egress, proxy.MOST_REJECTED)
     path = str(egress.folder / "second.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen()
-        await egress.proxy.open(Open("second", None, None, plain_http=False), listener.dup())
+        await egress.proxy.open(OpenSession("second", None, None, plain_http=False), listener.dup())
     second = egress.proxy._sessions["second"]  # noqa: SLF001 - nothing tells that it is full
     egress.clients.append(Client(*await asyncio.open_unix_connection(path)))
     await until(lambda: second.full)
@@ -85,17 +85,17 @@ async def test_one_session_does_not_use_up_what_another_one_is_told(
     assert (await egress.clients[-1].receive()).startswith(b"HTTP/1.1 429 ")
 
 
-async def test_whoever_is_turned_away_leaves_with_the_session(
+async def test_a_rejected_connection_leaves_with_the_session(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await full(egress, monkeypatch)
-    (client,) = await turned_away(egress, 1)
+    (client,) = await rejected_connections(egress, 1)
     await egress.proxy.close("session")
     assert await client.receive_all() == b""
-    assert egress.session.turned_away == set()
+    assert egress.session.rejected_connections == set()
 
 
-@pytest.mark.parametrize("held", [0, 1], ids=["let in", "turned away"])
+@pytest.mark.parametrize("held", [0, 1], ids=["let in", "rejected"])
 async def test_whoever_is_dropped_before_anything_was_done_for_it_is_let_go(
     egress: EgressFixture, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,10 +105,10 @@ async def test_whoever_is_dropped_before_anything_was_done_for_it_is_let_go(
         await until(lambda: egress.session.full)
     accept = egress.proxy._accept  # noqa: SLF001 - the moment is its last one
 
-    def accept_and_drop(session: Session, arrived: wire.Wire) -> None:
-        before = {*session.connections, *session.turned_away}
+    def accept_and_drop(session: ProxySession, arrived: streams.ByteStream) -> None:
+        before = {*session.connections, *session.rejected_connections}
         accept(session, arrived)
-        for each in {*session.connections, *session.turned_away} - before:
+        for each in {*session.connections, *session.rejected_connections} - before:
             each.drop()
 
     monkeypatch.setattr(egress.proxy, "_accept", accept_and_drop)
@@ -121,7 +121,7 @@ async def test_whoever_was_let_in_after_the_session_ended_is_let_go(egress: Egre
     await egress.proxy.close("session")
     path = str(egress.folder / "late.sock")
     late = await asyncio.get_running_loop().create_unix_server(
-        lambda: wire.listening_protocol(
+        lambda: streams.listening_protocol(
             lambda arrived: egress.proxy._accept(egress.session, arrived)  # noqa: SLF001 - it is told
         ),
         path,
@@ -175,7 +175,7 @@ async def test_a_head_that_does_not_end_in_a_tunnel_is_refused(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await egress.tunnel()
-    monkeypatch.setattr(conversation, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "HEAD_SECONDS", 0.05)
     status, headers, _ = await asyncio.wait_for(client.request(b"GET / HT"), 20)
     assert (status, headers["x-tollhouse-egress"]) == (408, "too_slow")
     assert egress.api.requests == 0
@@ -184,7 +184,7 @@ async def test_a_head_that_does_not_end_in_a_tunnel_is_refused(
 async def test_between_requests_nothing_hurries_a_client(
     egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "HEAD_SECONDS", 0.0)
+    monkeypatch.setattr(exchange, "HEAD_SECONDS", 0.0)
     client = await egress.tunnel()
     for _ in range(2):
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ async def test_between_requests_nothing_hurries_a_client(
 async def test_a_handshake_that_does_not_end_is_given_up(
     egress: EgressFixture, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(proxy, "HEAD_SECONDS", 0.05)
     client = await egress.client()
     await client.connect(host, egress.port_of(host))
     await client.send(b"\x16\x03\x01")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.fakes.builders import charge, generation_record
+from tests.fakes.clock import FakeClock
 from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.admission.types import AccountFacts, AdmissionRequest, KeyFacts
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.money import NANO_PER_CREDIT
-from tollhouse.testing.builders import charge, generation_record
-from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,11 +73,11 @@ class AdmissionFixture:
             max_age_seconds: Age at which the cached account is loaded again.
             **account: More facts of the account.
         """
-        facts = {"credits": Credits(purchased_nano=balance)} | account
+        facts: dict[str, Any] = {"credits": Credits(purchased_nano=balance), **account}
         self.loader = FakeAccountLoader(
             AccountFacts(**facts), {KEY: KeyFacts(limit=limit or KeyLimit())}
         )
-        self.clock = clock or FakeClock()
+        self.clock: Any = clock or FakeClock()
         self.journal_is_full = False
         self.controller = AdmissionController(
             rules or AccountingRules(wait_seconds=0),
@@ -99,10 +99,10 @@ class AdmissionFixture:
         facts: dict[str, Any] = {
             "generation_id": f"gen-{self._numbers}",
             "account_id": ACCOUNT,
-            "key_hash": KEY,
+            "key_hashes": (KEY,),
             "now": self.clock.now(),
             "estimate_nano": estimate,
-            "most_nano": estimate,
+            "maximum_nano": estimate,
             "paid": not fields.get("free"),
             "only_free": fields.get("free", False),
         }

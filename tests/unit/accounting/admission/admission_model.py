@@ -15,7 +15,7 @@ from tollhouse.kernel.money import NANO_PER_CREDIT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.rules import AccountingRules
+    from tollhouse.accounting.limits import AccountingRules
 
 CREDIT = NANO_PER_CREDIT
 KEYS = ("k" * 64, "o" * 64)

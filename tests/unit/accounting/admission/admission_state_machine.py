@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from tests.fakes.clock import START
 from tests.unit.accounting.admission.admission_model import (
     CREDIT,
     KEYS,
@@ -33,9 +34,8 @@ from tests.unit.accounting.admission.admission_model import (
     ModelRequest,
     RunningRequest,
 )
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import KeyLimit, Reset
-from tollhouse.testing.clock import START
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,10 +8,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.fakes.builders import charge, generation_record
+from tests.fakes.clock import FakeClock
 from tests.unit.accounting.admission import admission_state_machine
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
 from tests.unit.accounting.admission.admission_model import CREDIT, PAYERS, ModelRequest, keys_of
@@ -21,7 +24,7 @@ from tests.unit.accounting.admission.admission_state_machine import (
     SystemUnderTest,
 )
 from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.admission.reservation_rules import AvailableFunds, KeyFunds, refusal
+from tollhouse.accounting.admission.rules import reservation_refusal
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
@@ -31,19 +34,17 @@ from tollhouse.accounting.admission.types import (
     KeyFacts,
     Rate,
 )
-from tollhouse.accounting.budgets import key_budget
-from tollhouse.accounting.days import utc_day
+from tollhouse.accounting.limits import key_status
 from tollhouse.accounting.policy import key_usage
 from tollhouse.accounting.types import Credits, GenerationRecord, KeyLimit, Spend
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
-from tollhouse.testing.builders import charge, generation_record
-from tollhouse.testing.clock import FakeClock
 
 if TYPE_CHECKING:
     from datetime import date, datetime
 
     from tests.unit.accounting.admission.admission_model import AdmissionModel, EndedRequest
-    from tollhouse.accounting.admission.account_state import Hold
+    from tollhouse.accounting.admission.rules import AdmissionContext
+    from tollhouse.accounting.types import KeyStatus
 
 STEPS = 200
 EXAMPLES_IN_TEST = 25
@@ -57,7 +58,7 @@ def request_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> Admissio
     return AdmissionRequest(
         id_,
         ACCOUNT,
-        key,
+        keys_of(key),
         model.now,
         asked.estimate,
         asked.maximum,
@@ -67,7 +68,6 @@ def request_of(model: AdmissionModel, id_: str, asked: ModelRequest) -> Admissio
         free=free,
         only_free=free,
         rate=rate,
-        payer_hash=PAYERS.get(key),
     )
 
 
@@ -158,7 +158,7 @@ class InMemory:
         self.controller.booked(group)
 
     def _add(self, record: GenerationRecord) -> None:
-        account, cost, day = self.loader.account, record.charge.cost_nano, utc_day(record)
+        account, cost, day = self.loader.account, record.cost_nano, record.utc_day
         free: dict[date, int] = dict(account.free_requests)
         if record.free_limited:
             free[day] = free.get(day, 0) + 1
@@ -189,25 +189,20 @@ class InMemory:
         self.controller.invalidate(ACCOUNT)
 
     def reserve(self, batch: str, key: str, amount: int) -> str | None:
-        payer = PAYERS.get(key)
-        means = AvailableFunds(
-            self.loader.account.credits,
-            needs_credits=True,
-            reserved_nano=sum(amount for _, amount in self.batches.values()),
-            key=self._funds(key),
-            payer=None if payer is None else self._funds(payer),
+        account = replace(
+            self.loader.account, reserved_nano=sum(amount for _, amount in self.batches.values())
         )
-        refused = refusal(amount, means)
+        refused = reservation_refusal(amount, account, tuple(map(self._status, keys_of(key))))
         if refused is not None:
             return refused.reason
         self.batches[batch] = (key, amount)
         self._reserved()
         return None
 
-    def _funds(self, key: str) -> KeyFunds:
+    def _status(self, key: str) -> KeyStatus:
         now, known = self.clock.now(), self.loader.keys.get(key, KeyFacts())
         usage = key_usage(known.total, known.days, now, None)
-        return KeyFunds(key_budget(known.limit, usage, now.date()), known.reserved_nano)
+        return key_status(known.limit, usage, now.date(), known.reserved_nano)
 
     def charge(self, batch: str, ended: EndedRequest, arrived: datetime, by: int) -> None:
         key, amount = self.batches[batch]
@@ -265,7 +260,7 @@ class ForgetfulController(AdmissionController):
 
     def release(self, generation_id: str) -> None:
         hold = self._holds.get(generation_id)
-        if hold is not None and hold.expires <= self._clock.monotonic():
+        if hold is not None and hold.now + self._rules.hold_seconds <= self._clock.monotonic():
             super().release(generation_id)
 
 
@@ -273,14 +268,14 @@ class StingyController(AdmissionController):
     """Counts what an intern used to its own key alone, until the books are read again."""
 
     def charged(self, record: GenerationRecord) -> None:
-        super().charged(replace(record, payer_hash=None))
+        super().charged(msgspec.structs.replace(record, payer_hash=None))
 
 
 class ClingingController(AdmissionController):
     """Never ends what an intern's request holds of its payer's limit."""
 
-    def _end(self, hold: Hold, actual_nano: int) -> None:
-        hold.keys = hold.keys[:1]
+    def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
+        hold.counted_keys = hold.counted_keys[:1]
         super()._end(hold, actual_nano)
 
 
@@ -288,14 +283,16 @@ class CarelessController(AdmissionController):
     """Looks at an intern's own limit alone."""
 
     async def admit(self, request: AdmissionRequest) -> Admitted:
-        return await super().admit(replace(request, payer_hash=None))
+        return await super().admit(replace(request, key_hashes=request.key_hashes[:1]))
 
 
 class OverdrawingController(AdmissionController):
     """Forgets what running requests may cost beyond the cap of a request."""
 
     async def admit(self, request: AdmissionRequest) -> Admitted:
-        return await super().admit(replace(request, most_nano=request.estimate_nano, least_nano=0))
+        return await super().admit(
+            replace(request, maximum_nano=request.estimate_nano, minimum_nano=0)
+        )
 
 
 def lives(examples: int) -> settings:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
@@ -234,7 +234,7 @@ async def test_a_wait_of_nothing_is_told_as_a_second() -> None:
 
 async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> None:
     admission = AdmissionFixture(balance=4 * CREDIT)
-    error = await refused(admission, 2 * CREDIT, most_nano=100 * CREDIT)
+    error = await refused(admission, 2 * CREDIT, maximum_nano=100 * CREDIT)
     assert error.metadata["reason"] == "weight_exceeds_credits"
     assert error.retry_after is None
     assert error.message == (
@@ -246,19 +246,19 @@ async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> 
 async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> None:
     admission = AdmissionFixture(balance=balance)
     each = balance // 4
-    running = [await admission.admit(0, most_nano=each) for _ in range(4)]
-    error = await refused(admission, 0, most_nano=each)
+    running = [await admission.admit(0, maximum_nano=each) for _ in range(4)]
+    error = await refused(admission, 0, maximum_nano=each)
     assert (error.metadata["reason"], error.retry_after) == ("credits_held", 5)
     admission.controller.release(running[0])
-    await admission.admit(0, most_nano=each)
+    await admission.admit(0, maximum_nano=each)
 
 
 async def test_nobody_passes_those_who_wait_for_credits() -> None:
     admission = AdmissionFixture(rules=AccountingRules(wait_seconds=5), balance=600 * CREDIT)
-    first = await admission.admit(0, most_nano=400 * CREDIT)
-    large = asyncio.ensure_future(admission.admit(0, most_nano=500 * CREDIT))
+    first = await admission.admit(0, maximum_nano=400 * CREDIT)
+    large = asyncio.ensure_future(admission.admit(0, maximum_nano=500 * CREDIT))
     await asyncio.sleep(0.01)
-    small = asyncio.ensure_future(admission.admit(0, most_nano=CREDIT))
+    small = asyncio.ensure_future(admission.admit(0, maximum_nano=CREDIT))
     await asyncio.sleep(0.01)
     assert (large.done(), small.done()) == (False, False)
     admission.controller.release(first)
@@ -267,14 +267,14 @@ async def test_nobody_passes_those_who_wait_for_credits() -> None:
 
 async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:
     admission = AdmissionFixture(balance=CREDIT)
-    error = await refused(admission, 1, most_nano=9, least_nano=2 * CREDIT, open_ended=True)
+    error = await refused(admission, 1, maximum_nano=9, minimum_nano=2 * CREDIT, open_ended=True)
     assert error.message.startswith("The request's prompt alone may cost 2 credits")
 
 
 async def test_without_a_limit_of_output_no_more_can_be_spent_than_is_left() -> None:
     admission = AdmissionFixture(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
-    request = admission.request(1, most_nano=9 * CREDIT, least_nano=1, open_ended=True)
+    request = admission.request(1, maximum_nano=9 * CREDIT, minimum_nano=1, open_ended=True)
     assert (await admission.controller.admit(request)).spendable_nano == CREDIT // 2
     admission.controller.release(request.generation_id)
-    request = admission.request(1, most_nano=CREDIT // 2, least_nano=1, open_ended=True)
+    request = admission.request(1, maximum_nano=CREDIT // 2, minimum_nano=1, open_ended=True)
     assert (await admission.controller.admit(request)).spendable_nano is None

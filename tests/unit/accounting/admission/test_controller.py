@@ -9,9 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
-from tollhouse.accounting.admission import account_cache
-from tollhouse.accounting.admission.types import AccountFacts
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.admission import accounts
+from tollhouse.accounting.admission.types import AccountFacts, Admitted
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import SystemClock
@@ -183,6 +183,27 @@ async def test_an_account_is_read_once_however_many_come_at_once() -> None:
     assert admission.loader.reads == 1
 
 
+async def test_who_need_not_wait_begins_at_once() -> None:
+    admission = waiting_desk()
+    assert admission.controller.try_admit(admission.request(1)) is None, "has to be read"
+    await admission.admit(1)
+    assert admission.controller.try_admit(admission.request(1)) == Admitted(may_use_free=False)
+    assert admission.controller.holds == 2
+
+
+async def test_who_would_wait_for_credits_does_not_begin_at_once() -> None:
+    admission = waiting_desk()
+    first = await admission.admit(BUDGET)
+    assert admission.controller.try_admit(admission.request(CREDIT)) is None
+    waiting = ask(admission, BUDGET)
+    await begun(waiting)
+    admission.controller.release(first)
+    assert admission.controller.try_admit(admission.request(1)) is None, "it would overtake"
+    await waiting
+    with pytest.raises(PaymentRequired):
+        admission.controller.try_admit(admission.request(3 * BUDGET))
+
+
 async def test_a_change_during_the_reading_makes_it_read_again() -> None:
     admission = waiting_desk()
 
@@ -208,7 +229,7 @@ async def test_books_that_cannot_be_read_refuse_with_503() -> None:
 
 
 async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.01)
+    monkeypatch.setattr(accounts, "LOAD_SECONDS", 0.01)
     admission = waiting_desk()
 
     async def never() -> None:
@@ -217,6 +238,22 @@ async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.Monk
     admission.loader.before_load = never
     with pytest.raises(Unavailable):
         await admission.admit(1)
+
+
+async def test_a_known_account_that_changed_is_read_before_its_next_request() -> None:
+    admission = waiting_desk()
+    await admission.admit(1)
+    admission.controller.invalidate(ACCOUNT)
+    request = admission.request(1)
+    await admission.controller.reload(ACCOUNT, request.key_hashes)
+    assert admission.loader.reads == 2
+    assert admission.controller.try_admit(request) is not None
+
+
+async def test_an_account_that_nobody_uses_is_not_read() -> None:
+    admission = waiting_desk()
+    await admission.controller.reload(ACCOUNT, admission.request(1).key_hashes)
+    assert not admission.loader.reads
 
 
 async def test_old_facts_are_read_again_beside_the_requests() -> None:
@@ -268,7 +305,7 @@ async def test_old_facts_that_cannot_be_read_again_serve_on() -> None:
 async def test_idle_accounts_are_forgotten_when_there_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(account_cache, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(accounts, "MOST_REMEMBERED", 2)
     admission = AdmissionFixture(balance=2 * BUDGET)
     busy = await admission.admit(1)
     admission.controller.release(await admission.admit(1, account_id="idle"))
@@ -303,10 +340,10 @@ async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
 
 async def test_a_preview_holds_and_counts_nothing() -> None:
     admission = AdmissionFixture(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
+    asked = admission.request(CREDIT, free=True, only_free=True)
     for _ in range(60):
-        seen = await admission.controller.preview(
-            admission.request(CREDIT, free=True, only_free=True)
-        )
+        await admission.controller.preview(asked)
+    seen = await admission.controller.preview(asked)
     assert seen.error is None
     assert [(cap.limit, cap.used, cap.held) for cap in seen.request_limits] == [(50, 0, 0)]
     assert [cap.source for cap in seen.credit_limits] == [
@@ -338,7 +375,7 @@ async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None
     first = await admission.admit(CREDIT)
     admission.controller.invalidate(ACCOUNT)
     admission.settle(first, CREDIT)
-    preview = await admission.controller.preview(admission.request(1, key_hash=KEY))
+    preview = await admission.controller.preview(admission.request(1))
     assert next(cap for cap in preview.credit_limits if cap.source == "credits").used_nano == CREDIT
 
 
@@ -349,7 +386,7 @@ async def test_one_that_competes_for_nothing_does_not_queue_behind_those_that_wa
     await admission.admit(CREDIT)
     waiting = ask(admission, CREDIT)
     assert await begun(waiting) == [False]
-    other = asyncio.create_task(admission.admit(CREDIT, key_hash="o" * 64))
+    other = asyncio.create_task(admission.admit(CREDIT, key_hashes=("o" * 64,)))
     free = asyncio.create_task(admission.admit(free=True))
     assert await begun(other, free) == [True, True]
     waiting.cancel()
@@ -362,7 +399,7 @@ async def test_one_that_wants_what_others_wait_for_queues_behind_them_whatever_i
     first = await admission.admit(2 * CREDIT)
     large = ask(admission, 2 * CREDIT)
     assert await begun(large) == [False]
-    small = asyncio.create_task(admission.admit(CREDIT, key_hash="i" * 64, payer_hash=KEY))
+    small = asyncio.create_task(admission.admit(CREDIT, key_hashes=("i" * 64, KEY)))
     assert await begun(large, small) == [False, False]
     admission.controller.release(first)
     assert await begun(large, small) == [True, True]
@@ -391,7 +428,7 @@ async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None
 async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.5)
+    monkeypatch.setattr(accounts, "LOAD_SECONDS", 0.5)
     admission = waiting_desk()
 
     async def never() -> None:
@@ -408,13 +445,13 @@ async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(
 async def test_each_key_is_read_again_when_it_is_old_however_busy_another_is() -> None:
     admission = AdmissionFixture(balance=BUDGET, max_age_seconds=1)
     await admission.admit(free=True)
-    await admission.admit(free=True, key_hash="o" * 64)
+    await admission.admit(free=True, key_hashes=("o" * 64,))
     for _ in range(4):
         admission.clock.advance(2)
         await admission.admit(free=True)
         await begun()
     reads = admission.loader.reads
-    await admission.admit(free=True, key_hash="o" * 64)
+    await admission.admit(free=True, key_hashes=("o" * 64,))
     await begun()
     assert admission.loader.reads == reads + 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import START, FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
@@ -14,10 +15,9 @@ from tollhouse.accounting.admission.types import (
     AccountFacts,
     Rate,
 )
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits
 from tollhouse.kernel.errors import RateLimited
-from tollhouse.testing.clock import START, FakeClock
 
 FREE = Rate(FREE_PER_MINUTE, None, 20)
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
@@ -116,8 +116,8 @@ async def test_running_requests_count_towards_the_day() -> None:
 async def test_the_limits_are_the_accounts_and_not_a_keys() -> None:
     admission = AdmissionFixture()
     for number in range(20):
-        await ask(admission, key_hash=f"{number:064}")
-    await limited(admission, key_hash=OTHER)
+        await ask(admission, key_hashes=(f"{number:064}",))
+    await limited(admission, key_hashes=(OTHER,))
 
 
 async def test_exempt_accounts_are_not_limited() -> None:

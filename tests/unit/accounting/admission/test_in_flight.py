@@ -1,4 +1,4 @@
-from tollhouse.accounting.admission.in_flight import InFlight
+from tollhouse.accounting.admission.accounts import InFlight
 
 
 def test_estimates_of_running_requests_are_held() -> None:

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture, limits
 from tollhouse.accounting.admission.types import KeyFacts
-from tollhouse.accounting.budgets import key_budget
+from tollhouse.accounting.limits import key_status
 from tollhouse.accounting.policy import key_usage
 from tollhouse.accounting.types import KeyLimit, Reset, Spend
 from tollhouse.kernel.errors import PaymentRequired
-from tollhouse.testing.clock import FakeClock
 
 RICH = 1_000 * CREDIT
 OTHER = "o" * 64
 
 
-def front_desk(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> AdmissionFixture:
+def limited_key(limit: KeyLimit, clock: FakeClock | None = None, **days: int) -> AdmissionFixture:
     """Return an admission controller with a key that has used so much on some days."""
     admission = AdmissionFixture(balance=RICH, limit=limit, clock=clock)
     spent = {date.fromisoformat(day.replace("_", "-")[1:]): Spend(n) for day, n in days.items()}
@@ -37,7 +37,7 @@ async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any)
 
 
 async def test_a_used_up_limit_refuses_until_it_is_raised() -> None:
-    admission = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
+    admission = limited_key(KeyLimit(CREDIT), d2026_03_01=CREDIT)
     error = await refused(admission, 1)
     assert error.metadata["reason"] == "key_limit_exhausted"
     assert error.retry_after is None
@@ -47,14 +47,14 @@ async def test_a_used_up_limit_refuses_until_it_is_raised() -> None:
 
 
 async def test_a_limit_below_what_is_used_refuses_and_says_both() -> None:
-    error = await refused(front_desk(KeyLimit(CREDIT), d2026_03_01=3 * CREDIT), 1)
+    error = await refused(limited_key(KeyLimit(CREDIT), d2026_03_01=3 * CREDIT), 1)
     assert "limit of 1 credits" in error.message
     assert "3 used" in error.message
     assert limits(error)[0]["remaining"] == 0
 
 
 async def test_requests_at_once_cannot_overrun_it() -> None:
-    admission = front_desk(KeyLimit(10))
+    admission = limited_key(KeyLimit(10))
     for _ in range(3):
         await admission.admit(3)
     error = await refused(admission, 3)
@@ -64,7 +64,7 @@ async def test_requests_at_once_cannot_overrun_it() -> None:
 
 
 async def test_what_a_request_held_and_did_not_use_is_free_again() -> None:
-    admission = front_desk(KeyLimit(10))
+    admission = limited_key(KeyLimit(10))
     first = await admission.admit(10)
     await refused(admission, 1)
     admission.settle(first, 4)
@@ -73,33 +73,33 @@ async def test_what_a_request_held_and_did_not_use_is_free_again() -> None:
 
 
 async def test_a_request_that_may_cost_more_than_is_left_is_refused_for_good() -> None:
-    error = await refused(front_desk(KeyLimit(10), d2026_03_01=8), 3)
+    error = await refused(limited_key(KeyLimit(10), d2026_03_01=8), 3)
     assert error.metadata["reason"] == "weight_exceeds_key_limit"
     assert error.retry_after is None
 
 
 async def test_one_without_an_output_limit_may_use_what_is_left_and_holds_it() -> None:
-    admission = front_desk(KeyLimit(CREDIT))
+    admission = limited_key(KeyLimit(CREDIT))
     await admission.admit(2 * CREDIT, open_ended=True)
     assert (await refused(admission, 1)).metadata["reason"] == "key_limit_held"
 
 
 async def test_a_limit_of_nothing_leaves_free_models() -> None:
-    admission = front_desk(KeyLimit(0))
+    admission = limited_key(KeyLimit(0))
     await refused(admission, paid=True)
     await admission.admit(free=True)
 
 
 async def test_each_key_has_its_own() -> None:
-    admission = front_desk(KeyLimit(10))
+    admission = limited_key(KeyLimit(10))
     await admission.admit(10)
     await refused(admission, 1)
-    await admission.admit(10, key_hash=OTHER)
+    await admission.admit(10, key_hashes=(OTHER,))
 
 
 @pytest.mark.parametrize("include", [False, True])
 async def test_use_with_own_provider_keys_counts_where_it_is_included(*, include: bool) -> None:
-    admission = front_desk(KeyLimit(10, include_byok=include))
+    admission = limited_key(KeyLimit(10, include_byok=include))
     admission.loader.keys[KEY] = KeyFacts(
         KeyLimit(10, include_byok=include), Spend(byok_usage_nano=10)
     )
@@ -121,20 +121,20 @@ async def test_use_with_own_provider_keys_counts_where_it_is_included(*, include
 )
 async def test_a_window_starts_anew(reset: Reset, last_before: str, resets_at: str) -> None:
     clock = FakeClock()
-    admission = front_desk(KeyLimit(10, reset), clock, **{last_before: 10, "d2026_03_12": 4})
+    admission = limited_key(KeyLimit(10, reset), clock, **{last_before: 10, "d2026_03_12": 4})
     await admission.admit(6)
     error = await refused(admission, 5)
     assert limits(error)[0]["resets_at"] == resets_at
 
 
 async def test_a_used_up_window_says_when_it_starts_anew() -> None:
-    admission = front_desk(KeyLimit(10, Reset.WEEKLY), d2026_03_10=10)
+    admission = limited_key(KeyLimit(10, Reset.WEEKLY), d2026_03_10=10)
     assert "2026-03-16T00:00:00Z" in str((await refused(admission, 1)).metadata["remedy_hint"])
 
 
 async def test_a_day_that_begins_opens_a_daily_limit() -> None:
     clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock)
     admission.settle(await admission.admit(10), 10)
     await refused(admission, 1)
     clock.advance(1)
@@ -143,7 +143,7 @@ async def test_a_day_that_begins_opens_a_daily_limit() -> None:
 
 async def test_a_reply_counts_to_the_day_its_request_came() -> None:
     clock = FakeClock(datetime(2026, 3, 12, 23, 59, 59, tzinfo=UTC))
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock)
     record = admission.record(await admission.admit(10), 10)
     clock.advance(2)
     admission.controller.charged(record)
@@ -152,7 +152,7 @@ async def test_a_reply_counts_to_the_day_its_request_came() -> None:
 
 async def test_a_clock_that_jumps_back_opens_no_window_again() -> None:
     clock = FakeClock()
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock)
     admission.settle(await admission.admit(6), 6)
     clock.set(clock.now() - timedelta(days=1))
     admission.settle(await admission.admit(4), 4)
@@ -165,7 +165,7 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
     reset: Reset, days_back: float
 ) -> None:
     clock = FakeClock()
-    admission = front_desk(KeyLimit(100, reset), clock)
+    admission = limited_key(KeyLimit(100, reset), clock)
     days: Counter[date] = Counter()
 
     async def uses(nano: int) -> None:
@@ -175,8 +175,8 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
     async def agree() -> None:
         spent = {day: Spend(nano) for day, nano in days.items()}
         usage = key_usage(Spend(days.total()), spent, clock.now(), None)
-        budget = key_budget(KeyLimit(100, reset), usage, clock.now().date())
-        new = front_desk(KeyLimit(100, reset), clock)
+        budget = key_status(KeyLimit(100, reset), usage, clock.now().date()).own_budget
+        new = limited_key(KeyLimit(100, reset), clock)
         new.loader.keys[KEY] = KeyFacts(KeyLimit(100, reset), usage.total, spent)
         seen = [await each.controller.preview(each.request(1)) for each in (admission, new)]
         assert budget is not None
@@ -193,7 +193,7 @@ async def test_a_gateway_that_sees_the_clock_set_back_agrees_with_a_new_one_and_
 
 async def test_days_that_count_once_the_clock_is_set_back_are_read() -> None:
     clock = FakeClock()
-    admission = front_desk(KeyLimit(10, Reset.MONTHLY), clock)
+    admission = limited_key(KeyLimit(10, Reset.MONTHLY), clock)
     await admission.admit(1)
     clock.set(clock.now() - timedelta(days=40))
     earlier = {clock.now().date(): Spend(9)}
@@ -203,7 +203,7 @@ async def test_days_that_count_once_the_clock_is_set_back_are_read() -> None:
 
 async def test_a_request_from_before_midnight_has_nothing_read_again() -> None:
     clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock)
     late = admission.request(1)
     clock.advance(2)
     await admission.admit(1)
@@ -213,7 +213,7 @@ async def test_a_request_from_before_midnight_has_nothing_read_again() -> None:
 
 
 async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -> None:
-    admission = front_desk(KeyLimit(10))
+    admission = limited_key(KeyLimit(10))
     record = admission.record(await admission.admit(8), 8)
     admission.controller.charged(record)
     admission.controller.invalidate("account")
@@ -227,7 +227,7 @@ async def test_what_is_not_booked_yet_counts_after_the_books_were_read_again() -
 
 async def test_a_request_from_before_midnight_counts_once_in_the_week() -> None:
     clock = FakeClock(datetime(2026, 3, 11, 23, 59, 59, tzinfo=UTC))
-    admission = front_desk(KeyLimit(10, Reset.WEEKLY), clock)
+    admission = limited_key(KeyLimit(10, Reset.WEEKLY), clock)
     late = admission.request(4)
     clock.advance(2)
     admission.controller.release(await admission.admit(1))
@@ -240,7 +240,7 @@ async def test_a_request_from_before_midnight_counts_once_in_the_week() -> None:
 
 async def test_what_was_spent_with_the_clock_set_back_leaves_with_its_window() -> None:
     clock = FakeClock()
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock)
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock)
     admission.settle(await admission.admit(1), 1)
     clock.set(clock.now() - timedelta(days=1))
     admission.settle(await admission.admit(9), 9)
@@ -256,33 +256,35 @@ async def test_with_the_clock_set_back_a_limit_and_the_keys_counters_agree(
 ) -> None:
     clock = FakeClock()
     clock.set(clock.now() - timedelta(days=days_back))
-    admission = front_desk(KeyLimit(100, reset), clock, d2026_03_12=7, d2026_03_11=5, d2026_03_01=3)
+    admission = limited_key(
+        KeyLimit(100, reset), clock, d2026_03_12=7, d2026_03_11=5, d2026_03_01=3
+    )
     seen = await admission.controller.preview(admission.request(1))
     facts = admission.loader.keys[KEY]
     usage = key_usage(facts.total, facts.days, clock.now(), None)
-    budget = key_budget(facts.limit, usage, clock.now().date())
+    budget = key_status(facts.limit, usage, clock.now().date()).own_budget
     assert budget is not None
     assert seen.credit_limits[0].used_nano == budget.spend_nano > 0
 
 
 async def test_a_limit_that_is_never_reset_is_not_worth_waiting_for() -> None:
-    spent = front_desk(KeyLimit(CREDIT), d2026_03_01=CREDIT)
+    spent = limited_key(KeyLimit(CREDIT), d2026_03_01=CREDIT)
     assert (await refused(spent, 1)).metadata["remedy_hint"] == "Raise the key's limit."
 
 
 async def test_what_others_hold_of_a_limit_does_not_bind_who_does_not_count_for_it() -> None:
-    admission = front_desk(KeyLimit(CREDIT))
+    admission = limited_key(KeyLimit(CREDIT))
     await admission.admit(CREDIT)
     await admission.admit(CREDIT, own_key=True)
 
 
 async def test_the_last_nano_credit_can_be_spent() -> None:
-    admission = front_desk(KeyLimit(10), d2026_03_01=9)
+    admission = limited_key(KeyLimit(10), d2026_03_01=9)
     await admission.admit(5, open_ended=True)
 
 
 async def test_a_request_that_costs_a_fee_alone_waits_for_what_others_hold() -> None:
-    admission = front_desk(KeyLimit(10))
+    admission = limited_key(KeyLimit(10))
     await admission.admit(10)
     error = await refused(admission, 0)
     assert error.metadata["reason"] == "key_limit_held"
@@ -291,12 +293,12 @@ async def test_a_request_that_costs_a_fee_alone_waits_for_what_others_hold() -> 
 async def test_what_is_left_is_what_a_request_without_an_end_holds() -> None:
     clock = FakeClock()
     today = f"d{clock.now().date().isoformat().replace('-', '_')}"
-    admission = front_desk(KeyLimit(10, Reset.DAILY), clock, d2026_03_01=9, **{today: 4})
+    admission = limited_key(KeyLimit(10, Reset.DAILY), clock, d2026_03_01=9, **{today: 4})
     seen = await admission.controller.preview(admission.request(20, open_ended=True))
     assert seen.key_nano == 6
 
 
 async def test_of_a_limit_that_is_used_up_a_request_without_an_end_holds_nothing() -> None:
-    admission = front_desk(KeyLimit(10), d2026_03_01=12)
+    admission = limited_key(KeyLimit(10), d2026_03_01=12)
     seen = await admission.controller.preview(admission.request(20, open_ended=True))
     assert seen.key_nano == 0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, TollhouseError, Unavailable

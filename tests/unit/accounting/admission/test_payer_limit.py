@@ -14,9 +14,9 @@ from tests.unit.accounting.admission.admission_fixture import (
     AdmissionFixture,
     limits,
 )
-from tollhouse.accounting.admission import account_cache
+from tollhouse.accounting.admission import accounts
 from tollhouse.accounting.admission.types import KeyFacts
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, Unavailable
@@ -42,7 +42,7 @@ def front_desk(
 
 
 async def admit(admission: AdmissionFixture, key: str, estimate: int = 1, **fields: Any) -> str:
-    return await admission.admit(estimate, key_hash=key, payer_hash=KEY, **fields)
+    return await admission.admit(estimate, key_hashes=(key, KEY), **fields)
 
 
 async def refused(
@@ -122,7 +122,7 @@ async def test_the_binding_limit_comes_first_and_says_whose_it_is() -> None:
 async def test_a_request_without_a_limit_of_its_output_holds_the_least_that_is_left() -> None:
     admission = front_desk(10, own=30)
     await admit(admission, ADA, 20, open_ended=True)
-    seen = await admission.controller.preview(admission.request(1, key_hash=ADA, payer_hash=KEY))
+    seen = await admission.controller.preview(admission.request(1, key_hashes=(ADA, KEY)))
     held = {cap.source: cap.held_nano for cap in seen.credit_limits if "limit" in cap.source}
     assert held == {"key_limit": 10, "payer_limit": 10}
     assert seen.too_small == {"payer_limit"}
@@ -176,7 +176,7 @@ async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
 async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(account_cache, "LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(accounts, "LOAD_SECONDS", 0.1)
     admission = front_desk(None)
 
     async def changing() -> None:

@@ -15,7 +15,7 @@ from tests.unit.accounting.admission.admission_fixture import (
     limits,
 )
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired

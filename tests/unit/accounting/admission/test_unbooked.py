@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission.account_state import AccountState
-from tollhouse.accounting.admission.key_state import KeyState
+from tollhouse.accounting.admission.accounts import AccountState, KeyState
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, Rate
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 
@@ -27,7 +26,7 @@ def account() -> AccountState:
 
 
 def key(limit: KeyLimit) -> KeyState:
-    found = KeyState()
+    found = KeyState("k")
     found.load(KeyFacts(limit))
     return found
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
-from tollhouse.accounting.rules import AccountingRules
+from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset
 from tollhouse.kernel.errors import PaymentRequired
-from tollhouse.testing.clock import FakeClock
 
 AT_ONCE = AccountingRules(wait_seconds=0, settlement_seconds=0)
 

@@ -14,24 +14,23 @@ from structlog.testing import capture_logs
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
 from tests.unit.batches.ingest.child_processes import own_children
 from tollhouse.batches.chunks import MOST_LINES, read_lines
-from tollhouse.batches.ingest import process
-from tollhouse.batches.ingest.intake import IntakeLimits
-from tollhouse.batches.ingest.process import ChildGone
-from tollhouse.batches.ingest.receiver import Receiver
-from tollhouse.batches.types import BatchDemand, Endpoint, StoredChunk, Submission
+from tollhouse.batches.ingest import receiver as receiver_module
+from tollhouse.batches.ingest.reader import BatchLimits
+from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
+from tollhouse.batches.types import BatchDemand, BatchEndpoint, StoredChunk, Submission
 from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
-from tollhouse.storage.blobs.port import BlobExists, BlobsFull, BlobsUnavailable
+from tollhouse.storage.blobs import BlobExists, BlobsFull, BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tollhouse.testing.memory_blobs import MemoryBlobs
+    from tests.fakes.memory_blobs import MemoryBlobs
 
 FOLDER = "batches/1"
 THREAD = 1 << 30
 CHILD = 0
 """So many bytes need no child."""
-LIMITS = IntakeLimits(body_bytes=6_000_000, items=10_000, item_bytes=100_000)
+LIMITS = BatchLimits(body_bytes=6_000_000, items=10_000, item_bytes=100_000)
 MIB = 1_048_576
 LARGE = submitted(*items(2_200))
 SECRET = "not for any log"
@@ -41,16 +40,21 @@ class Gone(Exception):
     """The sender went away."""
 
 
-def receiver(blobs: MemoryBlobs, in_process_bytes: int = CHILD, **limits: int) -> Receiver:
-    chosen = IntakeLimits(**limits) if limits else LIMITS
-    return Receiver(blobs, chosen, in_process_bytes=in_process_bytes)
+def receiver(blobs: MemoryBlobs, in_process_bytes: int = CHILD, **limits: int) -> BatchReceiver:
+    chosen = BatchLimits(**limits) if limits else LIMITS
+    return BatchReceiver(blobs, chosen, in_process_bytes=in_process_bytes)
+
+
+def staged_files(blobs: MemoryBlobs) -> list[str]:
+    """Return what lies in the folder that a child writes to."""
+    return sorted(path.name for path in blobs.staging().iterdir())
 
 
 async def stored_items(blobs: MemoryBlobs, chunks: tuple[StoredChunk, ...]) -> list[Any]:
     """Return the items in the store, after a look at whether the chunks follow each other."""
     found: list[Any] = []
     for number, chunk in enumerate(chunks):
-        data = await blobs.get(f"{FOLDER}/input/{number:05}.jsonl.zst")
+        data = await blobs.get(f"{FOLDER}/input/{number:05}.jsonl")
         assert chunk == StoredChunk(number, len(found), chunk.lines)
         found += map(json.loads, read_lines(data))
         assert len(found) == chunk.first + chunk.lines
@@ -75,9 +79,10 @@ async def test_items_are_stored_and_counted(blobs: MemoryBlobs, in_process_bytes
     entries = items(MOST_LINES + 1, size=10)
     entries[3] = item("large", max_tokens=50, text="y" * 800)
     entries[4] = item("open", messages=[{"content": [{"type": "image_url"}]}])
-    body = submitted(*entries, endpoint="/v1/messages", provider={"only": ["acme"]})
+    preferences: dict[str, object] = {"only": ["acme"], "max_price": {"prompt": 1 << 70}}
+    body = submitted(*entries, endpoint="/v1/messages", provider=preferences)
     received = await receiver(blobs, in_process_bytes).receive(in_pieces(body, 1_000), FOLDER)
-    assert received.submission == Submission(Endpoint.MESSAGES, "acme/large", {"only": ["acme"]})
+    assert received.submission == Submission(BatchEndpoint.MESSAGES, "acme/large", preferences)
     assert await stored_items(blobs, received.chunks) == entries
     assert received.digest == hashlib.sha256(body).hexdigest()
     demand = received.demand
@@ -104,7 +109,7 @@ async def test_a_thread_and_a_child_store_the_same(blobs: MemoryBlobs) -> None:
 async def test_a_body_of_any_size_is_whole(blobs: MemoryBlobs, more: int) -> None:
     entries = items(300)
     body = submitted(*entries).ljust(MIB + more)
-    received = await Receiver(blobs, LIMITS).receive(in_pieces(body), FOLDER)
+    received = await BatchReceiver(blobs, LIMITS).receive(in_pieces(body), FOLDER)
     assert await stored_items(blobs, received.chunks) == entries
     assert received.digest == hashlib.sha256(body).hexdigest()
 
@@ -112,10 +117,10 @@ async def test_a_body_of_any_size_is_whole(blobs: MemoryBlobs, more: int) -> Non
 async def test_only_a_body_above_the_bound_needs_a_child(
     blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "COMMAND", ("/nowhere/python",))
+    monkeypatch.setattr(receiver_module, "COMMAND", ("/nowhere/python",))
     body = submitted(item())
     await receiver(blobs, len(body)).receive(in_pieces(body), FOLDER)
-    with pytest.raises(ChildGone), capture_logs() as logs:
+    with pytest.raises(IngestChildGone), capture_logs() as logs:
         await receiver(blobs, len(body) - 1).receive(in_pieces(body), "batches/2")
     assert [(each["event"], each["log_level"]) for each in logs] == [("ingest_child_gone", "error")]
 
@@ -150,7 +155,7 @@ async def test_a_slow_sender_is_waited_for(blobs: MemoryBlobs) -> None:
 
 
 async def test_several_are_received_at_once(blobs: MemoryBlobs) -> None:
-    receives = Receiver(blobs, LIMITS, in_process_bytes=CHILD, most_children=2)
+    receives = BatchReceiver(blobs, LIMITS, in_process_bytes=CHILD, most_children=2)
     every = await asyncio.gather(
         *(receives.receive(in_pieces(LARGE), f"batches/{number}") for number in range(3))
     )
@@ -254,6 +259,7 @@ class TestWhatBreaks:
             await task
         assert blobs.puts
         assert blobs.blobs == {}
+        assert staged_files(blobs) == []
 
     @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
     async def test_one_that_is_cancelled_while_a_chunk_is_written_leaves_nothing(
@@ -291,6 +297,17 @@ class TestWhatBreaks:
         with pytest.raises(type(error)):
             await receiver(blobs, in_process_bytes).receive(in_pieces(LARGE), FOLDER)
         assert blobs.puts == 3
+        assert blobs.blobs == {}
+        assert staged_files(blobs) == []
+
+    async def test_a_file_that_a_child_cannot_write_is_a_store_that_fails(
+        self, blobs: MemoryBlobs
+    ) -> None:
+        taken = blobs.staging() / "~batches-1-00002"
+        taken.mkdir()
+        with pytest.raises(BlobsUnavailable) as refused:
+            await receiver(blobs).receive(in_pieces(LARGE), "batches/1")
+        assert "File exists" in refused.value.reason
         assert blobs.blobs == {}
 
     async def test_what_cannot_be_deleted_is_logged(self, blobs: MemoryBlobs) -> None:
@@ -332,11 +349,20 @@ class TestWhatBreaks:
         reason: str,
         sender: Any,
     ) -> None:
-        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", program))
-        with pytest.raises(ChildGone, match="try again later"), capture_logs() as logs:
+        monkeypatch.setattr(receiver_module, "COMMAND", (sys.executable, "-c", program))
+        with pytest.raises(IngestChildGone, match="try again later"), capture_logs() as logs:
             await receiver(blobs).receive(sender(LARGE), FOLDER)
         assert logs == [{"event": "ingest_child_gone", "log_level": "error", "reason": reason}]
         assert SECRET not in "".join(capfd.readouterr())
+
+    async def test_a_child_that_breaks_the_protocol_is_a_bug(
+        self, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program = "import sys; sys.stdout.buffer.write(bytes(3) + bytes((1, 0)))"
+        monkeypatch.setattr(receiver_module, "COMMAND", (sys.executable, "-c", program))
+        with pytest.raises(Bug, match="the ingest child: Expected `object`, got `int`"):
+            await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
+        assert blobs.blobs == {}
 
     async def test_a_child_with_a_fault_is_a_bug(
         self, blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch
@@ -347,7 +373,7 @@ class TestWhatBreaks:
             "import tollhouse.batches.ingest.child as child\n"
             "child.main()"
         )
-        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", program))
+        monkeypatch.setattr(receiver_module, "COMMAND", (sys.executable, "-c", program))
         with pytest.raises(Bug, match=r"NameError in tollhouse\.batches\.ingest\.reader, line"):
             await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
         assert blobs.blobs == {}

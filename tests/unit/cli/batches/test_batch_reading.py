@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.cli.batches.formats import Format, line_of
-from tollhouse.cli.batches.reading import BatchReader, Broken, Value, without_results
+from tollhouse.cli.batches.reading import (
+    BatchReplyReader,
+    JsonValue,
+    MalformedReply,
+    read_without_results,
+)
+from tollhouse.cli.batches.status import result_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -42,8 +47,8 @@ async def in_pieces(text: bytes, size: int) -> AsyncIterator[bytes]:
         yield text[start : start + size]
 
 
-async def read(text: bytes, size: int = 7) -> tuple[dict[str, Any], list[Value] | None]:
-    reader = BatchReader(in_pieces(text, size))
+async def read(text: bytes, size: int = 7) -> tuple[dict[str, Any], list[JsonValue] | None]:
+    reader = BatchReplyReader(in_pieces(text, size))
     found = [each async for each in reader.results()]
     return reader.batch, found if reader.has_results else None
 
@@ -87,7 +92,7 @@ async def test_no_results_are_something_else_than_none() -> None:
     ],
 )
 async def test_what_is_no_batch_is_broken(text: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(MalformedReply):
         await read(text)
 
 
@@ -101,7 +106,7 @@ async def test_nothing_is_read_behind_the_fields() -> None:
             asked += 1
             yield b'{"custom_id": "a"},'
 
-    assert await without_results(endless()) == FIELDS
+    assert await read_without_results(endless()) == FIELDS
     assert asked < 5
 
 
@@ -113,17 +118,17 @@ FAILED = {
 }
 
 
-def value(of: Any) -> Value:
-    return Value(json.dumps(of, ensure_ascii=False), of)
+def value(of: Any) -> JsonValue:
+    return JsonValue(json.dumps(of, ensure_ascii=False), of)
 
 
 def test_a_line_as_openai_writes_it_differs_only_where_a_request_failed() -> None:
     answered = {"id": "r", "custom_id": "a", "response": {"status_code": 200}, "error": None}
     for each in (answered, FAILED, None, 7):
-        assert line_of(value(each), Format.TOLLHOUSE) == value(each).text
-    assert line_of(value(answered), Format.OPENAI) == value(answered).text
-    line = line_of(value(FAILED), Format.OPENAI)
+        assert result_line(value(each), "tollhouse") == value(each).text
+    assert result_line(value(answered), "openai") == value(answered).text
+    line = result_line(value(FAILED), "openai")
     assert json.loads(line) == {**FAILED, "error": {"code": "server", "message": "No."}}
     assert "ä" in line
     closed = {**FAILED, "error": {"type": "batch_expired", "message": "Late.", "param": None}}
-    assert json.loads(line_of(value(closed), Format.OPENAI))["error"]["code"] == "batch_expired"
+    assert json.loads(result_line(value(closed), "openai"))["error"]["code"] == "batch_expired"

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tollhouse.cli.batches import source
-from tollhouse.cli.batches.survey import Wishes
-from tollhouse.cli.batches.upload import Upload, read_upload
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.kernel.start import StartError
+from tollhouse.cli.batches.upload import (
+    BatchOptions,
+    BatchUpload,
+    numbered_lines,
+    open_requests,
+    read_pieces,
+    read_upload,
+)
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.kernel.errors import StartError
 
 LINES = "".join(
     json.dumps({"custom_id": f"c{n}", "body": {"messages": [{"content": f"Grüße {n}"}]}}) + "\n"
@@ -24,8 +29,8 @@ WHOLE = {
 }
 
 
-def read(text: bytes, **wishes: str) -> Upload:
-    return read_upload(io.BytesIO(text), "FILE", Wishes(**wishes))
+def read(text: bytes, **wishes: str) -> BatchUpload:
+    return read_upload(io.BytesIO(text), "FILE", BatchOptions(**wishes))
 
 
 def refused(text: bytes, **wishes: str) -> str:
@@ -100,7 +105,7 @@ def test_an_array_is_told_how_to_become_lines() -> None:
 def test_a_file_that_changes_meanwhile_is_not_sent_to_its_end() -> None:
     for after in (LINES[: len(LINES) // 2 + 7], LINES + LINES, b""):
         file = io.BytesIO(LINES)
-        upload = read_upload(file, "FILE", Wishes(model="m"))
+        upload = read_upload(file, "FILE", BatchOptions(model="m"))
         file.seek(0)
         file.truncate()
         file.write(after)
@@ -119,11 +124,11 @@ def test_what_can_be_read_only_once_is_kept(
         buffer = Pipe(LINES)
 
     monkeypatch.setattr("sys.stdin", Standard)
-    with source.opened("-") as file:
-        assert [len(list(source.lines_of(file))) for _ in range(2)] == [5_000, 5_000]
+    with open_requests("-") as file:
+        assert [len(list(numbered_lines(file))) for _ in range(2)] == [5_000, 5_000]
     path = tmp_path / "lines"
     path.write_bytes(LINES)
-    with source.opened(str(path)) as file:
-        assert b"".join(source.pieces_of(file)) == LINES
-    with pytest.raises(StartError, match="cannot be read"), source.opened(str(tmp_path)):
+    with open_requests(str(path)) as file:
+        assert b"".join(read_pieces(file)) == LINES
+    with pytest.raises(StartError, match="cannot be read"), open_requests(str(tmp_path)):
         pass

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollhouse.cli.batches.meters import QUIET_SECONDS, Lines, progress_line
-from tollhouse.cli.batches.views import batch_report, exit_code_of
-from tollhouse.cli.batches.watch import GIVE_UP_SECONDS, pauses, until_ended
-from tollhouse.cli.failures import CommandFailed
-from tollhouse.cli.output import Style, rendered
+from tollhouse.cli.batches.status import (
+    GIVE_UP_SECONDS,
+    batch_exit_code,
+    batch_report,
+    pauses,
+    poll_until_ended,
+)
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.output import OutputStyle, render
+from tollhouse.cli.progress import QUIET_SECONDS, LineProgress, progress_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tollhouse.testing.clock import FakeClock
+    from tests.fakes.clock import FakeClock
 
-AWAY = CommandFailed("nobody is there", passes=True)
+AWAY = CommandFailed("nobody is there", retryable=True)
 
 
 def batch(status: str, completed: int = 0, failed: int = 0, **more: Any) -> dict[str, Any]:
@@ -68,7 +73,7 @@ async def watched(
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
-    return await until_ended(look, meter, clock, sleep)
+    return await poll_until_ended(look, meter, clock, sleep)
 
 
 def test_pauses_grow_from_half_a_second_to_five() -> None:
@@ -116,7 +121,7 @@ async def test_a_refusal_ends_it_at_once(clock: FakeClock) -> None:
 
 def test_lines_tell_of_changes_only_and_not_too_often(clock: FakeClock) -> None:
     said: list[str] = []
-    lines = Lines(said.append, clock)
+    lines = LineProgress(said.append, clock)
     lines.show(batch("validating"))
     lines.show(batch("validating"))
     lines.show(batch("in_progress", 1))
@@ -146,13 +151,13 @@ def test_lines_tell_of_changes_only_and_not_too_often(clock: FakeClock) -> None:
     ],
 )
 def test_the_exit_code_says_how_it_ended(seen: dict[str, Any], code: int) -> None:
-    assert exit_code_of(seen) == code
+    assert batch_exit_code(seen) == code
 
 
 def test_a_batch_is_shown_without_its_insides() -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11, "cost": 0.000_25}
     seen = batch("completed", 9, 1, finalized_at=60, provider="acme", usage=usage)
-    lines = rendered(batch_report(seen), Style()).splitlines()
+    lines = render(batch_report(seen), OutputStyle()).splitlines()
     assert {"completed\t9", "failed\t1", "total\t10", "cost\t0.00025"} <= set(lines)
     assert {"ended\t1970-01-01T00:01:00Z", "input tokens\t5", "error\t-"} <= set(lines)
 
@@ -166,6 +171,6 @@ def test_a_batch_is_shown_without_its_insides() -> None:
     ],
 )
 def test_people_are_told_what_to_do_next(seen: dict[str, Any], hint: str | None) -> None:
-    text = rendered(batch_report(seen), Style(terminal=True))
+    text = render(batch_report(seen), OutputStyle(terminal=True))
     assert ("tollhouse" in text) is (hint is not None)
     assert (hint or "All are wrong.") in text

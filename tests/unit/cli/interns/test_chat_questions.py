@@ -3,25 +3,14 @@ from typing import Any
 
 import pytest
 
-from tollhouse.cli.interns.chat_questions import (
-    Elicitation,
-    Field,
-    Permission,
-    Question,
-    Unfit,
-    cancelled,
-    consented,
-    read_field,
-    read_form,
-    read_option,
-    refused,
+from tollhouse.cli.interns.chat_stream import (
+    AnswerNotAccepted,
+    FormField,
+    FormQuestion,
+    PermissionQuestion,
 )
 
 ALL = ["allow_once", "allow_always", "reject_once", "reject_always"]
-
-
-def question(asks: Permission | Elicitation) -> Question:
-    return Question("c", "f", "{}", asks)
 
 
 @pytest.mark.parametrize(
@@ -38,73 +27,73 @@ def question(asks: Permission | Elicitation) -> Question:
     ],
 )
 def test_an_option_is_typed_in_several_ways(typed: str, option: str) -> None:
-    assert read_option(Permission(ALL), typed) == option
+    assert PermissionQuestion(ALL).parse(typed) == option
 
 
 @pytest.mark.parametrize("typed", ["", "0", "5", "allow", "y"])
 def test_an_option_that_was_not_offered_is_none(typed: str) -> None:
-    with pytest.raises(Unfit, match="allow_always, cancel"):
-        read_option(Permission(["allow_always"]), typed)
+    with pytest.raises(AnswerNotAccepted, match="allow_always, cancel"):
+        PermissionQuestion(["allow_always"]).parse(typed)
 
 
 @pytest.mark.parametrize(
     ("options", "safe"), [(ALL, "reject_once"), (["allow_once"], "cancel"), ([], "cancel")]
 )
 def test_nobody_allows_nothing(options: list[str], safe: str) -> None:
-    assert refused(question(Permission(options))) == safe
+    assert PermissionQuestion(options).deny() == safe
 
 
 def test_nobody_declines_a_form_and_who_leaves_cancels_it() -> None:
-    form = question(Elicitation("?", []))
-    assert json.loads(refused(form)) == {"action": "decline"}
-    assert json.loads(cancelled(form)) == {"action": "cancel"}
+    form = FormQuestion("?", [])
+    assert json.loads(form.deny()) == {"action": "decline"}
+    assert json.loads(form.cancel()) == {"action": "cancel"}
 
 
 def test_consent_is_for_once_and_never_for_a_form() -> None:
-    assert consented(question(Permission(ALL))) == "allow_once"
-    assert consented(question(Permission(["allow_always"]))) is None
-    assert consented(question(Elicitation("?", []))) is None
+    assert PermissionQuestion(ALL).approve() == "allow_once"
+    assert PermissionQuestion(["allow_always"]).approve() is None
+    assert FormQuestion("?", []).approve() is None
 
 
 @pytest.mark.parametrize(
     ("field", "typed", "value"),
     [
-        (Field("a"), " x ", "x"),
-        (Field("a", "date"), "2027-01-01", "2027-01-01"),
-        (Field("a", "integer"), "-3", -3),
-        (Field("a", "number"), "0.5", 0.5),
-        (Field("a", "boolean"), "No", False),
-        (Field("a", options=["red", "blue"]), "RED", "red"),
-        (Field("a", options=["red", "blue"]), "2", "blue"),
-        (Field("a", "integer", options=[10, 20]), "20", 20),
-        (Field("a", "array", options=["x", "y", "z"]), "x, 3", ["x", "z"]),
-        (Field("a", "array"), "p,q", ["p", "q"]),
-        (Field("a"), "  ", None),
+        (FormField("a"), " x ", "x"),
+        (FormField("a", "date"), "2027-01-01", "2027-01-01"),
+        (FormField("a", "integer"), "-3", -3),
+        (FormField("a", "number"), "0.5", 0.5),
+        (FormField("a", "boolean"), "No", False),
+        (FormField("a", options=["red", "blue"]), "RED", "red"),
+        (FormField("a", options=["red", "blue"]), "2", "blue"),
+        (FormField("a", "integer", options=[10, 20]), "20", 20),
+        (FormField("a", "array", options=["x", "y", "z"]), "x, 3", ["x", "z"]),
+        (FormField("a", "array"), "p,q", ["p", "q"]),
+        (FormField("a"), "  ", None),
     ],
 )
-def test_a_field_has_the_value_of_its_type(field: Field, typed: str, value: Any) -> None:
-    assert read_field(field, typed) == value
+def test_a_field_has_the_value_of_its_type(field: FormField, typed: str, value: Any) -> None:
+    assert field.parse(typed) == value
 
 
 @pytest.mark.parametrize(
     ("field", "typed"),
     [
-        (Field("a", required=True), " "),
-        (Field("a", "integer"), "1.5"),
-        (Field("a", "number"), "nan"),
-        (Field("a", "number"), "inf"),
-        (Field("a", "boolean"), "maybe"),
-        (Field("a", options=["red"]), "green"),
-        (Field("a", options=["red"]), "2"),
-        (Field("a", "array", options=["x"]), "x,y"),
+        (FormField("a", required=True), " "),
+        (FormField("a", "integer"), "1.5"),
+        (FormField("a", "number"), "nan"),
+        (FormField("a", "number"), "inf"),
+        (FormField("a", "boolean"), "maybe"),
+        (FormField("a", options=["red"]), "green"),
+        (FormField("a", options=["red"]), "2"),
+        (FormField("a", "array", options=["x"]), "x,y"),
     ],
 )
-def test_a_field_takes_no_value_of_another_type(field: Field, typed: str) -> None:
-    with pytest.raises(Unfit, match=r"^a\b"):
-        read_field(field, typed)
+def test_a_field_takes_no_value_of_another_type(field: FormField, typed: str) -> None:
+    with pytest.raises(AnswerNotAccepted, match=r"^a\b"):
+        field.parse(typed)
 
 
-FORM = Elicitation("?", [Field("n", "integer", required=True), Field("note")])
+FORM = FormQuestion("?", [FormField("n", "integer", required=True), FormField("note")])
 
 
 @pytest.mark.parametrize(
@@ -116,15 +105,15 @@ FORM = Elicitation("?", [Field("n", "integer", required=True), Field("note")])
     ],
 )
 def test_a_form_is_filled_in_with_json_or_lines(text: str, values: dict[str, Any]) -> None:
-    assert read_form(FORM, text) == values
+    assert FORM.values(text) == values
 
 
 @pytest.mark.parametrize("text", ['{"n": 3', "three", '{"m": 1, "n": 3}', '{"note": "x"}', ""])
 def test_a_form_that_is_not_filled_in_is_unfit(text: str) -> None:
-    with pytest.raises(Unfit):
-        read_form(FORM, text)
+    with pytest.raises(AnswerNotAccepted):
+        FORM.values(text)
 
 
 @pytest.mark.parametrize("text", ["3", "n: 3", '{"n": 3}'])
 def test_the_only_field_needs_no_name(text: str) -> None:
-    assert read_form(Elicitation("?", FORM.fields[:1]), text) == {"n": 3}
+    assert FormQuestion("?", FORM.fields[:1]).values(text) == {"n": 3}

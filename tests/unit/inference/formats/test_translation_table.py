@@ -17,19 +17,21 @@ from tests.unit.inference.formats.features.requests import REQUESTS
 from tests.unit.inference.formats.features.stream_folding import encoded, folded, streamed
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import FREE
-from tollhouse.inference.formats.canonical.blocks import Block, Turn
-from tollhouse.inference.formats.canonical.request import (
+from tollhouse.inference.formats.canonical.types import (
+    Block,
     CanonicalRequest,
+    CanonicalResponse,
     CanonicalToolChoice,
+    Choice,
     JsonOutput,
     ThinkingOptions,
     ToolDefinition,
+    Turn,
 )
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
-from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
-from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
-from tollhouse.inference.formats.registry import FORMATS, RawRequest
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
+from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.unit.inference.formats.features.feature import Body, ReplyFeature, RequestFeature
-    from tollhouse.inference.formats.adapter import FormatAdapter, ResponseSummary
+    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text()
 PATHS = {
@@ -48,12 +50,12 @@ PATHS = {
     "completions": "/completions",
 }
 PROVIDER_FORMATS = {
-    "chat": ChatProviderFormat(),
-    "responses": ResponsesProviderFormat(),
-    "messages": MessagesProviderFormat(),
+    "chat": CHAT_PROVIDER,
+    "responses": RESPONSES_PROVIDER,
+    "messages": MESSAGES_PROVIDER,
 }
-DIALECTS = {
-    name: Dialect(provider_format.dialect) for name, provider_format in PROVIDER_FORMATS.items()
+DIALECTS: dict[str, Dialect] = {
+    name: provider_format.dialect for name, provider_format in PROVIDER_FORMATS.items()
 }
 PAIRS = [(client, dialect) for client in PATHS for dialect in PROVIDER_FORMATS if client != dialect]
 ENDPOINT = Endpoint(provider="acme", model="large-2026", price=FREE)
@@ -198,8 +200,7 @@ def _provider_body(client: str, dialect: str, body: Body) -> Body:
 
 
 def _adapter(client: str, dialect: str, body: Body) -> FormatAdapter:
-    _, adapters = FORMATS[PATHS[client]].parse(RawRequest(encoded(body), {}, b""))
-    return next(adapter for adapter in adapters if adapter.dialect == DIALECTS[dialect])
+    return FORMATS[PATHS[client]].parse(encoded(body), {}, b"")[DIALECTS[dialect]]
 
 
 def _whole(feature: ReplyFeature, client: str, dialect: str) -> str:
@@ -237,6 +238,6 @@ def _stream_of(adapter: FormatAdapter, events: Iterable[Body]) -> list[Body]:
     return [json.loads(data) for data in given if data != b"[DONE]"]
 
 
-def _charge(reading: ResponseSummary) -> Any:
+def _charge(reading: AdaptedResponse | AdaptedStream) -> Any:
     reason = reading.finish_reason
     return charge_for(reading.reported, reading.seen, FREE, finish_reason=reason, broken_off=False)

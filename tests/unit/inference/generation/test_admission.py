@@ -18,8 +18,7 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import PaymentRequired, TollhouseError, Unavailable
+from tollhouse.kernel.errors import PaymentRequired, TollhouseError, Unavailable, status_of
 
 NO_CREDITS = PaymentRequired("No credits.", metadata={"reason": "insufficient_credits"})
 
@@ -93,6 +92,9 @@ async def test_one_whose_client_goes_away_gives_back_what_it_held() -> None:
 
 async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
     class Waiting(FakeAdmission):
+        def try_admit(self, request: Any) -> None:
+            """It has to wait."""
+
         async def admit(self, request: Any) -> bool:
             await asyncio.Event().wait()
             return await super().admit(request)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.unit.inference import replies
-from tests.unit.inference.fakes import FakeReply, call, received
+from tests.unit.inference.fakes import FakeReply, parsed_request, received
 from tests.unit.inference.formats.responses import responses_stream_checks
 from tests.unit.inference.generation.pipeline_fixtures import make_pipeline
-from tollhouse.inference.formats.canonical.translation import TranslatingAdapter
-from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
-from tollhouse.inference.formats.responses.request import parse_request as parse_responses
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderRefused
 
@@ -31,10 +27,10 @@ IN_STREAM = replies.event({"error": {"code": "context_length_exceeded", "message
 
 def ask_responses(w: PipelineFixture, *, stream: bool) -> ReplyBuffer:
     body = {"model": "acme/large", "input": "hi", "stream": stream}
-    request = parse_responses(json.dumps(body).encode())
-    chat = call(parse_request(b'{"model":"acme/large","messages":[{}]}'))
-    relay: Any = TranslatingAdapter(request, ResponsesClientFormat(request), ChatProviderFormat())
-    return w.pipeline.begin(replace(chat, request=request, adapters=(relay,)))
+    adapters = FORMATS["/responses"].parse(json.dumps(body).encode(), {}, b"")
+    chat = parsed_request(parse_request(b'{"model":"acme/large","messages":[{}]}'))
+    chat.parsed, chat.adapters = adapters.request, adapters
+    return w.pipeline.begin(chat)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -20,8 +20,8 @@ from tests.unit.inference.fakes import (
 from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.guardrails.base import GuardrailVerdict
-from tollhouse.kernel.envelope import status_of
+from tollhouse.inference.guardrails import GuardrailVerdict
+from tollhouse.kernel.errors import status_of
 
 NAMES_A = (AccessPolicy("workspace", guardrails=("a",)),)
 

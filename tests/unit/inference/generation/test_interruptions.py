@@ -27,7 +27,7 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     make_pipeline,
 )
 from tollhouse.inference.reply_buffer import HIGH_WATER
-from tollhouse.kernel.envelope import status_of
+from tollhouse.kernel.errors import status_of
 
 # The gateway stops
 
@@ -47,7 +47,7 @@ async def test_an_interruption_while_the_provider_decides_is_an_error_and_booked
     w.pipeline.interrupt_all()
     assert (await failed(exchange)).message == "The gateway is stopping."
     [record] = w.settler.booked
-    assert (record.finish_reason, record.charge.cost_nano) == ("error", 0)
+    assert (record.finish_reason, record.cost_nano) == ("error", 0)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
@@ -153,7 +153,7 @@ async def test_a_generation_that_ended_leaves_nothing_for_the_garbage_collector(
     gc.disable()
     try:
         exchange = w.begin(stream=stream)
-        [generation] = w.pipeline._running.values()  # noqa: SLF001 - nobody else has it
+        [generation] = w.pipeline._running  # noqa: SLF001 - nobody else has it
         alive = weakref.ref(generation)
         del generation
         await received(exchange)

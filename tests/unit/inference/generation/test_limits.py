@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import START
 from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
@@ -28,7 +29,6 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     Unavailable,
 )
-from tollhouse.testing.clock import START
 
 WINDOW = RateWindow(20, 0, START + timedelta(seconds=60))
 LIMITED = RateLimited("Too often.", window=WINDOW, metadata={"error_type": "rate_limit_exceeded"})

@@ -14,8 +14,8 @@ from tests.unit.inference.fakes import (
     outcome,
     whole_reply,
 )
-from tollhouse.accounting.pricing import most
-from tollhouse.inference.token_estimate import demand
+from tollhouse.accounting.pricing import maximum_cost
+from tollhouse.inference.admission import estimate_demand
 from tollhouse.inference.types import Dialect
 
 FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
@@ -30,8 +30,10 @@ LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
 def fixture(dialect: Dialect, output_tokens: int) -> PipelineFixture:
     """Return a world where a short question may cost what so much output does."""
     w = PipelineFixture([FakeProvider(whole_reply(), dialects=frozenset({dialect}))])
-    asked = demand(w.call("/chat/completions").request)
-    w.admission = FakeAdmission(spendable_nano=most(asked.input_tokens, output_tokens, 0, PRICE))
+    asked = estimate_demand(w.request("/chat/completions").parsed)
+    w.admission = FakeAdmission(
+        spendable_nano=maximum_cost(asked.input_tokens, output_tokens, 0, PRICE)
+    )
     w.__post_init__()
     return w
 

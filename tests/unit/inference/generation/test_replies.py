@@ -25,8 +25,7 @@ from tests.unit.inference.fakes import (
 from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, USAGE, make_pipeline
 from tollhouse.accounting.types import CostState, Price
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable
+from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable, status_of
 
 # A reply that goes well
 
@@ -36,8 +35,8 @@ async def test_a_whole_reply_is_relayed_and_booked() -> None:
     reply = json.loads(await received(w.begin()))
     assert reply["choices"][0]["message"]["content"] == "Hello! How can I assist you today?"
     [record] = w.settler.booked
-    assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
-    assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (COST, COST)
+    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
+    assert (record.cost_nano, record.provider_cost_nano) == (COST, COST)
     assert reply["usage"]["cost"] == COST / 1e9
 
 
@@ -46,8 +45,8 @@ async def test_a_stream_is_relayed_and_booked() -> None:
     seen = check_stream(await received(w.begin(stream=True)))
     assert seen.text == "Hello w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"
     [record] = w.settler.booked
-    assert (record.charge.state, record.charge.usage) == (CostState.EXACT, USAGE)
-    assert seen.last["usage"]["cost"] == record.charge.cost_nano / 1e9
+    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
+    assert seen.last["usage"]["cost"] == record.cost_nano / 1e9
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -165,7 +164,7 @@ async def test_a_stream_of_nothing_but_its_end_is_an_error_and_costs_nothing(
     with pytest.raises(ProviderUnavailable, match="invalid response"):
         await received(w.begin(stream=True))
     [record] = w.settler.booked
-    assert (record.finish_reason, record.charge.cost_nano) == ("error", 0)
+    assert (record.finish_reason, record.cost_nano) == ("error", 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -175,15 +174,15 @@ async def test_without_usage_the_cost_is_unknown_and_nothing_is_charged(stream: 
     shown = check_stream(reply).last if stream else json.loads(reply)
     assert shown["usage"]["cost"] is None
     [record] = w.settler.booked
-    assert record.charge.state is CostState.UNKNOWN
-    assert (record.charge.cost_nano, record.charge.provider_cost_nano) == (0, None)
+    assert record.cost_state == CostState.UNKNOWN
+    assert (record.cost_nano, record.provider_cost_nano) == (0, None)
 
 
 async def test_an_explicit_usage_of_zero_is_exactly_nothing() -> None:
     w = make_pipeline(whole_reply(usage={"prompt_tokens": 0, "completion_tokens": 0}))
     assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
-    assert w.settler.booked[0].charge.state is CostState.EXACT
-    assert w.settler.booked[0].charge.provider_cost_nano == 0
+    assert w.settler.booked[0].cost_state == CostState.EXACT
+    assert w.settler.booked[0].provider_cost_nano == 0
 
 
 LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}] * 2}]
@@ -195,21 +194,21 @@ async def test_images_are_charged_where_they_have_a_price(stream: bool) -> None:
     w = make_pipeline(stream_reply() if stream else whole_reply(), price=price)
     await received(w.begin(stream=stream, messages=LOOK))
     [record] = w.settler.booked
-    assert (record.images, record.charge.cost_nano) == (2, COST + 20_000_000)
+    assert (record.images, record.cost_nano) == (2, COST + 20_000_000)
 
 
 async def test_images_are_not_counted_where_they_have_none() -> None:
     w = make_pipeline(whole_reply())
     await received(w.begin(messages=LOOK))
     [record] = w.settler.booked
-    assert (record.images, record.charge.cost_nano) == (None, COST)
+    assert (record.images, record.cost_nano) == (None, COST)
 
 
 async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provider() -> None:
     w = make_pipeline(whole_reply(choices=[replies.choice("half", "error")]))
     assert json.loads(await received(w.begin()))["usage"]["cost"] == 0.0
-    charge = w.settler.booked[0].charge
-    assert (charge.cost_nano, charge.provider_cost_nano) == (0, COST)
+    record = w.settler.booked[0]
+    assert (record.cost_nano, record.provider_cost_nano) == (0, COST)
 
 
 # Settlement

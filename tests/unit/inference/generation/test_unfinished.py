@@ -30,7 +30,7 @@ async def test_a_stream_without_a_finish_reason_fails_and_costs_nothing(
     else:
         assert b'"error"' in said
     [record] = w.settler.booked
-    assert (record.charge.cost_nano, record.finish_reason) == (0, "error")
+    assert (record.cost_nano, record.finish_reason) == (0, "error")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -40,5 +40,5 @@ async def test_a_stream_that_says_how_it_ended_is_charged(form: str) -> None:
     said = await received(w.ask(form, stream=True))
     assert b'"error":{' not in said
     [record] = w.settler.booked
-    assert record.charge.usage.output_tokens == replies.USAGE["completion_tokens"]
-    assert (record.charge.cost_nano > 0, record.finish_reason) == (True, "stop")
+    assert record.usage.output_tokens == replies.USAGE["completion_tokens"]
+    assert (record.cost_nano > 0, record.finish_reason) == (True, "stop")

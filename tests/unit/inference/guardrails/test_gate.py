@@ -8,11 +8,8 @@ import pytest
 from tests.unit.inference.fakes import SUBJECT, steps
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.guardrails.base import GuardrailVerdict
-from tollhouse.inference.guardrails.gate import Guardrails
-from tollhouse.inference.guardrails.verdicts import question
-from tollhouse.inference.types import Dialect
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.guardrails import Guardrails, GuardrailVerdict, question
 from tollhouse.kernel.errors import Forbidden, Unavailable
 from tollhouse.observability.metrics import Metrics
 
@@ -32,7 +29,7 @@ class Gate:
         subject = replace(SUBJECT, policies=policies)
 
         async def asks() -> bytes:
-            return question(subject, REQUEST, Dialect.CHAT, "gen-1")
+            return question(subject, REQUEST, "/chat/completions", "gen-1")
 
         await self.guardrails.check(subject, asks, "gen-1")
 

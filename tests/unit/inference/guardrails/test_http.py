@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
-from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict
-from tollhouse.inference.guardrails.http import HttpGuardrail
-from tollhouse.inference.upstream.errors import (
+from tollhouse.inference.guardrails import ALLOWED, GuardrailVerdict, HttpGuardrail
+from tollhouse.outbound.http.port import (
     ConnectFailed,
     ConnectionLost,
     HeadTimeout,

@@ -4,12 +4,16 @@ import pytest
 
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.guardrails.base import ALLOWED, GuardrailVerdict
-from tollhouse.inference.guardrails.verdicts import decide, named, question, read_answer
-from tollhouse.inference.types import Dialect
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import Forbidden, Invalid, Unavailable
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.guardrails import (
+    ALLOWED,
+    GuardrailVerdict,
+    decide,
+    named,
+    question,
+    read_answer,
+)
+from tollhouse.kernel.errors import Forbidden, Invalid, Unavailable, status_of
 
 FAILED = GuardrailVerdict("failed", reason="HeadTimeout")
 
@@ -21,7 +25,7 @@ def refused(*patterns: str) -> GuardrailVerdict:
 def asked(**fields: object) -> dict[str, object]:
     body = {"model": "acme/large", "messages": [{"role": "user", "content": "hi"}]} | fields
     request = parse_request(json.dumps(body).encode())
-    return json.loads(question(SUBJECT, request, Dialect.CHAT, "gen-1"))
+    return json.loads(question(SUBJECT, request, "/chat/completions", "gen-1"))
 
 
 # Who is asked, and what
@@ -61,7 +65,7 @@ def test_what_nobody_can_read_cannot_be_judged() -> None:
     body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "x": [1e999]}'
     request = parse_request(body)
     with pytest.raises(Invalid):
-        question(SUBJECT, request, Dialect.CHAT, None)
+        question(SUBJECT, request, "/chat/completions", None)
 
 
 # Answers

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.providers.simulated.models import SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider, SimulatedReply
 from tollhouse.inference.types import Dialect
@@ -66,8 +66,9 @@ async def called(body: dict[str, Any], model: str = "echo") -> list[Any]:
 
 
 async def streamed(body: dict[str, Any], model: str = "echo") -> list[bytes]:
-    events = (await opened(body, model)).events()
-    return [data async for piece in events for data in piece]
+    said: list[bytes] = []
+    assert await (await opened(body, model)).relay(lambda events: not said.extend(events))
+    return said
 
 
 async def chunks(body: dict[str, Any], model: str = "echo") -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from tollhouse.inference.providers.failures import failure, status_of_error_code
-from tollhouse.kernel.envelope import envelope, status_of
+from tollhouse.kernel.errors import error_body, status_of
 
 SECRET = "Your organization org-123 has run out of money"
 
@@ -73,7 +73,7 @@ def test_a_refusal_shows_the_providers_text(status: int) -> None:
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 429, 500, 503, 504])
 def test_any_other_failure_shows_nothing_of_the_operators_account(status: int) -> None:
-    assert SECRET not in str(envelope(failure("Acme", status, message=SECRET)))
+    assert SECRET not in str(error_body(failure("Acme", status, message=SECRET)))
 
 
 def test_a_text_keeps_its_full_stop() -> None:
@@ -145,6 +145,6 @@ def test_a_word_in_mid_stream_stands_for_a_status(code: str | int | None, status
 
 def test_a_full_context_has_openais_word_beside_the_number() -> None:
     error = failure("Acme", 400, code="context_length_exceeded", message="Too long.")
-    shown = envelope(error)["error"]
+    shown = error_body(error)["error"]
     assert (shown["code"], shown["type"]) == (400, "context_length_exceeded")
-    assert "type" not in envelope(failure("Acme", 400))["error"]
+    assert "type" not in error_body(failure("Acme", 400))["error"]

@@ -3,14 +3,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.inference.fake_upstream import FakeUpstream
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.providers.base import ProviderCall
-from tollhouse.inference.providers.profiles import NAMES
-from tollhouse.inference.providers.registry import build_providers
+from tollhouse.inference.ports import ProviderCall
+from tollhouse.inference.providers.registry import build_providers, dialects_named
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.inference.upstream.errors import ConnectFailed
-from tollhouse.inference.upstream.port import UpstreamRequest
 from tollhouse.kernel.errors import ProviderUnavailable
+from tollhouse.outbound.http.port import ConnectFailed
 from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 
 LIMITS = UpstreamSettings()
@@ -46,15 +45,9 @@ def test_every_provider_is_found_by_its_slug_and_has_its_name() -> None:
 
 
 def test_an_anthropic_provider_speaks_messages_with_its_own_credentials() -> None:
-    sent: list[UpstreamRequest] = []
-
-    class Transport:
-        async def send(self, request: UpstreamRequest) -> Any:
-            sent.append(request)
-            raise ConnectFailed("nobody there", sent=False)
-
+    upstream = FakeUpstream(ConnectFailed("nobody there", sent=False))
     given = settings("b", "anthropic", api_key="sk-ant-1")
-    provider = build_providers([given], LIMITS, lambda _: Transport())["b"]  # type: ignore[arg-type]
+    provider = build_providers([given], LIMITS, lambda _: upstream)["b"]  # type: ignore[arg-type]
     assert provider.dialects == {Dialect.MESSAGES, Dialect.COUNT_TOKENS}
     call = ProviderCall(
         Endpoint("b", "claude", PRICE),
@@ -66,8 +59,9 @@ def test_an_anthropic_provider_speaks_messages_with_its_own_credentials() -> Non
     )
     with pytest.raises(ProviderUnavailable):
         asyncio.run(provider.open(call))  # type: ignore[arg-type]
-    assert sent[0].url == "https://api.anthropic.com/v1/messages?beta=true"
-    headers = list(sent[0].headers)
+    [sent] = upstream.requests
+    assert sent.url == "https://api.anthropic.com/v1/messages?beta=true"
+    headers = list(sent.headers)
     assert ("x-api-key", "sk-ant-1") in headers
     assert [value for name, value in headers if name == "anthropic-version"] == ["2099-01-01"]
 
@@ -85,4 +79,4 @@ def test_a_server_speaks_what_is_known_or_said_of_it(
 ) -> None:
     given = settings("c", "openai_compatible", **fields)
     provider = build_providers([given], LIMITS, lambda _: None)["c"]  # type: ignore[arg-type,return-value]
-    assert provider.dialects == {NAMES[name] for name in dialects}
+    assert provider.dialects == dialects_named(dialects)

@@ -1,9 +1,12 @@
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
+from tests.fakes.ids import SequentialIds
 from tests.unit.inference import fakes
 from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.providers.simulations import (
@@ -16,20 +19,16 @@ from tests.unit.inference.providers.simulations import (
     whole,
 )
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.generation import Services
-from tollhouse.inference.guardrails.gate import Guardrails
-from tollhouse.inference.pipeline import Pipeline
-from tollhouse.inference.providers.base import ProviderCall
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.guardrails import Guardrails
+from tollhouse.inference.pipeline import Pipeline, PipelineDependencies
+from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.providers.simulated import provider as simulated
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS, SLUG, models
 from tollhouse.inference.providers.simulated.provider import NAME, SimulatedProvider
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
+from tollhouse.kernel.errors import ProviderFailure, ProviderRefused, status_of
 from tollhouse.observability.metrics import Metrics
-from tollhouse.testing.clock import FakeClock
-from tollhouse.testing.ids import SequentialIds
 
 ENDPOINT = Endpoint(SLUG, "echo", BEHAVIOURS["echo"].price)
 
@@ -253,12 +252,12 @@ async def test_every_model_completes_through_the_pipeline(
     provider = SimulatedProvider(NAME, "cancel")
     metrics = Metrics()
     guardrails = Guardrails({}, metrics)
-    services = Services(
+    services = PipelineDependencies(
         {SLUG: provider}, fakes.FakeAdmission(), books, FakeClock(), metrics, guardrails
     )
     pipeline = Pipeline(Catalog(models()), services, SequentialIds())
     body = json.dumps(asked("hello there", model=f"simulated/{model}", stream=stream)).encode()
-    exchange = pipeline.begin(fakes.call(parse_request(body)))
+    exchange = pipeline.begin(fakes.parsed_request(parse_request(body)))
     reply = await fakes.outcome(exchange)
     if not isinstance(reply, bytes):
         assert model in {"broken", "limited", "overloaded", "flaky"}
@@ -274,7 +273,7 @@ async def test_every_model_completes_through_the_pipeline(
         price = 0 if model == "echo:free" else 0.000001
         cost = price * (usage["prompt_tokens"] + 2 * usage["completion_tokens"])
         assert usage["cost"] == pytest.approx(cost, rel=1e-9)
-        assert books.booked[0].charge.cost_nano == round(usage["cost"] * 1e9)
+        assert books.booked[0].cost_nano == round(usage["cost"] * 1e9)
 
 
 def test_a_configured_model_uses_a_dialect_of_the_provider() -> None:
@@ -289,8 +288,13 @@ async def test_many_streams_do_not_block_the_event_loop() -> None:
         nonlocal said
         body = json.dumps(asked("word " * 100)).encode()
         reply = await provider.open(ProviderCall(ENDPOINT, Dialect.CHAT, stream=True, body=body))
-        async for events in reply.events():
+
+        def take(events: Sequence[bytes]) -> bool:
+            nonlocal said
             said += len(events)
+            return True
+
+        await reply.relay(take)
 
     streams = [asyncio.create_task(read()) for _ in range(20)]
     while not all(each.done() for each in streams):
@@ -307,8 +311,7 @@ async def test_a_stream_does_not_wait_for_many_of_another_account() -> None:
     async def read(owner: str) -> None:
         body = json.dumps(asked("word " * 100)).encode()
         call = ProviderCall(ENDPOINT, Dialect.CHAT, stream=True, body=body, owner=owner)
-        async for _ in (await provider.open(call)).events():
-            pass
+        await (await provider.open(call)).relay(lambda _: True)
         ended.append(owner)
 
     await asyncio.gather(*[read("many") for _ in range(20)], read("one"))

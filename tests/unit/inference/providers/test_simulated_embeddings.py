@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollhouse.inference.providers.simulated.embedding import DIMENSIONS, embeddings
+from tollhouse.inference.providers.simulated.provider import DIMENSIONS, embeddings
 from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 
 

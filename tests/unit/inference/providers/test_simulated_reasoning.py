@@ -18,8 +18,7 @@ from tests.unit.inference.providers.simulations import (
     tool,
     whole,
 )
-from tollhouse.kernel.envelope import status_of
-from tollhouse.kernel.errors import ProviderRefused
+from tollhouse.kernel.errors import ProviderRefused, status_of
 
 
 def followed(details: object, model: str = "m") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from tollhouse.inference.providers.simulated.schema_sample import sample, sample_object
+from tollhouse.inference.providers.simulated.replies import sample, sample_object
 
 TREE = {
     "$defs": {

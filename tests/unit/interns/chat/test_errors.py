@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.chat.errors import FAULTS, ChatFailed, Fault, refused
-from tollhouse.kernel.envelope import envelope, status_of
+from tollhouse.interns.chat.errors import FAULTS, ChatFailed, ChatFault, fault_of_refusal
+from tollhouse.kernel.errors import error_body, status_of
 
 # status, reason, retryable, Retry-After; of a turn's failure the intern decides
 PUBLISHED = {
@@ -33,10 +33,10 @@ def test_the_table_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize("fault", BEFORE_A_STREAM, ids=lambda fault: f"{fault[0]}-{fault[1]}")
-def test_a_fault_before_the_stream_is_the_whole_answer(fault: Fault) -> None:
+def test_a_fault_before_the_stream_is_the_whole_answer(fault: ChatFault) -> None:
     error = ChatFailed(fault)
     assert status_of(error) == fault.status
-    assert envelope(error) == {
+    assert error_body(error) == {
         "error": {
             "code": fault.status,
             "message": fault.message,
@@ -72,7 +72,7 @@ def test_a_fault_before_the_stream_is_the_whole_answer(fault: Fault) -> None:
 def test_a_daemons_refusal_is_seen_as(
     status: int, reason: str | None, seen: tuple[int, str], *, answering: bool
 ) -> None:
-    assert refused(status, reason, answering=answering)[:2] == seen
+    assert fault_of_refusal(status, reason, answering=answering)[:2] == seen
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ def test_a_daemons_refusal_is_seen_as(
     ],
 )
 def test_only_an_answer_can_be_wrong_for_the_daemon(status: int, reason: str) -> None:
-    assert refused(status, reason, answering=True)[:2] == (status, reason)
-    assert refused(status, reason, answering=False)[:2] == (502, "intern_rejected")
+    assert fault_of_refusal(status, reason, answering=True)[:2] == (status, reason)
+    assert fault_of_refusal(status, reason, answering=False)[:2] == (502, "intern_rejected")
 
 
 @pytest.mark.parametrize("retryable", [True, False])
 def test_a_turns_failure_is_retryable_as_the_intern_says(*, retryable: bool) -> None:
-    assert refused(502, "turn_failed", retryable=retryable).retryable is retryable
-    assert refused(409, "busy", retryable=retryable).retryable is True
+    assert fault_of_refusal(502, "turn_failed", retryable=retryable).retryable is retryable
+    assert fault_of_refusal(409, "busy", retryable=retryable).retryable is True
 
 
 def test_an_answer_that_is_too_large_for_the_daemon_is_wrong() -> None:
-    assert refused(413, "bad_request", answering=True)[:2] == (400, "bad_request")
-    assert refused(413, "bad_request", answering=False)[:2] == (502, "intern_rejected")
+    assert fault_of_refusal(413, "bad_request", answering=True)[:2] == (400, "bad_request")
+    assert fault_of_refusal(413, "bad_request", answering=False)[:2] == (502, "intern_rejected")
 
 
 def test_a_workspace_that_is_full_is_a_rejection_that_says_so() -> None:
-    fault = refused(507, "workspace_full")
+    fault = fault_of_refusal(507, "workspace_full")
     assert fault[:2] == (502, "intern_rejected")
     assert "full" in fault.message

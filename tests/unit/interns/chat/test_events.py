@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.interns.chat.events import (
-    Elicitation,
-    Ended,
-    Event,
-    Field,
-    Garbled,
-    Numbered,
-    Permission,
-    Question,
-    Reasoning,
+    DaemonEvent,
+    DaemonReasoningEvent,
+    DaemonRunUsage,
+    DaemonTextEvent,
+    ElicitationField,
+    ElicitationRequest,
+    EventDecoder,
+    MalformedEvent,
+    PermissionRequest,
+    QuestionEvent,
+    RunEnded,
     RunError,
-    Started,
-    Text,
+    RunStarted,
+    ServerSentEvent,
     ToolStarted,
-    Used,
 )
-from tollhouse.interns.chat.sse import Sent
 
 RUN = {"run": "r-1"}
 PERMISSION = {"kind": "permission", "operation": "ls", "options": ["allow_once", "reject_once"]}
@@ -42,12 +42,12 @@ USAGE = {"input_tokens": 3, "cached_tokens": 1, "output_tokens": 2, "cost": "0.0
 ERROR = {"code": 502, "reason": "turn_failed", "message": "No.", "retryable": True}
 
 
-def sent(kind: str, data: Any, number: object = 1) -> Sent:
-    return Sent(str(number).encode(), kind.encode(), json.dumps(data).encode())
+def sent(kind: str, data: Any, number: object = 1) -> ServerSentEvent:
+    return ServerSentEvent(str(number).encode(), kind.encode(), json.dumps(data).encode())
 
 
-def read(kind: str, **data: Any) -> Event | None:
-    return Numbered().read(sent(kind, {**RUN, **data}))
+def read(kind: str, **data: Any) -> DaemonEvent | None:
+    return EventDecoder().read(sent(kind, {**RUN, **data}))
 
 
 @pytest.mark.parametrize(
@@ -56,29 +56,31 @@ def read(kind: str, **data: Any) -> Event | None:
         (
             "run.started",
             {"input": "x", "approval_mode": "manual", "model": "a/b"},
-            Started(model="a/b"),
+            RunStarted(model="a/b"),
         ),
-        ("text", {"text": "Hello"}, Text(text="Hello")),
-        ("reasoning", {"text": "Hm"}, Reasoning(text="Hm")),
+        ("text", {"text": "Hello"}, DaemonTextEvent(text="Hello")),
+        ("reasoning", {"text": "Hm"}, DaemonReasoningEvent(text="Hm")),
         ("tool.started", {"call": "c", "tool": "shell", "title": "ls"}, ToolStarted(title="ls")),
         (
             "question",
             {"interaction": "i", "expires_at": "x", "permission": PERMISSION},
-            Question(
+            QuestionEvent(
                 interaction="i",
-                permission=Permission(operation="ls", options=["allow_once", "reject_once"]),
+                permission=PermissionRequest(operation="ls", options=["allow_once", "reject_once"]),
             ),
         ),
         (
             "question",
             {"interaction": "i", "permission": None, "elicitation": ELICITATION},
-            Question(
+            QuestionEvent(
                 interaction="i",
-                elicitation=Elicitation(
+                elicitation=ElicitationRequest(
                     message="Which?",
                     fields=[
-                        Field(name="a", type="string", required=True, options=["x", "y"]),
-                        Field(name="b", type="number", required=False),
+                        ElicitationField(
+                            name="a", type="string", required=True, options=["x", "y"]
+                        ),
+                        ElicitationField(name="b", type="number", required=False),
                     ],
                 ),
             ),
@@ -86,15 +88,17 @@ def read(kind: str, **data: Any) -> Event | None:
         (
             "run.ended",
             {"outcome": "completed", "usage": USAGE},
-            Ended(
+            RunEnded(
                 outcome="completed",
-                usage=Used(input_tokens=3, cached_tokens=1, output_tokens=2, cost="0.000005"),
+                usage=DaemonRunUsage(
+                    input_tokens=3, cached_tokens=1, output_tokens=2, cost="0.000005"
+                ),
             ),
         ),
         (
             "run.ended",
             {"outcome": "failed", "usage": None, "error": ERROR},
-            Ended(
+            RunEnded(
                 outcome="failed",
                 error=RunError(reason="turn_failed", message="No.", retryable=True),
             ),
@@ -104,18 +108,18 @@ def read(kind: str, **data: Any) -> Event | None:
         (
             "answered",
             {"interaction": "i", "outcome": "accept", "model": "a/b"},
-            Started(model="a/b"),
+            RunStarted(model="a/b"),
         ),
         ("of a later version", {"anything": [1]}, None),
     ],
     ids=str,
 )
-def test_an_event_means(kind: str, data: dict[str, Any], event: Event | None) -> None:
+def test_an_event_means(kind: str, data: dict[str, Any], event: DaemonEvent | None) -> None:
     assert read(kind, **data) == event
 
 
 def test_any_event_may_say_which_model_works() -> None:
-    assert read("text", text="x", model="a/b") == Text(text="x", model="a/b")
+    assert read("text", text="x", model="a/b") == DaemonTextEvent(text="x", model="a/b")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,7 @@ def test_any_event_may_say_which_model_works() -> None:
     ids=str,
 )
 def test_an_event_with_a_wrong_type_is_garbage(kind: str, data: dict[str, Any]) -> None:
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedEvent):
         read(kind, **data)
 
 
@@ -170,32 +174,32 @@ def test_an_event_with_a_wrong_type_is_garbage(kind: str, data: dict[str, Any]) 
     ids=["nothing", "cut", "null", "list", "bytes", "surrogate", "deep", "deep inside"],
 )
 def test_what_is_no_json_object_is_garbage(data: bytes) -> None:
-    with pytest.raises(Garbled):
-        Numbered().read(Sent(b"1", b"text", data))
+    with pytest.raises(MalformedEvent):
+        EventDecoder().read(ServerSentEvent(b"1", b"text", data))
 
 
 def test_numbers_begin_anywhere_and_have_no_hole() -> None:
-    numbered = Numbered()
+    numbered = EventDecoder()
     for number in (7, 8, 9):
-        assert numbered.read(sent("text", {"text": "x"}, number)) == Text(text="x")
+        assert numbered.read(sent("text", {"text": "x"}, number)) == DaemonTextEvent(text="x")
 
 
 @pytest.mark.parametrize("second", [1, 3, 0, 2.5, -2, "", "x", "9" * 30, "²"])
 def test_a_number_that_is_not_the_next_is_garbage(second: object) -> None:
-    numbered = Numbered()
+    numbered = EventDecoder()
     numbered.read(sent("text", {"text": "x"}, 1))
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedEvent):
         numbered.read(sent("text", {"text": "x"}, second))
 
 
 def test_events_that_are_not_known_count() -> None:
-    numbered = Numbered()
+    numbered = EventDecoder()
     numbered.read(sent("later", {}, 1))
-    with pytest.raises(Garbled):
+    with pytest.raises(MalformedEvent):
         numbered.read(sent("text", {"text": "x"}, 1))
 
 
 @given(st.sampled_from(["run.started", "text", "question", "run.ended"]), st.binary(max_size=200))
 def test_garbage_is_never_anything_else(kind: str, data: bytes) -> None:
-    with suppress(Garbled):
-        Numbered().read(Sent(b"1", kind.encode(), data))
+    with suppress(MalformedEvent):
+        EventDecoder().read(ServerSentEvent(b"1", kind.encode(), data))

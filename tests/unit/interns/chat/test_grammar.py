@@ -15,35 +15,37 @@ from tollhouse.interns.chat.errors import (
 from tollhouse.interns.chat.errors import (
     SEVERED,
     TIMED_OUT,
-    Fault,
+    ChatFault,
 )
 from tollhouse.interns.chat.events import (
-    Elicitation,
-    Ended,
-    Event,
-    Field,
-    Permission,
-    Question,
-    Reasoning,
+    DaemonEvent,
+    DaemonReasoningEvent,
+    DaemonRunUsage,
+    DaemonTextEvent,
+    ElicitationField,
+    ElicitationRequest,
+    PermissionRequest,
+    QuestionEvent,
+    RunEnded,
     RunError,
-    Started,
-    Text,
+    RunStarted,
     ToolStarted,
-    Used,
 )
-from tollhouse.interns.chat.grammar import KEEP_ALIVE, Transcript
+from tollhouse.interns.chat.transcript import KEEP_ALIVE, Transcript
 
 ID = "chatcmpl-00000000-0000-4000-8000-000000000001"
-USED = Used(input_tokens=3, cached_tokens=1, output_tokens=2, cost="0.000005")
-DONE = Ended(outcome="completed", usage=USED)
-ASKED = Question(interaction="i-1", permission=Permission(operation="ls", options=["allow_once"]))
+USED = DaemonRunUsage(input_tokens=3, cached_tokens=1, output_tokens=2, cost="0.000005")
+DONE = RunEnded(outcome="completed", usage=USED)
+ASKED = QuestionEvent(
+    interaction="i-1", permission=PermissionRequest(operation="ls", options=["allow_once"])
+)
 
 
 def begun(*, known: bool = True) -> Transcript:
     return Transcript(ID, 1_700_000_000, "session", known=known)
 
 
-def told(*events: Event, fault: Fault = SEVERED, known: bool = True) -> ParsedChat:
+def told(*events: DaemonEvent, fault: ChatFault = SEVERED, known: bool = True) -> ParsedChat:
     """Return what a stream of some events tells; where none is its end, a fault is."""
     transcript = begun(known=known)
     stream = [transcript.begin(), *(transcript.tell(each) for each in events)]
@@ -51,7 +53,9 @@ def told(*events: Event, fault: Fault = SEVERED, known: bool = True) -> ParsedCh
 
 
 def test_a_run_that_completes() -> None:
-    found = told(Started(model="a/b"), Text(text="Hel"), Text(text="lo"), DONE)
+    found = told(
+        RunStarted(model="a/b"), DaemonTextEvent(text="Hel"), DaemonTextEvent(text="lo"), DONE
+    )
     assert (found.content, found.finish, found.session_id) == ("Hello", "stop", "session")
     assert found.usage == {
         "prompt_tokens": 3,
@@ -63,27 +67,32 @@ def test_a_run_that_completes() -> None:
 
 
 def test_a_cost_that_nobody_told_is_left_out() -> None:
-    used = Used(input_tokens=1, output_tokens=1)
-    assert "cost" not in (told(Ended(outcome="completed", usage=used)).usage or {"cost": 1})
+    used = DaemonRunUsage(input_tokens=1, output_tokens=1)
+    assert "cost" not in (told(RunEnded(outcome="completed", usage=used)).usage or {"cost": 1})
 
 
 def test_chunks_name_the_model_from_its_report_on() -> None:
-    found = told(Started(model="a/b"), Text(text="x"), Text(text="y", model="c/d"), DONE)
+    found = told(
+        RunStarted(model="a/b"),
+        DaemonTextEvent(text="x"),
+        DaemonTextEvent(text="y", model="c/d"),
+        DONE,
+    )
     assert found.models == [OWN_MODEL, "a/b", "c/d", "c/d", "c/d"]
 
 
 @pytest.mark.parametrize("fault", [SEVERED, TIMED_OUT])
-def test_the_apis_own_chunks_name_no_model_of_the_intern(fault: Fault) -> None:
-    found = told(Started(model="a/b"), Text(text="x"), fault=fault)
+def test_the_apis_own_chunks_name_no_model_of_the_intern(fault: ChatFault) -> None:
+    found = told(RunStarted(model="a/b"), DaemonTextEvent(text="x"), fault=fault)
     assert found.models == [OWN_MODEL, "a/b", OWN_MODEL, OWN_MODEL]
 
 
 def test_the_end_of_a_failed_turn_names_the_model_that_failed() -> None:
-    assert told(Started(model="a/b"), Ended(outcome="failed")).models[-2:] == ["a/b"] * 2
+    assert told(RunStarted(model="a/b"), RunEnded(outcome="failed")).models[-2:] == ["a/b"] * 2
 
 
 def test_a_permission_is_asked_for() -> None:
-    found = told(Text(text="x"), ASKED)
+    found = told(DaemonTextEvent(text="x"), ASKED)
     assert found.finish == "tool_calls"
     assert found.call is not None
     assert found.call["id"] == "i-1"
@@ -93,10 +102,12 @@ def test_a_permission_is_asked_for() -> None:
 
 def test_something_is_asked_for() -> None:
     fields = [
-        Field(name="a", type="string", required=True, options=["x"]),
-        Field(name="b", type="number", required=False),
+        ElicitationField(name="a", type="string", required=True, options=["x"]),
+        ElicitationField(name="b", type="number", required=False),
     ]
-    asked = Question(interaction="i", elicitation=Elicitation(message="Which?", fields=fields))
+    asked = QuestionEvent(
+        interaction="i", elicitation=ElicitationRequest(message="Which?", fields=fields)
+    )
     assert told(asked).asked == {
         "kind": "elicitation",
         "message": "Which?",
@@ -109,10 +120,10 @@ def test_something_is_asked_for() -> None:
 
 def test_tools_are_told_as_lines_of_reasoning() -> None:
     found = told(
-        Reasoning(text="I look."),
+        DaemonReasoningEvent(text="I look."),
         ToolStarted(title="ls\n  -l"),
         ToolStarted(title="cat x"),
-        Text(text="Done"),
+        DaemonTextEvent(text="Done"),
         DONE,
     )
     assert found.reasoning == "I look.\n$ ls -l\n$ cat x\n"
@@ -123,13 +134,13 @@ def test_a_long_title_is_cut() -> None:
 
 
 def test_nothing_said_is_no_chunk() -> None:
-    assert len(told(Text(text=""), Reasoning(text=""), DONE).models) == 3
+    assert len(told(DaemonTextEvent(text=""), DaemonReasoningEvent(text=""), DONE).models) == 3
 
 
 @pytest.mark.parametrize("retryable", [True, False])
 def test_a_failed_turn_is_retryable_as_the_intern_says(*, retryable: bool) -> None:
     error = RunError(reason="turn_failed", message="Overloaded.", retryable=retryable)
-    found = told(Ended(outcome="failed", usage=USED, error=error))
+    found = told(RunEnded(outcome="failed", usage=USED, error=error))
     assert found.error == {
         "code": 502,
         "message": "Overloaded.",
@@ -140,20 +151,20 @@ def test_a_failed_turn_is_retryable_as_the_intern_says(*, retryable: bool) -> No
 
 @pytest.mark.parametrize("reason", [None, "made up", "bad_request", "intern_rejected", "not_found"])
 def test_a_reason_that_no_stream_has_is_the_turns_failure(reason: str | None) -> None:
-    found = told(Ended(outcome="failed", error=RunError(reason=reason, message="x")))
+    found = told(RunEnded(outcome="failed", error=RunError(reason=reason, message="x")))
     assert found.reason == "turn_failed"
 
 
 def test_a_run_that_a_kill_has_ended_is_severed() -> None:
     error = RunError(reason="stream_severed", message="x", retryable=False)
-    found = told(Ended(outcome="failed", error=error))
+    found = told(RunEnded(outcome="failed", error=error))
     assert found.error is not None
     assert found.error["metadata"] == {"reason": "stream_severed", "retryable": True}
 
 
 @pytest.mark.parametrize("error", [None, RunError(reason="anything", retryable=True)])
 def test_a_run_that_was_cancelled_has_ended(error: RunError | None) -> None:
-    found = told(Ended(outcome="cancelled", error=error))
+    found = told(RunEnded(outcome="cancelled", error=error))
     assert found.error is not None
     assert found.error["code"] == 410
     assert found.error["metadata"] == {"reason": "run_ended", "retryable": False}
@@ -161,26 +172,26 @@ def test_a_run_that_was_cancelled_has_ended(error: RunError | None) -> None:
 
 def test_a_long_message_of_an_error_is_cut() -> None:
     error = RunError(message="x" * 100_000)
-    found = told(Ended(outcome="failed", error=error))
+    found = told(RunEnded(outcome="failed", error=error))
     assert found.error is not None
     assert len(found.error["message"]) == 2_000
 
 
 def test_a_session_of_ours_is_told_once_the_intern_has_begun_in_it() -> None:
     assert told(known=False).session_id is None
-    assert told(Started(), known=False).session_id == "session"
+    assert told(RunStarted(), known=False).session_id == "session"
 
 
 def test_a_session_that_the_caller_named_is_told_in_any_case() -> None:
     assert told(known=True).session_id == "session"
 
 
-@pytest.mark.parametrize("end", [DONE, ASKED, Ended(outcome="cancelled")])
-def test_what_follows_an_end_is_not_told(end: Event) -> None:
+@pytest.mark.parametrize("end", [DONE, ASKED, RunEnded(outcome="cancelled")])
+def test_what_follows_an_end_is_not_told(end: DaemonEvent) -> None:
     transcript = begun()
     stream = transcript.begin() + transcript.tell(end)
     check_stream(stream)
-    assert transcript.tell(Text(text="more")) == transcript.tell(DONE) == b""
+    assert transcript.tell(DaemonTextEvent(text="more")) == transcript.tell(DONE) == b""
     assert transcript.fail(SEVERED) == b""
 
 
@@ -199,11 +210,11 @@ def test_no_published_reason_is_missing() -> None:
 TEXTS = st.text(max_size=20)
 MODELS = st.none() | st.text(min_size=1, max_size=10)
 QUESTIONS = st.builds(
-    Question,
+    QuestionEvent,
     model=MODELS,
     interaction=st.text(min_size=1, max_size=128),
     permission=st.builds(
-        Permission,
+        PermissionRequest,
         operation=st.none() | TEXTS,
         options=st.lists(
             st.sampled_from(["allow_once", "allow_always", "reject_once", "reject_always"]),
@@ -211,24 +222,26 @@ QUESTIONS = st.builds(
         ),
     ),
 ) | st.builds(
-    Question,
+    QuestionEvent,
     interaction=st.text(min_size=1, max_size=128),
     elicitation=st.builds(
-        Elicitation,
+        ElicitationRequest,
         message=TEXTS,
-        fields=st.lists(st.builds(Field, name=TEXTS, type=TEXTS, required=st.booleans())),
+        fields=st.lists(
+            st.builds(ElicitationField, name=TEXTS, type=TEXTS, required=st.booleans())
+        ),
     ),
 )
 COUNTS = st.integers(0, 2**53)
 USED_ANYTHING = st.builds(
-    Used,
+    DaemonRunUsage,
     input_tokens=COUNTS,
     cached_tokens=COUNTS,
     output_tokens=COUNTS,
     cost=st.none() | st.from_regex(r"[0-9]{1,12}(\.[0-9]{1,18})?", fullmatch=True),
 )
 ENDS = st.builds(
-    Ended,
+    RunEnded,
     outcome=st.sampled_from(["completed", "failed", "cancelled"]),
     usage=st.none() | USED_ANYTHING,
     error=st.none()
@@ -240,9 +253,9 @@ ENDS = st.builds(
     ),
 )
 EVENTS = st.lists(
-    st.builds(Started, model=MODELS)
-    | st.builds(Text, text=TEXTS, model=MODELS)
-    | st.builds(Reasoning, text=TEXTS)
+    st.builds(RunStarted, model=MODELS)
+    | st.builds(DaemonTextEvent, text=TEXTS, model=MODELS)
+    | st.builds(DaemonReasoningEvent, text=TEXTS)
     | st.builds(ToolStarted, title=TEXTS)
     | QUESTIONS
     | ENDS,
@@ -252,7 +265,7 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.sampled_from(sorted(FAULTS)), st.booleans(), st.integers(0, 12))
 def test_any_events_make_a_legal_stream(
-    events: list[Event],
+    events: list[DaemonEvent],
     reason: str,
     known: bool,  # noqa: FBT001 - drawn
     silence: int,

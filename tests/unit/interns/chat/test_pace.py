@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.chat.pace import ChatPace
+from tests.fakes.clock import FakeClock
+from tollhouse.interns.chat.service import ChatRateLimiter
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import RateLimited
-from tollhouse.testing.clock import FakeClock
 
 
-def take(pace: ChatPace, clock: FakeClock, account: str = "a") -> int | None:
+def take(pace: ChatRateLimiter, clock: FakeClock, account: str = "a") -> int | None:
     """Return `Retry-After` of a refusal; None where the chat may begin."""
     try:
         pace.take(account, Now.by(clock))
@@ -20,12 +20,12 @@ def take(pace: ChatPace, clock: FakeClock, account: str = "a") -> int | None:
 
 
 def test_so_many_may_begin_in_a_minute() -> None:
-    pace, clock = ChatPace(2), FakeClock()
+    pace, clock = ChatRateLimiter(2), FakeClock()
     assert [take(pace, clock) for _ in range(3)] == [None, None, 60]
 
 
 def test_the_wait_is_until_the_oldest_is_a_minute_old() -> None:
-    pace, clock = ChatPace(1), FakeClock()
+    pace, clock = ChatRateLimiter(1), FakeClock()
     take(pace, clock)
     clock.advance(59.5)
     assert take(pace, clock) == 1
@@ -34,12 +34,12 @@ def test_the_wait_is_until_the_oldest_is_a_minute_old() -> None:
 
 
 def test_accounts_do_not_count_for_each_other() -> None:
-    pace, clock = ChatPace(1), FakeClock()
+    pace, clock = ChatRateLimiter(1), FakeClock()
     assert [take(pace, clock, name) for name in "abab"] == [None, None, 60, 60]
 
 
 def test_a_refusal_says_the_limit() -> None:
-    pace, clock = ChatPace(1), FakeClock()
+    pace, clock = ChatRateLimiter(1), FakeClock()
     take(pace, clock)
     with pytest.raises(RateLimited) as caught:
         pace.take("a", Now.by(clock))
@@ -47,7 +47,7 @@ def test_a_refusal_says_the_limit() -> None:
 
 
 def test_quiet_accounts_are_forgotten() -> None:
-    pace, clock = ChatPace(1), FakeClock()
+    pace, clock = ChatRateLimiter(1), FakeClock()
     for number in range(1_000):
         take(pace, clock, f"account-{number}")
     clock.advance(60)

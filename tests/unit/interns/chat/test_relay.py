@@ -8,29 +8,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.chat_grammar import ParsedChat, check_stream
-from tollhouse.interns.chat.daemon_client import Severed
+from tollhouse.interns.chat.daemon_client import StreamSevered
 from tollhouse.interns.chat.errors import CLIENT_CLOSED
-from tollhouse.interns.chat.events import Ended, Started, Text
-from tollhouse.interns.chat.grammar import Transcript
-from tollhouse.interns.chat.relay import Paces, relay
-from tollhouse.interns.chat.service import Conversation
+from tollhouse.interns.chat.events import DaemonTextEvent, RunEnded, RunStarted
+from tollhouse.interns.chat.service import InternChatStream
+from tollhouse.interns.chat.transcript import ChatTimeouts, Transcript, relay
 from tollhouse.observability.metrics import Metrics
 
 if TYPE_CHECKING:
-    from tollhouse.interns.chat.events import Event
+    from tollhouse.interns.chat.events import DaemonEvent
 
-DONE = Ended(outcome="completed")
+DONE = RunEnded(outcome="completed")
 FOREVER = 3_600.0
 
 
 class Script:
     """Events at their time: a number waits so long, an error is raised."""
 
-    def __init__(self, *steps: list[Event] | float | Exception) -> None:
+    def __init__(self, *steps: list[DaemonEvent] | float | Exception) -> None:
         self._steps = list(steps)
         self._wakes_at: float | None = None
 
-    async def events(self) -> list[Event]:
+    async def events(self) -> list[DaemonEvent]:
         while self._steps:
             step = self._steps[0]
             if isinstance(step, float):
@@ -40,7 +39,7 @@ class Script:
                 raise step
             if isinstance(step, list):
                 return step
-        raise Severed
+        raise StreamSevered
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep so long in all, however often it is cut off."""
@@ -75,42 +74,44 @@ def transcript() -> Transcript:
 
 async def relayed(*steps: Any, **paces: float) -> ParsedChat:
     written = Written()
-    await relay(Script(*steps), transcript(), written, Paces(**paces))
+    await relay(Script(*steps), transcript(), written, ChatTimeouts(**paces))
     return written.told
 
 
 async def test_a_run_is_relayed_to_its_end() -> None:
-    told = await relayed([Started(model="a/b")], [Text(text="x"), Text(text="y")], [DONE])
+    told = await relayed(
+        [RunStarted(model="a/b")], [DaemonTextEvent(text="x"), DaemonTextEvent(text="y")], [DONE]
+    )
     assert (told.content, told.finish, told.keep_alives) == ("xy", "stop", 0)
 
 
 async def test_silence_is_filled() -> None:
-    told = await relayed([Started()], 0.1, [DONE], silence=0.02)
+    told = await relayed([RunStarted()], 0.1, [DONE], silence=0.02)
     assert told.keep_alives >= 1
     assert told.finish == "stop"
 
 
 async def test_events_that_are_not_for_callers_do_not_break_the_silence() -> None:
     quiet = [step for _ in range(10) for step in (0.01, [])]
-    told = await relayed([Text(text="x")], *quiet, [DONE], silence=0.03)
+    told = await relayed([DaemonTextEvent(text="x")], *quiet, [DONE], silence=0.03)
     assert told.keep_alives >= 1
     assert told.finish == "stop"
 
 
 async def test_a_stream_that_takes_too_long_times_out() -> None:
-    told = await relayed([Started(model="a/b"), Text(text="x")], FOREVER, stream=0.02)
+    told = await relayed([RunStarted(model="a/b"), DaemonTextEvent(text="x")], FOREVER, stream=0.02)
     assert told.error is not None
     assert (told.error["code"], told.reason, told.usage) == (504, "timeout", None)
 
 
 async def test_keep_alives_do_not_prolong_a_stream() -> None:
-    told = await relayed([Text(text="x")], FOREVER, stream=0.1, silence=0.01)
+    told = await relayed([DaemonTextEvent(text="x")], FOREVER, stream=0.1, silence=0.01)
     assert told.reason == "timeout"
     assert told.keep_alives >= 1
 
 
 async def test_a_stream_that_breaks_is_severed() -> None:
-    told = await relayed([Text(text="x")], Severed())
+    told = await relayed([DaemonTextEvent(text="x")], StreamSevered())
     assert told.error is not None
     assert (told.error["code"], told.reason) == (502, "stream_severed")
 
@@ -121,8 +122,8 @@ async def test_a_stream_that_breaks_before_any_event_is_severed() -> None:
 
 async def begin(written: Written, **paces: float) -> tuple[asyncio.Task[None], Transcript]:
     stream = transcript()
-    script = Script([Text(text="x")], FOREVER)
-    task = asyncio.create_task(relay(script, stream, written, Paces(**paces)))
+    script = Script([DaemonTextEvent(text="x")], FOREVER)
+    task = asyncio.create_task(relay(script, stream, written, ChatTimeouts(**paces)))
     await asyncio.sleep(0.01)
     return task, stream
 
@@ -151,7 +152,7 @@ async def test_a_caller_that_does_not_read_is_given_up() -> None:
     written = Written()
     written.held.clear()
     with pytest.raises(TimeoutError):
-        await relay(Script(), transcript(), written, Paces(stream=0.01, farewell=0.01))
+        await relay(Script(), transcript(), written, ChatTimeouts(stream=0.01, farewell=0.01))
 
 
 async def test_a_server_that_stops_does_not_wait_for_a_caller_that_does_not_read() -> None:
@@ -171,6 +172,6 @@ async def test_a_fault_of_ours_does_not_wait_for_a_caller_that_does_not_read() -
         written.held.clear()  # it reads the first chunk, and no more
 
     reply: Any = faulty
-    conversation = Conversation(reply, transcript(), Paces(farewell=0.01), Metrics())
+    conversation = InternChatStream(reply, transcript(), ChatTimeouts(farewell=0.01), Metrics())
     with pytest.raises(TimeoutError):
         await conversation.run(write)

@@ -8,13 +8,13 @@ import pytest
 from pydantic import ValidationError
 
 from tollhouse.interns.chat.errors import ChatFailed
-from tollhouse.interns.chat.request import Answer, ChatBody, Prompt
+from tollhouse.interns.chat.request import ChatAnswer, ChatBody, ChatPrompt
 
 USER = {"role": "user", "content": "Hello"}
 TOOL = {"role": "tool", "tool_call_id": "call-1", "content": "allow_once"}
 
 
-def read(*messages: Any, **more: Any) -> Prompt | Answer:
+def read(*messages: Any, **more: Any) -> ChatPrompt | ChatAnswer:
     return ChatBody.model_validate({"stream": True, "messages": list(messages), **more}).wanted()
 
 
@@ -30,16 +30,16 @@ def refused(*messages: Any, **more: Any) -> str:
 
 
 def test_a_users_message_is_a_prompt_for_a_new_session() -> None:
-    assert read(USER) == Prompt(None, "Hello", "self-drive")
+    assert read(USER) == ChatPrompt(None, "Hello", "self-drive")
 
 
 def test_a_prompt_names_its_session_and_its_approval_mode() -> None:
     found = read(USER, session_id="s", approval_mode="manual")
-    assert found == Prompt("s", "Hello", "manual")
+    assert found == ChatPrompt("s", "Hello", "manual")
 
 
 def test_a_tools_message_is_an_answer() -> None:
-    assert read(TOOL, session_id="s") == Answer("s", "call-1", "allow_once")
+    assert read(TOOL, session_id="s") == ChatAnswer("s", "call-1", "allow_once")
 
 
 def test_the_approval_mode_of_an_answer_does_not_matter() -> None:

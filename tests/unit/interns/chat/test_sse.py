@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.interns.chat.sse import EventReader, Oversized, Sent
+from tollhouse.interns.chat.events import (
+    DaemonEventTooLarge,
+    ServerSentEvent,
+    ServerSentEventReader,
+)
 
 WHOLE = (
     b": a comment\n\n"
@@ -20,28 +24,28 @@ WHOLE = (
     b"id: 4\nevent: last\ndata\n\n"
 )
 EVENTS = [
-    Sent(b"1", b"run.started", b"{}"),
-    Sent(b"2", b"text", b"a\nb"),
-    Sent(b"", b"", b"alone"),
-    Sent(b"4", b"last", b""),
+    ServerSentEvent(b"1", b"run.started", b"{}"),
+    ServerSentEvent(b"2", b"text", b"a\nb"),
+    ServerSentEvent(b"", b"", b"alone"),
+    ServerSentEvent(b"4", b"last", b""),
 ]
 
 
 def test_events_have_their_number_type_and_data() -> None:
-    assert EventReader().feed(WHOLE) == EVENTS
+    assert ServerSentEventReader().feed(WHOLE) == EVENTS
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=8))
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(WHOLE)]
-    reader, found = EventReader(), list[Sent]()
+    reader, found = ServerSentEventReader(), list[ServerSentEvent]()
     for begin, end in pairwise(places):
         found += reader.feed(WHOLE[begin:end])
     assert found == EVENTS
 
 
 def test_every_single_byte_may_come_alone() -> None:
-    reader = EventReader()
+    reader = ServerSentEventReader()
     assert [each for byte in WHOLE for each in reader.feed(bytes([byte]))] == EVENTS
 
 
@@ -52,13 +56,13 @@ def test_every_single_byte_may_come_alone() -> None:
 )
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_an_event_without_an_end_is_not_held(endless: bytes, size: int) -> None:
-    reader = EventReader(largest=100)
+    reader = ServerSentEventReader(largest=100)
     pieces = (endless[place : place + size] for place in range(0, len(endless), size))
-    with pytest.raises(Oversized):
+    with pytest.raises(DaemonEventTooLarge):
         list(map(reader.feed, pieces))
 
 
 def test_any_number_of_events_that_fit_passes() -> None:
-    reader = EventReader(largest=100)
+    reader = ServerSentEventReader(largest=100)
     for _ in range(1_000):
         assert len(reader.feed(b": ping\n\nid: 1\nevent: text\ndata: " + b"x" * 60 + b"\n\n")) == 1

@@ -26,7 +26,7 @@ def test_version_2_makes_a_group_beside_the_servers(tmp_path: Path) -> None:
     group = unified(tmp_path, "cpu memory pids\n").make("s1", LIMITS)
     folder = tmp_path / "tollhouse.service" / "tollhouse-x-s1"
     assert group.limits_kept == {"memory_bytes", "processes", "cpus"}
-    assert group.doors == [str(folder / "cgroup.procs")]
+    assert group.procs_files == [str(folder / "cgroup.procs")]
     assert {each.name: each.read_text() for each in folder.iterdir()} == {
         "memory.max": "268435456",
         "memory.swap.max": "0",
@@ -57,7 +57,7 @@ def test_version_1_makes_a_group_below_the_servers_in_each_hierarchy(tmp_path: P
 def test_a_hierarchy_of_which_only_a_part_is_mounted_is_found(tmp_path: Path) -> None:
     mounts = mount(tmp_path, "cgroup", "pids", root="/docker/1")
     group = Cgroups("tollhouse-x-", mounts, "8:pids:/docker/1\n").make("s1", LIMITS)
-    assert group.doors == [str(tmp_path / "tollhouse-x-s1" / "cgroup.procs")]
+    assert group.procs_files == [str(tmp_path / "tollhouse-x-s1" / "cgroup.procs")]
 
 
 def test_the_kernel_counts_those_that_were_killed_for_memory(tmp_path: Path) -> None:

@@ -2,18 +2,18 @@ from itertools import pairwise
 from pathlib import Path
 
 from tollhouse.interns.runtimes.command import (
-    ETC,
-    Asked,
-    Passed,
-    arguments,
-    daemon_in_sandbox,
-    staged,
+    ETC_FILES,
+    PassedDescriptors,
+    SandboxSpec,
+    bubblewrap_arguments,
+    daemon_command,
+    staged_paths,
 )
-from tollhouse.interns.runtimes.host import Host
+from tollhouse.interns.runtimes.host import HostView
 
 PREFIX = Path("/root/python")
 VENV = Path("/srv/tollhouse/venv")
-HOST = Host(
+HOST = HostView(
     links=(("usr/bin", "/bin"),),
     system=(Path("/usr"), Path("/etc/ssl/certs")),
     python=(PREFIX, VENV),
@@ -23,19 +23,19 @@ HOST = Host(
     source=((VENV / "lib/tollhouse/__init__.py", "tollhouse/__init__.py"),),
     program=VENV / "bin/python",
 )
-ASKED = Asked(
+ASKED = SandboxSpec(
     name="intern-1",
     mark="tollhouse-x-intern-1",
     workspace=Path("/srv/data/w"),
     egress=Path("/srv/data/e"),
     memory_bytes=1 << 30,
-    command=daemon_in_sandbox(HOST.program),
+    command=daemon_command(HOST.program),
 )
-PASSED = Passed(seccomp=10, info=11, block=12, etc=dict.fromkeys(ETC, 13))
+PASSED = PassedDescriptors(seccomp=10, info=11, block=12, etc=dict.fromkeys(ETC_FILES, 13))
 
 
 def words(where: dict[Path, Path] | None = None) -> list[str]:
-    return arguments("/usr/bin/bwrap", HOST, ASKED, PASSED, where or {})
+    return bubblewrap_arguments("/usr/bin/bwrap", HOST, ASKED, PASSED, where or {})
 
 
 def binds(found: list[str], kind: str) -> dict[str, str]:
@@ -96,7 +96,7 @@ def test_the_environment_is_only_what_is_set() -> None:
 
 
 def test_what_its_user_cannot_reach_is_read_elsewhere() -> None:
-    shown = staged(HOST, ASKED)
+    shown = staged_paths(HOST, ASKED)
     found = words({path: Path("/tmp", str(number)) for number, path in enumerate(shown)})  # noqa: S108 - the stage's
     assert binds(found, "--bind") == {"/workspace": f"/tmp/{shown.index(ASKED.workspace)}"}  # noqa: S108
     assert binds(found, "--ro-bind")["/root/python"] == "/tmp/0"  # noqa: S108
@@ -104,7 +104,7 @@ def test_what_its_user_cannot_reach_is_read_elsewhere() -> None:
 
 
 def test_the_daemon_is_imported_from_what_is_mounted_alone() -> None:
-    program, *options = daemon_in_sandbox(HOST.program)
+    program, *options = daemon_command(HOST.program)
     assert program == str(HOST.program)
     assert options[0] == "-I"
     assert "sys.path.insert(0, '/run/tollhouse')" in options[-1]

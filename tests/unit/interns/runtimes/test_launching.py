@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.interns.runtimes import launching
-from tollhouse.interns.runtimes.launching import Tail, halted
+from tollhouse.interns.runtimes import sandbox_process
+from tollhouse.interns.runtimes.sandbox_process import StderrTail, paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 async def test_what_was_said_is_told_when_all_have_left() -> None:
-    tail = Tail()
+    tail = StderrTail()
     telling = asyncio.create_task(tail.text())
     tail.data_received(b"first, ")
     await asyncio.sleep(0)
@@ -32,8 +32,8 @@ async def test_what_was_said_is_told_when_all_have_left() -> None:
 async def test_somebody_who_never_leaves_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launching, "_SAYING_SECONDS", 0.01)
-    tail = Tail()
+    monkeypatch.setattr(sandbox_process, "_STDERR_SECONDS", 0.01)
+    tail = StderrTail()
     tail.data_received(b"refused")
     async with asyncio.timeout(30):
         assert await tail.text() == "refused"
@@ -69,7 +69,7 @@ def family() -> Iterator[list[int]]:
 
 def test_all_below_a_process_stand_still_for_a_while(family: list[int]) -> None:
     first, shell, child, stopped = family
-    with halted(first):
+    with paused(first):
         until(shell, "T")
         until(child, "T")
         assert state(first) == "S"
@@ -79,6 +79,6 @@ def test_all_below_a_process_stand_still_for_a_while(family: list[int]) -> None:
 
 
 def test_they_go_on_when_what_was_done_meanwhile_fails(family: list[int]) -> None:
-    with pytest.raises(BlockingIOError), halted(family[0]):
+    with pytest.raises(BlockingIOError), paused(family[0]):
         raise BlockingIOError
     until(family[2], "S")

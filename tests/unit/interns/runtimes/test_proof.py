@@ -51,7 +51,7 @@ async def test_what_was_half_made_is_swept_at_once(
         swept.append(mark.rpartition("-")[2])
         assert not running
 
-    monkeypatch.setattr(bubblewrap, "end_marked", ended)
+    monkeypatch.setattr(bubblewrap, "kill_marked", ended)
     runtime = BubblewrapRuntime(tmp_path, SystemClock())
     monkeypatch.setattr(runtime, "_prepare", lambda _: group)
     monkeypatch.setattr(runtime, "_start", killed)

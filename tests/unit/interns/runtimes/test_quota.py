@@ -8,76 +8,78 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.clock import FakeClock
 from tollhouse.interns.runtimes import quota
 from tollhouse.interns.runtimes.base import Launch, SandboxLimits
 from tollhouse.interns.runtimes.quota import (
     DiskWatch,
-    Limits,
-    Scales,
-    Seen,
+    Measurement,
+    WorkspaceLimits,
     ceiling,
-    goes_on,
-    growth,
-    is_over,
-    seconds_to_look,
-    weighing_is_due,
-    weighing_is_paid_until,
+    growth_per_second,
+    is_over_limit,
+    keeps_growing,
+    measure_workspace,
+    measurement_is_due,
+    next_measurement_at,
+    seconds_to_next_check,
 )
-from tollhouse.interns.size import BEYOND, Held, measure
-from tollhouse.interns.tree import TreeMoved, TreeTooLarge
-from tollhouse.interns.walks.walker import WalkBroken
-from tollhouse.testing.clock import FakeClock
+from tollhouse.interns.workspaces.contents import UNCOUNTABLE, DiskUsage, measure
+from tollhouse.interns.workspaces.jobs import JobBroken, WorkspaceJobs
+from tollhouse.interns.workspaces.tree import TreeMoved, TreeTooLarge
 
 _MIB = 1024 * 1024
-_FREE = Held(1000, 1000)
-_LIMITS = Limits(100, 100)
-_NOTHING = Held(0, 0)
+_FREE = DiskUsage(1000, 1000)
+_LIMITS = WorkspaceLimits(100, 100)
+_NOTHING = DiskUsage(0, 0)
 
 
-def seen(seconds: float = 0, speed: Held = _NOTHING) -> Seen:
-    return Seen(0, seconds, Held(60, 60), _FREE, speed)
+def seen(seconds: float = 0, speed: DiskUsage = _NOTHING) -> Measurement:
+    return Measurement(0, seconds, DiskUsage(60, 60), _FREE, speed)
 
 
-def of_each(count: int, other: int = 0) -> list[Held]:
+def of_each(count: int, other: int = 0) -> list[DiskUsage]:
     """So much in bytes, and as much in names."""
-    return [Held(count, other), Held(other, count)]
+    return [DiskUsage(count, other), DiskUsage(other, count)]
 
 
-def due(now: float, lost: Held = _NOTHING, at: Seen | None = None, *, full: bool = False) -> bool:
-    """Tell whether one is weighed that had 40 bytes and 40 names left."""
-    free = Held(_FREE.disk_bytes - lost.disk_bytes, _FREE.names - lost.names)
-    return weighing_is_due(at or seen(), Held(40, 40), now, free, full=full)
+def due(
+    now: float, lost: DiskUsage = _NOTHING, at: Measurement | None = None, *, full: bool = False
+) -> bool:
+    """Tell whether one is measured that had 40 bytes and 40 names left."""
+    free = DiskUsage(_FREE.disk_bytes - lost.disk_bytes, _FREE.names - lost.names)
+    return measurement_is_due(at or seen(), DiskUsage(40, 40), now, free, full=full)
 
 
 def test_a_look_comes_before_more_than_half_of_what_is_left_can_be_used_up() -> None:
-    speed = Held(4 * 1024 * _MIB, 1_000_000)
-    assert seconds_to_look(Held(1024 * _MIB, 1 << 40), speed) == 1 / 8
-    assert seconds_to_look(Held(1 << 50, 100_000), speed) == 1 / 20
-    assert seconds_to_look(Held(1024 * _MIB, 100_000), speed) == 1 / 20
+    speed = DiskUsage(4 * 1024 * _MIB, 1_000_000)
+    assert seconds_to_next_check(DiskUsage(1024 * _MIB, 1 << 40), speed) == 1 / 8
+    assert seconds_to_next_check(DiskUsage(1 << 50, 100_000), speed) == 1 / 20
+    assert seconds_to_next_check(DiskUsage(1024 * _MIB, 100_000), speed) == 1 / 20
 
 
 def test_one_that_has_not_grown_may_grow_at_any_time() -> None:
-    assert seconds_to_look(Held(64 * _MIB, 1 << 40), _NOTHING) == 64 / 2048
-    assert seconds_to_look(Held(1 << 50, 5_000), _NOTHING) == 5_000 / 200_000
+    assert seconds_to_next_check(DiskUsage(64 * _MIB, 1 << 40), _NOTHING) == 64 / 2048
+    assert seconds_to_next_check(DiskUsage(1 << 50, 5_000), _NOTHING) == 5_000 / 200_000
 
 
 def test_looks_are_neither_rare_nor_without_a_pause() -> None:
-    assert seconds_to_look(Held(1 << 50, 1 << 40), _NOTHING) == 2
-    assert seconds_to_look(_NOTHING, Held(1 << 50, 1 << 40)) == 0.02
+    assert seconds_to_next_check(DiskUsage(1 << 50, 1 << 40), _NOTHING) == 2
+    assert seconds_to_next_check(_NOTHING, DiskUsage(1 << 50, 1 << 40)) == 0.02
 
 
 def test_growth_is_told_by_the_second() -> None:
-    assert growth(Held(10, 100), Held(30, 200), 4) == Held(5, 25)
-    assert growth(Held(10, 100), Held(0, 0), 4) == _NOTHING
+    assert growth_per_second(DiskUsage(10, 100), DiskUsage(30, 200), 4) == DiskUsage(5, 25)
+    assert growth_per_second(DiskUsage(10, 100), DiskUsage(0, 0), 4) == _NOTHING
 
 
-def test_a_workspace_is_weighed_when_the_disk_lost_half_of_what_is_left_to_it() -> None:
+def test_a_workspace_is_measured_when_the_disk_lost_half_of_what_is_left_to_it() -> None:
     for little, enough in zip(of_each(20), of_each(21), strict=True):
         assert not due(0.1, little)
         assert due(0.1, enough)
 
 
-def test_it_is_weighed_when_it_would_have_grown_by_that_much() -> None:
+def test_it_is_measured_when_it_would_have_grown_by_that_much() -> None:
     for speed in of_each(10):
         assert not due(1.9, at=seen(1, speed))
         assert due(2.1, at=seen(1, speed))
@@ -94,58 +96,62 @@ def test_it_is_weighed_when_it_would_have_grown_by_that_much() -> None:
         (100, True, 20),
     ],
 )
-def test_where_nothing_calls_for_it_it_is_weighed_the_less_often_the_longer_that_takes(
+def test_where_nothing_calls_for_it_it_is_measured_the_less_often_the_longer_that_takes(
     took: float, after: float, *, full: bool
 ) -> None:
     assert not due(after - 0.01, at=seen(took), full=full)
     assert due(after, at=seen(took), full=full)
 
 
-def test_weighings_take_a_fifth_of_the_time_at_most() -> None:
+def test_measurements_take_a_fifth_of_the_time_at_most() -> None:
     now = paid = 0.0
     began: list[float] = []
     while now < 1000:
         began.append(now)
         now += 0.5
-        paid = weighing_is_paid_until(paid, now, 0.5)
+        paid = next_measurement_at(paid, now, 0.5)
         now = max(now, paid)
     assert len(began) * 0.5 / 1000 == pytest.approx(0.2, rel=0.02)
 
 
-def test_one_that_was_not_weighed_for_long_may_be_weighed_several_times_at_once() -> None:
+def test_one_that_was_not_measured_for_long_may_be_measured_several_times_at_once() -> None:
     now, paid, count = 1000.0, 0.0, 0
     while paid <= now:
         now, count = now + 0.1, count + 1
-        paid = weighing_is_paid_until(paid, now, 0.1)
+        paid = next_measurement_at(paid, now, 0.1)
     assert 20 <= count <= 30
-    assert weighing_is_paid_until(0, 1000, 0.5) <= 1000
+    assert next_measurement_at(0, 1000, 0.5) <= 1000
 
 
 @pytest.mark.parametrize(
-    "held", [lambda count: Held(count, 0), lambda count: Held(0, count)], ids=["bytes", "names"]
+    "held",
+    [lambda count: DiskUsage(count, 0), lambda count: DiskUsage(0, count)],
+    ids=["bytes", "names"],
 )
-def test_writing_ends_over_a_limit_and_begins_well_below_it(held: Callable[[int], Held]) -> None:
-    assert not is_over(held(100), _LIMITS, full=False)
-    assert is_over(held(101), _LIMITS, full=False)
-    assert is_over(held(96), _LIMITS, full=True)
-    assert not is_over(held(95), _LIMITS, full=True)
+def test_writing_ends_over_a_limit_and_begins_well_below_it(
+    held: Callable[[int], DiskUsage],
+) -> None:
+    assert not is_over_limit(held(100), _LIMITS, full=False)
+    assert is_over_limit(held(101), _LIMITS, full=False)
+    assert is_over_limit(held(96), _LIMITS, full=True)
+    assert not is_over_limit(held(95), _LIMITS, full=True)
 
 
 def test_a_little_more_is_forgiven_and_much_more_is_not() -> None:
-    stopped = Held(100 * _MIB, 10_000)
-    assert ceiling(_LIMITS, None) == Held(100, 100)
-    assert ceiling(_LIMITS, stopped) == Held(116 * _MIB, 11_000)
-    large = Limits(10_000 * _MIB, 1_000_000)
-    assert ceiling(large, stopped) == Held(200 * _MIB, 20_000)
-    assert not goes_on(Held(116 * _MIB, 11_000), stopped, _NOTHING, _LIMITS)
-    assert goes_on(Held(116 * _MIB + 1, 0), stopped, _NOTHING, _LIMITS)
-    assert goes_on(Held(0, 11_001), stopped, _NOTHING, _LIMITS)
+    stopped = DiskUsage(100 * _MIB, 10_000)
+    assert ceiling(_LIMITS, None) == DiskUsage(100, 100)
+    assert ceiling(_LIMITS, stopped) == DiskUsage(116 * _MIB, 11_000)
+    large = WorkspaceLimits(10_000 * _MIB, 1_000_000)
+    assert ceiling(large, stopped) == DiskUsage(200 * _MIB, 20_000)
+    assert not keeps_growing(DiskUsage(116 * _MIB, 11_000), stopped, _NOTHING, _LIMITS)
+    assert keeps_growing(DiskUsage(116 * _MIB + 1, 0), stopped, _NOTHING, _LIMITS)
+    assert keeps_growing(DiskUsage(0, 11_001), stopped, _NOTHING, _LIMITS)
 
 
 def test_one_that_cannot_be_measured_is_judged_by_what_the_disk_loses() -> None:
-    assert not goes_on(BEYOND, BEYOND, Held(100, 100), _LIMITS)
-    assert goes_on(BEYOND, BEYOND, Held(101, 0), _LIMITS)
-    assert goes_on(BEYOND, BEYOND, Held(0, 101), _LIMITS)
+    assert not keeps_growing(UNCOUNTABLE, UNCOUNTABLE, DiskUsage(100, 100), _LIMITS)
+    assert keeps_growing(UNCOUNTABLE, UNCOUNTABLE, DiskUsage(101, 0), _LIMITS)
+    assert keeps_growing(UNCOUNTABLE, UNCOUNTABLE, DiskUsage(0, 101), _LIMITS)
 
 
 def size(folder: Path) -> int:
@@ -187,7 +193,7 @@ def test_a_deleted_file_counts_for_as_long_as_it_is_open(tmp_path: Path) -> None
 def test_only_so_many_names_are_counted(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"empty-{number}").touch()
-    assert measure(tmp_path, 3) == Held(3 * 4096, 3)
+    assert measure(tmp_path, 3) == DiskUsage(3 * 4096, 3)
     with pytest.raises(TreeTooLarge):
         measure(tmp_path, 2)
 
@@ -237,16 +243,16 @@ def test_folders_that_move_all_the_time_cannot_be_measured(moving: Path) -> None
 
 async def test_what_is_small_is_measured_without_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert await Scales().weigh(tmp_path, os.getpid()) == Held(4096, 1)
+    assert await measure_workspace(WorkspaceJobs(), tmp_path, os.getpid()) == DiskUsage(4096, 1)
 
 
 async def test_one_of_many_names_is_measured_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollhouse.interns.runtimes.quota._FEW", 2)
+    monkeypatch.setattr("tollhouse.interns.runtimes.quota._NAMES_IN_THREAD", 2)
     for number in range(5):
         (tmp_path / f"empty-{number}").touch()
-    assert await Scales().weigh(tmp_path, os.getpid()) == Held(5 * 4096, 5)
+    assert await measure_workspace(WorkspaceJobs(), tmp_path, os.getpid()) == DiskUsage(5 * 4096, 5)
 
 
 Set = tuple[int, bool]
@@ -264,7 +270,7 @@ def watching(
     folder: Path,
     writers: Writers,
     clock: FakeClock,
-    weigh: Any = None,
+    measuring: Any = None,
     *,
     disk_bytes: int = _MIB,
     files: int = 1000,
@@ -273,10 +279,10 @@ def watching(
     unused: Any = None
     launch = Launch("s", 1, folder, folder, unused, {}, bounds)
 
-    async def measured() -> Held:
+    async def measured() -> DiskUsage:
         return measure(folder, 10_000)
 
-    return DiskWatch(launch, weigh or measured, writers, clock)
+    return DiskWatch(launch, measuring or measured, writers, clock)
 
 
 async def test_a_watch_stops_and_lets_go_again(tmp_path: Path, clock: FakeClock) -> None:
@@ -339,14 +345,14 @@ class MadeUpDisk:
     """A disk with as much free as a test says."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free = Held(1 << 50, 1 << 40)
+        self.free = DiskUsage(1 << 50, 1 << 40)
         monkeypatch.setattr(os, "statvfs", self)
 
     def __call__(self, _: object) -> Any:
         return SimpleNamespace(f_bavail=self.free.disk_bytes, f_frsize=1, f_ffree=self.free.names)
 
     def lose(self, disk_bytes: int = 0, names: int = 0) -> None:
-        self.free = Held(self.free.disk_bytes - disk_bytes, self.free.names - names)
+        self.free = DiskUsage(self.free.disk_bytes - disk_bytes, self.free.names - names)
 
 
 @pytest.fixture
@@ -360,7 +366,7 @@ async def test_nobody_stands_still_because_the_disk_of_the_machine_fills_up(
     writers = Writers()
     watch = watching(tmp_path, writers, clock)
     await watch.look()
-    disk.free = Held(100 * _MIB, 1 << 40)
+    disk.free = DiskUsage(100 * _MIB, 1 << 40)
     for _ in range(3):
         clock.advance(3)
         await watch.look()
@@ -370,36 +376,36 @@ async def test_nobody_stands_still_because_the_disk_of_the_machine_fills_up(
 
 
 @pytest.mark.parametrize("lost", of_each(_MIB * 3 // 4), ids=["bytes", "names"])
-async def test_one_that_may_have_filled_up_is_weighed_at_the_next_look(
-    lost: Held, tmp_path: Path, clock: FakeClock, disk: MadeUpDisk
+async def test_one_that_may_have_filled_up_is_measured_at_the_next_look(
+    lost: DiskUsage, tmp_path: Path, clock: FakeClock, disk: MadeUpDisk
 ) -> None:
-    weighed = 0
+    measured = 0
 
-    async def weigh() -> Held:
-        nonlocal weighed
-        weighed += 1
+    async def measure() -> DiskUsage:
+        nonlocal measured
+        measured += 1
         await asyncio.sleep(0)
-        return Held(0, 0)
+        return DiskUsage(0, 0)
 
-    watch = watching(tmp_path, Writers(), clock, weigh, files=_MIB)
+    watch = watching(tmp_path, Writers(), clock, measure, files=_MIB)
     soon = await watch.look()
     clock.advance(soon)
     await watch.look()
-    assert weighed == 1
+    assert measured == 1
     disk.lose(*lost)
     clock.advance(soon)
     await watch.look()
-    assert weighed == 2
+    assert measured == 2
 
 
 async def test_one_whose_disk_loses_much_is_looked_at_more_often(
     tmp_path: Path, clock: FakeClock, disk: MadeUpDisk
 ) -> None:
-    async def weigh() -> Held:
+    async def measure() -> DiskUsage:
         await asyncio.sleep(0)
-        return Held(0, 0)
+        return DiskUsage(0, 0)
 
-    watch = watching(tmp_path, Writers(), clock, weigh, disk_bytes=1 << 40, files=10_000)
+    watch = watching(tmp_path, Writers(), clock, measure, disk_bytes=1 << 40, files=10_000)
     await watch.look()
     clock.advance(1)
     usual = await watch.look()
@@ -411,20 +417,20 @@ async def test_one_whose_disk_loses_much_is_looked_at_more_often(
 async def test_one_that_cannot_be_measured_has_taken_what_the_disk_lost(
     tmp_path: Path, clock: FakeClock, disk: MadeUpDisk
 ) -> None:
-    found: list[Held | Exception] = [Held(_MIB // 2, 1)]
+    found: list[DiskUsage | Exception] = [DiskUsage(_MIB // 2, 1)]
 
-    async def weigh() -> Held:
+    async def measure() -> DiskUsage:
         await asyncio.sleep(0)
         match found.pop(0):
-            case Held() as held:
+            case DiskUsage() as held:
                 return held
             case error:
                 raise error
 
-    watch = watching(tmp_path, Writers(), clock, weigh)
+    watch = watching(tmp_path, Writers(), clock, measure)
     await watch.look()
 
-    async def after(lost: int, *told: Held | Exception) -> bool:
+    async def after(lost: int, *told: DiskUsage | Exception) -> bool:
         found.extend(told)
         disk.lose(lost)
         clock.advance(61)
@@ -432,16 +438,16 @@ async def test_one_that_cannot_be_measured_has_taken_what_the_disk_lost(
         assert not found
         return watch.full
 
-    assert not await after(_MIB // 2, WalkBroken())
+    assert not await after(_MIB // 2, JobBroken())
     assert await after(_MIB // 2, OSError(), OSError())
-    assert not await after(0, Held(0, 1))
+    assert not await after(0, DiskUsage(0, 1))
 
 
 async def test_a_watch_goes_on_when_no_process_is_to_be_had(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota, "_MOST_SECONDS", 0.001)
-    monkeypatch.setattr(quota, "_LEAST_SECONDS", 0.001)
+    monkeypatch.setattr(quota, "_MOST_PAUSE", 0.001)
+    monkeypatch.setattr(quota, "_LEAST_PAUSE", 0.001)
     tried = 0
 
     def limit_files(*_: object, **__: object) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.interns.runtimes.bpf_interpreter import ALLOWED, verdict
 from tollhouse.interns.runtimes.seccomp import filter_program
-from tollhouse.sandbox.syscalls.numbers import MACHINES
+from tollhouse.sandbox.seccomp import MACHINES
 
 _I386 = 0x40000003
 _OTHER_CALLS = (0, 1, 3, 25, 63, 64, 93, 200, 281, 439, 449, 451)

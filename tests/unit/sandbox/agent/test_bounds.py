@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.sandbox.agent.spending import (
+from tollhouse.sandbox.agent.tools.context import Excerpt
+from tollhouse.sandbox.agent.tools.toolset import LONGEST_TITLE, title_of
+from tollhouse.sandbox.agent.usage import (
     MOST_OUTPUT_BYTES,
     MOST_REQUESTS,
-    Spending,
-    TooMuch,
-    spent_before,
+    RunFailed,
+    RunUsage,
+    usage_before,
 )
-from tollhouse.sandbox.agent.tools.excerpts import Excerpt
-from tollhouse.sandbox.agent.tools.titles import LONGEST, title_of
 
 
 def test_a_run_asks_so_often_and_no_more() -> None:
-    spending = Spending()
+    usage = RunUsage()
     for _ in range(MOST_REQUESTS):
-        spending.ask()
-    with pytest.raises(TooMuch, match=f"{MOST_REQUESTS} times"):
-        spending.ask()
+        usage.count_request()
+    with pytest.raises(RunFailed, match=f"{MOST_REQUESTS} times"):
+        usage.count_request()
 
 
 def test_output_counts_in_bytes() -> None:
-    spending = Spending()
-    spending.hear("é" * (MOST_OUTPUT_BYTES // 2))
-    with pytest.raises(TooMuch):
-        spending.hear("x")
+    usage = RunUsage()
+    usage.count_output("é" * (MOST_OUTPUT_BYTES // 2))
+    with pytest.raises(RunFailed):
+        usage.count_output("x")
 
 
 def test_a_run_that_goes_on_counts_on() -> None:
-    spending = Spending(requests=3, output_bytes=5, input_tokens=10, output_tokens=2)
-    spending.pay(5e-06)
-    again = spent_before(spending.told())
-    again.pay(1)
-    assert again.told() == {
+    usage = RunUsage(requests=3, output_bytes=5, input_tokens=10, output_tokens=2)
+    usage.add_cost(5e-06)
+    again = usage_before(usage.as_message())
+    again.add_cost(1)
+    assert again.as_message() == {
         "requests": 3,
         "output_bytes": 5,
         "usage": {
@@ -48,31 +48,31 @@ def test_a_run_that_goes_on_counts_on() -> None:
 
 
 def test_a_run_that_never_asked_has_no_usage() -> None:
-    assert spent_before({}).told()["usage"] is None
+    assert usage_before({}).as_message()["usage"] is None
 
 
 @pytest.mark.parametrize("told", [None, "1", True, float("nan"), float("inf"), {}], ids=str)
 def test_what_is_no_number_is_no_cost(told: object) -> None:
-    spending = Spending(requests=1)
-    spending.pay(told)
-    assert spending.told()["usage"]["cost"] is None
+    usage = RunUsage(requests=1)
+    usage.add_cost(told)
+    assert usage.as_message()["usage"]["cost"] is None
 
 
 def test_a_cost_of_nothing_is_one() -> None:
-    spending = Spending(requests=1)
-    spending.pay(0)
-    assert spending.told()["usage"]["cost"] == "0"
+    usage = RunUsage(requests=1)
+    usage.add_cost(0)
+    assert usage.as_message()["usage"]["cost"] == "0"
 
 
 def test_what_is_short_stays_whole() -> None:
-    excerpt = Excerpt(4, 4)
+    excerpt = Excerpt(4)
     for piece in (b"ab", b"cd", b"ef", b"gh"):
         excerpt.add(piece)
     assert excerpt.text() == "abcdefgh"
 
 
 def test_of_what_is_long_the_beginning_and_the_end_stay() -> None:
-    excerpt = Excerpt(4, 4)
+    excerpt = Excerpt(4)
     excerpt.add(b"abcd")
     for _ in range(1000):
         excerpt.add(b"x" * 10)
@@ -107,5 +107,5 @@ def test_a_call_has_a_title(tool: str, arguments: object, title: str) -> None:
 
 def test_a_title_is_one_short_line() -> None:
     title = title_of("shell", {"command": "x\n" * 1000})
-    assert len(title) == LONGEST
+    assert len(title) == LONGEST_TITLE
     assert "\n" not in title

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
-    return SimpleNamespace(deps=SimpleNamespace(path=lambda name: tmp_path / name))
+    return SimpleNamespace(deps=SimpleNamespace(workspace=tmp_path))
 
 
 def test_a_file_is_written_with_its_folders_and_read(ctx: Any, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import sys
 
 LOAD = """
 import gc, json, sys
-from tollhouse.sandbox.agent.main import load_runs
+from tollhouse.sandbox.agent.main import load_runner
 late = "pydantic_ai" not in sys.modules
-load_runs()
+load_runner()
 unused = sorted(name for name in sys.modules if name.startswith("aiohttp."))
 print(json.dumps({"late": late, "unused": unused, "collects": gc.isenabled()}))
 """

@@ -11,23 +11,22 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.function import FunctionModel
 
-from tollhouse.sandbox.agent.conduct import Conduct
-from tollhouse.sandbox.agent.orders import Input, Order, Setup
-from tollhouse.sandbox.agent.permits import Permits
-from tollhouse.sandbox.agent.runs import Runs
-from tollhouse.sandbox.agent.tools.servers import Servers
-from tollhouse.sandbox.agent.tools.work import Work
+from tollhouse.sandbox.agent.protocol import AgentSetup, RunCommand, UserInput
+from tollhouse.sandbox.agent.run import AgentRun
+from tollhouse.sandbox.agent.runner import AgentRunner
+from tollhouse.sandbox.agent.tools.context import ToolContext
+from tollhouse.sandbox.agent.tools.mcp_servers import McpServers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-FIRST = Input(1, "Begin.")
-LATE = Input(2, "And be quick.")
-ORDER = Order(manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={})
+FIRST = UserInput(1, "Begin.")
+LATE = UserInput(2, "And be quick.")
+COMMAND = RunCommand(manual=False, messages=(), inputs=(FIRST,), answers=(), verdicts={}, spent={})
 
 
-class Conducted:
+class BrokenOffRun:
     """A run of a model that breaks off in the middle of its answer."""
 
     def __init__(self, workspace: Path) -> None:
@@ -36,12 +35,16 @@ class Conducted:
         """Called while the model speaks."""
         self.after: Callable[[], object] = int
         """Called when the library has left the run."""
-        work = Work(
-            workspace, dict(os.environ), Permits(manual=False, verdicts={}), Servers(workspace, {})
+        context = ToolContext(
+            workspace,
+            dict(os.environ),
+            manual=False,
+            verdicts={},
+            servers=McpServers(workspace, {}),
         )
-        self._agent: Any = Agent(FunctionModel(stream_function=self._speak), deps_type=Work)
+        self._agent: Any = Agent(FunctionModel(stream_function=self._speak), deps_type=ToolContext)
         this: Any = self
-        self.conduct = Conduct(this, ORDER, work, self._say)
+        self.run = AgentRun(this, COMMAND, context, self._say)
 
     @asynccontextmanager
     async def iter(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
@@ -64,20 +67,20 @@ class Conducted:
 
 
 async def test_what_the_model_has_not_heard_of_is_not_in_the_conversation(tmp_path: Path) -> None:
-    conducted = Conducted(tmp_path)
-    conducted.amid = lambda: conducted.conduct.steer(LATE)
-    await conducted.conduct.conduct()
-    assert conducted.said[-1]["outcome"] == "failed"
-    assert conducted.entered == [1]
+    broken = BrokenOffRun(tmp_path)
+    broken.amid = lambda: broken.run.steer(LATE)
+    await broken.run.execute()
+    assert broken.said[-1]["outcome"] == "failed"
+    assert broken.entered == [1]
 
 
 async def test_what_comes_at_the_very_end_is_not_taken(tmp_path: Path) -> None:
-    conducted = Conducted(tmp_path)
+    broken = BrokenOffRun(tmp_path)
     taken: list[bool] = []
-    conducted.after = lambda: taken.append(conducted.conduct.steer(LATE))
-    await conducted.conduct.conduct()
+    broken.after = lambda: taken.append(broken.run.steer(LATE))
+    await broken.run.execute()
     assert taken == [False]
-    assert conducted.said[-1]["error"]["retryable"] is True  # the model's failure, and no bug
+    assert broken.said[-1]["error"]["retryable"] is True  # the model's failure, and no bug
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(60, True), (-1, False)])
@@ -85,10 +88,10 @@ async def test_what_comes_too_late_is_not_taken(
     tmp_path: Path, *, seconds: float, taken: bool
 ) -> None:
     said: list[dict[str, Any]] = []
-    setup = Setup("a/b", "", "http://127.0.0.1:9/v1", str(tmp_path), 60, "intern-1")
-    runs = Runs(setup, lambda kind, **fields: said.append({"type": kind, **fields}))
-    runs.begin(ORDER)
-    runs.steer(LATE, asyncio.get_running_loop().time() + seconds)
-    assert said == [{"type": "steered", "input": LATE.number, "taken": taken}]
+    setup = AgentSetup("a/b", "", "http://127.0.0.1:9/v1", str(tmp_path), 60, "intern-1")
+    runner = AgentRunner(setup, lambda kind, **fields: said.append({"type": kind, **fields}))
+    runner.start(COMMAND)
+    runner.steer(LATE, asyncio.get_running_loop().time() + seconds)
+    assert said == [{"type": "steered", "input": LATE.id, "taken": taken}]
     await asyncio.sleep(0)
-    await runs.close()
+    await runner.close()

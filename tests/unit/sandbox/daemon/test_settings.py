@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tollhouse.sandbox.daemon.settings import BadSettings, read_settings
+from tollhouse.sandbox.daemon.settings import InvalidSettings, read_settings
 
 LEAST = {"listener": 3, "token_sha256": "0" * 64, "workspace": "/workspace"}
 
@@ -71,12 +71,12 @@ def test_everything_can_be_said() -> None:
     ids=str,
 )
 def test_what_is_wrong_is_refused(fields: dict[str, object]) -> None:
-    with pytest.raises(BadSettings):
+    with pytest.raises(InvalidSettings):
         read_settings(line(**fields))
 
 
 def test_what_is_refused_is_not_repeated() -> None:
-    with pytest.raises(BadSettings) as refused:
+    with pytest.raises(InvalidSettings) as refused:
         read_settings(line(token_sha256="canary", environment={"canary": 1}))
     assert "canary" not in str(refused.value)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.sandbox.daemon.errors import Refused
-from tollhouse.sandbox.daemon.files.tree import Tree
+from tollhouse.sandbox.daemon.http import RequestError
+from tollhouse.sandbox.daemon.workspace_tree import WorkspaceTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tree(root: Path) -> Iterator[Tree]:
-    tree = Tree(str(root))
+def tree(root: Path) -> Iterator[WorkspaceTree]:
+    tree = WorkspaceTree(str(root))
     yield tree
     tree.close()
 
@@ -39,7 +39,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def content(tree: Tree, *names: str) -> str:
+def content(tree: WorkspaceTree, *names: str) -> str:
     with tree.place(names) as place:
         file = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place.folder)
     with os.fdopen(file) as opened:
@@ -47,14 +47,14 @@ def content(tree: Tree, *names: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["folder", "./folder/.", "folder/../folder"])
-def test_links_inside_are_followed(root: Path, tree: Tree, target: str) -> None:
+def test_links_inside_are_followed(root: Path, tree: WorkspaceTree, target: str) -> None:
     (root / "link").symlink_to(target)
     assert content(tree, "link", "file") == "mine"
 
 
-def test_a_link_that_goes_out_and_comes_back_leads_out(root: Path, tree: Tree) -> None:
+def test_a_link_that_goes_out_and_comes_back_leads_out(root: Path, tree: WorkspaceTree) -> None:
     (root / "link").symlink_to("../root/folder")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         content(tree, "link", "file")
 
 
@@ -64,40 +64,42 @@ def test_an_absolute_link_into_the_folder_is_followed_by_either_of_its_names(
     (tmp_path / "alias").symlink_to(root)
     (root / "one").symlink_to(root / "folder")
     (root / "two").symlink_to(tmp_path / "alias" / "folder")
-    tree = Tree(str(tmp_path / "alias"))
+    tree = WorkspaceTree(str(tmp_path / "alias"))
     assert content(tree, "one", "file") == content(tree, "two", "file") == "mine"
     tree.close()
 
 
-def test_a_folder_beside_it_whose_name_begins_the_same_is_outside(root: Path, tree: Tree) -> None:
+def test_a_folder_beside_it_whose_name_begins_the_same_is_outside(
+    root: Path, tree: WorkspaceTree
+) -> None:
     beside = root.with_name("root-2")
     beside.mkdir()
     (root / "link").symlink_to(beside)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         content(tree, "link", "file")
 
 
-def test_a_link_to_the_folder_itself_is_the_folder(root: Path, tree: Tree) -> None:
+def test_a_link_to_the_folder_itself_is_the_folder(root: Path, tree: WorkspaceTree) -> None:
     (root / "folder" / "link").symlink_to("..")
     with tree.place(["folder", "link"]) as place:
         assert place.name == "."
         assert os.stat(".", dir_fd=place.folder).st_ino == root.stat().st_ino
 
 
-def test_folders_are_made_where_they_are_missing(root: Path, tree: Tree) -> None:
+def test_folders_are_made_where_they_are_missing(root: Path, tree: WorkspaceTree) -> None:
     with tree.place(["a", "b", "c"], make=True) as place:
         assert place.name == "c"
     assert (root / "a" / "b").is_dir()
 
 
-def test_no_folder_is_made_outside(root: Path, tree: Tree, tmp_path: Path) -> None:
+def test_no_folder_is_made_outside(root: Path, tree: WorkspaceTree, tmp_path: Path) -> None:
     (root / "link").symlink_to(tmp_path / "outside")
-    with pytest.raises(Refused), tree.place(["link", "new", "x"], make=True):
+    with pytest.raises(RequestError), tree.place(["link", "new", "x"], make=True):
         pass
     assert not (tmp_path / "outside" / "new").exists()
 
 
-def test_descriptors_are_closed_however_it_ends(tree: Tree) -> None:
+def test_descriptors_are_closed_however_it_ends(tree: WorkspaceTree) -> None:
     before = descriptors()
     for names in (["folder", "file"], ["none", "x"], ["folder", "file", "x"]):
         with suppress(OSError):
@@ -106,7 +108,7 @@ def test_descriptors_are_closed_however_it_ends(tree: Tree) -> None:
 
 
 def test_a_folder_that_turns_into_a_link_meanwhile_leads_nowhere_else(
-    root: Path, tree: Tree, tmp_path: Path
+    root: Path, tree: WorkspaceTree, tmp_path: Path
 ) -> None:
     ended = threading.Event()
 
@@ -126,7 +128,7 @@ def test_a_folder_that_turns_into_a_link_meanwhile_leads_nowhere_else(
     while found["mine"] < 100 or found["refused"] < 100:
         try:
             found[content(tree, "swapped", "file")] += 1
-        except Refused:
+        except RequestError:
             found["refused"] += 1
         except OSError:
             found["neither"] += 1

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 import pytest
 
-from tollhouse.vault.egress.environment import environment, gateway_environment
+from tollhouse.vault.egress.session_folder import environment, gateway_environment
 
 PROXY = "http://tollhouse:password@127.0.0.1:1234"
 FOLDER = PurePosixPath("/data/egress/a1")

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.vault.egress.injection import LARGEST_INJECTED, check_target, inject, names_in
-from tollhouse.vault.egress.refusals import (
+from tollhouse.vault.egress.rejections import (
     HEAD_TOO_LARGE,
     NOT_IN_A_HEADER,
     SECRET_IN_URL,
     UNKNOWN_SECRET,
-    Refused,
+    Rejected,
 )
 
 TOKEN = b"{{secret:token}}"
@@ -54,9 +54,9 @@ def decoded(value: bytes) -> bytes:
     ],
 )
 def test_a_placeholder_in_a_url_is_refused_however_it_is_written(target: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_target(target)
-    assert refused.value.refusal is SECRET_IN_URL
+    assert refused.value.rejection is SECRET_IN_URL
 
 
 @pytest.mark.parametrize(
@@ -112,16 +112,16 @@ def test_what_is_no_placeholder_is_left_as_it_is(value: bytes) -> None:
     "name", [b"", b"Token", b"to-ken", b"to ken", b"token ", b"a__b", b"_a", b"a" * 256, b"\xfc"]
 )
 def test_a_name_that_no_secret_can_have_is_refused(name: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         names_in([(b"x", b"{{secret:" + name + b"}}")])
-    assert refused.value.refusal is UNKNOWN_SECRET
+    assert refused.value.rejection is UNKNOWN_SECRET
     assert refused.value.__suppress_context__  # the error before repeats the rule, not the name
 
 
 def test_such_a_name_is_refused_inside_basic_credentials_too() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         names_in([(b"authorization", basic(b"x:{{secret:}}"))])
-    assert refused.value.refusal is UNKNOWN_SECRET
+    assert refused.value.rejection is UNKNOWN_SECRET
 
 
 # What goes out
@@ -193,9 +193,9 @@ def test_nothing_else_that_is_encoded_is_touched(name: bytes, value: bytes) -> N
 
 @pytest.mark.parametrize("code", [*range(9), *range(10, 32), 127])
 def test_a_value_with_a_control_character_does_not_go_into_a_header(code: int) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         inject([(b"x", TOKEN)], {"token": b"a" + bytes([code]) + b"b"})
-    assert refused.value.refusal is NOT_IN_A_HEADER
+    assert refused.value.rejection is NOT_IN_A_HEADER
 
 
 @pytest.mark.parametrize("code", [9, 32, 126, 128, 255])
@@ -208,9 +208,9 @@ def test_a_tab_and_what_can_be_seen_do(code: int) -> None:
 def test_a_value_that_would_begin_or_end_a_header_with_a_space_does_not_go_into_it(
     value: bytes,
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         inject([(b"x", TOKEN)], {"token": value})
-    assert refused.value.refusal is NOT_IN_A_HEADER
+    assert refused.value.rejection is NOT_IN_A_HEADER
     assert inject([(b"x", b"<" + TOKEN + b">")], {"token": value}) == [(b"x", b"<" + value + b">")]
 
 
@@ -218,9 +218,9 @@ def test_a_head_may_have_256_kb_with_its_values() -> None:
     room = LARGEST_INJECTED - len(b"x")
     assert inject([(b"x", TOKEN)], {"token": b"v" * room}) == [(b"x", b"v" * room)]
     for headers in ([(b"xx", TOKEN)], [(b"x", TOKEN), (b"y", b"")]):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             inject(headers, {"token": b"v" * room})
-        assert refused.value.refusal is HEAD_TOO_LARGE
+        assert refused.value.rejection is HEAD_TOO_LARGE
 
 
 @pytest.mark.parametrize("encoded", [False, True], ids=["as text", "in Basic credentials"])
@@ -230,12 +230,12 @@ def test_what_small_placeholders_would_become_is_not_made_before_it_is_refused(
     text = TOKEN * 1_000
     tracemalloc.start()
     try:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             inject([(b"authorization", basic(text) if encoded else text)], {"token": b"v" * 30_000})
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert refused.value.refusal is HEAD_TOO_LARGE
+    assert refused.value.rejection is HEAD_TOO_LARGE
     assert most < 4 * LARGEST_INJECTED
 
 
@@ -261,7 +261,7 @@ def test_values_put_in_and_taken_out_again_leave_what_was_there(
     value = basic(text) if encoded else text
     try:
         names = names_in([(b"authorization", value)])
-    except Refused:
+    except Rejected:
         return
     marks = {name: b"<%d>" % at for at, name in enumerate(names)}
     ((_, found),) = inject([(b"authorization", value)], marks)

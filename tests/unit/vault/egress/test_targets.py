@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.vault.egress.refusals import (
+from tollhouse.vault.egress.rejections import (
     HOST_DISAGREES,
     MALFORMED,
     NOT_A_NAME,
     NOT_ORIGIN_FORM,
     ONE_HOST,
-    Refusal,
-    Refused,
+    Rejected,
+    Rejection,
 )
-from tollhouse.vault.egress.targets import (
+from tollhouse.vault.egress.request_head import (
     Target,
     absolute_target,
     check_host,
@@ -63,10 +63,10 @@ NO_PORTS = [
 ]
 
 
-def refusal_of_connect(target: bytes) -> Refusal:
-    with pytest.raises(Refused) as refused:
+def refusal_of_connect(target: bytes) -> Rejection:
+    with pytest.raises(Rejected) as refused:
         connect_target(target)
-    return refused.value.refusal
+    return refused.value.rejection
 
 
 # CONNECT
@@ -87,9 +87,9 @@ def test_connect_leads_to_a_name_and_a_port(sent: bytes, read: Target) -> None:
     assert connect_target(sent) == read
 
 
-@pytest.mark.parametrize(("name", "refusal"), NO_NAMES)
-def test_connect_to_anything_but_a_name_is_refused(name: bytes, refusal: Refusal) -> None:
-    assert refusal_of_connect(name + b":443") is refusal
+@pytest.mark.parametrize(("name", "rejection"), NO_NAMES)
+def test_connect_to_anything_but_a_name_is_refused(name: bytes, rejection: Rejection) -> None:
+    assert refusal_of_connect(name + b":443") is rejection
 
 
 @pytest.mark.parametrize("port", [*NO_PORTS, pytest.param(b"", id="none")])
@@ -104,7 +104,7 @@ def test_connect_takes_no_other_form(target: bytes) -> None:
 
 def test_a_refusal_repeats_nothing_of_the_target() -> None:
     for target in (b"\xffsecret:1", b"sec_ret:1"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             connect_target(target)
         assert (str(refused.value), refused.value.__cause__) == ("malformed", None)
         assert refused.value.__suppress_context__
@@ -156,16 +156,16 @@ def test_a_url_leads_to_its_host_with_its_path(sent: bytes, target: Target, path
     ],
 )
 def test_any_other_target_outside_a_tunnel_is_refused(target: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         absolute_target(target)
-    assert refused.value.refusal is MALFORMED
+    assert refused.value.rejection is MALFORMED
 
 
-@pytest.mark.parametrize(("name", "refusal"), NO_NAMES)
-def test_a_url_with_anything_but_a_name_is_refused(name: bytes, refusal: Refusal) -> None:
-    with pytest.raises(Refused) as refused:
+@pytest.mark.parametrize(("name", "rejection"), NO_NAMES)
+def test_a_url_with_anything_but_a_name_is_refused(name: bytes, rejection: Rejection) -> None:
+    with pytest.raises(Rejected) as refused:
         absolute_target(b"http://" + name + b"/")
-    assert refused.value.refusal is refusal
+    assert refused.value.rejection is rejection
 
 
 # Inside a tunnel
@@ -180,9 +180,9 @@ def test_inside_a_tunnel_a_target_is_a_path(target: bytes) -> None:
 
 @pytest.mark.parametrize("target", [b"", b"*", b"a", b"/#b", b"http://a.com/", b"a.com:443"])
 def test_inside_a_tunnel_any_other_target_is_refused(target: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_origin_form(target)
-    assert refused.value.refusal is NOT_ORIGIN_FORM
+    assert refused.value.rejection is NOT_ORIGIN_FORM
 
 
 # Host
@@ -209,41 +209,43 @@ def test_a_request_names_its_port_unless_that_goes_without_saying(
 
 def test_what_a_host_header_without_a_port_means_depends_on_where_it_stands() -> None:
     check_host([b"a.com"], Target("a.com", 80), 80)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_host([b"a.com"], Target("a.com", 8443), 443)
-    assert refused.value.refusal is HOST_DISAGREES
+    assert refused.value.rejection is HOST_DISAGREES
 
 
 @pytest.mark.parametrize(
     "host", [b"b.com", b"a.com:80", b"www.a.com", b"com", b"a.com.evil.com", b"xa.com"]
 )
 def test_a_host_header_that_names_another_place_is_refused(host: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_host([host], HERE, 443)
-    assert refused.value.refusal is HOST_DISAGREES
+    assert refused.value.rejection is HOST_DISAGREES
 
 
 @pytest.mark.parametrize(
     "hosts", [[], [b"a.com", b"a.com"], [b"a.com", b"b.com"]], ids=["none", "twice", "two"]
 )
 def test_there_is_exactly_one_host_header(hosts: list[bytes]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_host(hosts, HERE, 443)
-    assert refused.value.refusal is ONE_HOST
+    assert refused.value.rejection is ONE_HOST
 
 
 @pytest.mark.parametrize("port", NO_PORTS)
 def test_a_host_header_with_a_port_that_is_none_is_refused(port: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_host([b"a.com" + port], HERE, 443)
-    assert refused.value.refusal is MALFORMED
+    assert refused.value.rejection is MALFORMED
 
 
-@pytest.mark.parametrize(("name", "refusal"), NO_NAMES)
-def test_a_host_header_with_anything_but_a_name_is_refused(name: bytes, refusal: Refusal) -> None:
-    with pytest.raises(Refused) as refused:
+@pytest.mark.parametrize(("name", "rejection"), NO_NAMES)
+def test_a_host_header_with_anything_but_a_name_is_refused(
+    name: bytes, rejection: Rejection
+) -> None:
+    with pytest.raises(Rejected) as refused:
         check_host([name], HERE, 443)
-    assert refused.value.refusal is refusal
+    assert refused.value.rejection is rejection
 
 
 @given(st.binary(max_size=20), st.sampled_from([b"", b":443", b"://", b"/"]))
@@ -251,5 +253,5 @@ def test_any_bytes_are_a_place_or_refused(start: bytes, end: bytes) -> None:
     for read in (connect_target, absolute_target, check_origin_form):
         try:
             read(start + end)
-        except Refused:
+        except Rejected:
             continue

@@ -1,147 +1,227 @@
-"""Adapts a request to another format's dialect, by way of the canonical form."""
+"""Translates between a client's format and a provider's, by way of the canonical form.
+
+    client's body ── ClientFormat.parse_request ─▶ CanonicalRequest
+        ── ProviderFormat.render_request ──▶ provider's body
+    provider's body ── ProviderFormat.parse_response ─▶ CanonicalResponse
+        ── ClientFormat.render_response ──▶ client's body
+    provider's stream ── StreamDecoder.feed ─▶ CanonicalEvent
+        ── StreamEncoder.write ──▶ client's stream
+
+Formats have no state and are pure: bytes and values in, bytes and values out.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.adapter import MalformedResponse, without_content
-from tollhouse.inference.formats.canonical.blocks import (
-    ReasoningBlock,
-    RefusalBlock,
-    TextBlock,
-    ToolCall,
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    FormatAdapter,
+    MalformedResponse,
+    StreamEnding,
+    without_content,
 )
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.types import (
+    Block,
     CanonicalEvent,
+    CanonicalRequest,
+    CanonicalResponse,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
+    RefusalBlock,
     RefusalDelta,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
+    given_parameters,
+    without_turns,
 )
-from tollhouse.inference.formats.canonical.request import given_parameters, without_turns
-from tollhouse.inference.formats.tokens import estimate_tokens
+from tollhouse.inference.formats.wire import estimate_usage, text_bytes
+from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
-    from tollhouse.inference.formats.canonical.blocks import Block
-    from tollhouse.inference.formats.canonical.ports import (
-        ClientFormat,
-        ProviderFormat,
-        StreamDecoder,
-        StreamEncoder,
-    )
-    from tollhouse.inference.formats.canonical.request import CanonicalRequest
-    from tollhouse.inference.formats.canonical.response import CanonicalResponse
-    from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 
-class TranslatingAdapter:
-    """Implements `formats.adapter.FormatAdapter`."""
+class StreamDecoder(ABC):
+    """Decodes one stream of a provider's dialect."""
 
-    query: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-
-    def __init__(
-        self, request: ClientRequest, client_format: ClientFormat, provider_format: ProviderFormat
-    ) -> None:
-        self._request = request
-        self._client_format = client_format
-        self._provider_format = provider_format
+    done = False
+    """Whether the dialect's terminal event arrived; nothing follows it."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The dialect of the provider's request and response."""
-        return self._provider_format.dialect
+    def complete(self) -> bool:
+        """Whether the response is complete if the body ends here."""
+        return self.done
 
-    @cached_property
-    def _prompt(self) -> CanonicalRequest:
-        return self._client_format.parse_request()
+    def feed(self, data: bytes) -> Sequence[CanonicalEvent]:
+        """Consume the data of one provider event; return the canonical events.
 
-    def without_content(self, *, parsed: bool = False) -> TranslatingAdapter:
-        """Return a copy without the conversation; unless parsed, it cannot render responses."""
-        prompt: CanonicalRequest | None = None
-        if parsed or "_prompt" in self.__dict__:
-            prompt = without_turns(self._prompt)
-        client_format = self._client_format.without_content(prompt)
-        adapter = TranslatingAdapter(
-            without_content(self._request), client_format, self._provider_format
-        )
-        if prompt is not None:
-            adapter._prompt = prompt
-        return adapter
+        Raises `MalformedResponse` if it is not of the dialect or out of order, and `ErrorEvent`.
+        """
+        return () if self.done or not data else self._decode(data)
+
+    @abstractmethod
+    def _decode(self, data: bytes) -> Sequence[CanonicalEvent]: ...
+
+
+class StreamEncoder(StreamEnding):
+    """Encodes one stream in a client's format; its output is always a legal sequence."""
+
+    @abstractmethod
+    def write(self, event: CanonicalEvent) -> bytes:
+        """Return the bytes for the client; raises `MalformedResponse` for an event out of order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFormat:
+    """The provider side of a format."""
+
+    dialect: Dialect
+    supported_parameters: frozenset[str]
+    """The parameters that the dialect has, by the names that `given_parameters` returns."""
+    canonical_names: Mapping[str, str]
+    """Those names, by the dialect's own where they differ."""
+    render_request: Callable[[CanonicalRequest, Endpoint], bytes]
+    """Returns the provider's request body; parameters that the dialect lacks are left out.
+
+    Raises `Invalid` if the dialect cannot carry content that must not be dropped (a file, audio).
+    """
+    parse_response: Callable[[bytes], CanonicalResponse]
+    """Parses a complete response; raises `MalformedResponse` and `ErrorEvent`."""
+    stream_decoder: Callable[[], StreamDecoder]
+
+    def accepted_parameters(self, profile: Profile) -> frozenset[str]:
+        """Return the parameters that a provider of the dialect accepts."""
+        refused = profile.refused_in_chat if self.dialect is Dialect.CHAT else profile.refuses
+        return self.supported_parameters - {
+            self.canonical_names.get(name, name) for name in refused
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFormat:
+    """The client side of a format."""
+
+    parse_request: Callable[[Any], CanonicalRequest]
+    """Raises `Invalid` if a field is of the wrong type or missing."""
+    render_response: Callable[[TranslationSource, CanonicalResponse, ReplyIdentity, Charge], bytes]
+    """Returns the body of a complete response."""
+    stream_encoder: Callable[[TranslationSource, ReplyIdentity], StreamEncoder]
+
+
+class TranslationSource:
+    """A client's request, and its canonical form: parsed when it is needed, for all dialects."""
+
+    def __init__(self, request: ClientRequest, client_format: ClientFormat) -> None:
+        self.request = request
+        self.client_format = client_format
+        self._prompt: CanonicalRequest | None = None
+
+    @property
+    def prompt(self) -> CanonicalRequest:
+        """The request in canonical form; raises `Invalid` if it has none."""
+        if self._prompt is None:
+            self._prompt = self.client_format.parse_request(self.request)
+        return self._prompt
+
+    def without_content(self, *, parsed: bool = False) -> TranslationSource:
+        """Return a copy without the conversation; its prompt is there if parsed, or parsed before.
+
+        Raises `Invalid` if the request cannot be parsed.
+        """
+        copy = TranslationSource(without_content(self.request), self.client_format)
+        if parsed or self._prompt is not None:
+            copy._prompt = without_turns(self.prompt)
+        return copy
+
+
+# Translation
+
+
+class TranslatingAdapter(FormatAdapter):
+    """Translates a request to the dialect of another format."""
+
+    def __init__(self, source: TranslationSource, provider_format: ProviderFormat) -> None:
+        self.dialect = provider_format.dialect
+        self._source = source
+        self._provider_format = provider_format
+
+    def without_content(self) -> TranslatingAdapter:
+        """Return a copy without the conversation's content."""
+        return TranslatingAdapter(self._source.without_content(), self._provider_format)
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that the endpoint would not receive."""
-        given = given_parameters(self._prompt)
-        supported = (
-            self._provider_format.supported_parameters
-            - self._provider_format.rejected_parameters(endpoint.profile)
-        )
-        return given - supported
+        accepted = self._provider_format.accepted_parameters(endpoint.profile)
+        return given_parameters(self._source.prompt) - accepted
 
     def render_request(self, endpoint: Endpoint) -> bytes:
         """Return the provider's request body."""
-        return self._provider_format.render_request(self._prompt, endpoint)
+        return self._provider_format.render_request(self._source.prompt, endpoint)
 
     def parse_response(self, body: bytes) -> TranslatedResponse:
         """Parse a provider's complete response."""
         reply = self._provider_format.parse_response(body)
         if self._hides_reasoning:
             reply = _without_reasoning(reply)
-        return TranslatedResponse(reply, self._client_format, self._request.size)
+        if not reply.choices:
+            raise MalformedResponse("the reply has no content")
+        return TranslatedResponse(
+            reported=reply.usage,
+            seen=reply.usage or estimate_usage(self._source.request.size, _output_size(reply)),
+            finish_reason=reply.choices[0].finish_reason,
+            native_finish_reason=reply.choices[0].native_finish_reason,
+            upstream_id=reply.upstream_id,
+            source=self._source,
+            reply=reply,
+        )
 
     def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
         """Return the adapter of one streamed response."""
         return TranslatedStream(
             self._provider_format.stream_decoder(),
-            self._client_format.stream_encoder(identity),
-            self._request.size,
+            self._source.client_format.stream_encoder(self._source, identity),
+            self._source.request.size,
             hides_reasoning=self._hides_reasoning,
         )
 
     @property
     def _hides_reasoning(self) -> bool:
-        thinking = self._prompt.thinking
+        thinking = self._source.prompt.thinking
         return thinking is not None and thinking.exclude
 
 
-class TranslatedResponse:
-    """Implements `formats.adapter.AdaptedResponse`."""
+@dataclass(slots=True, repr=False)
+class TranslatedResponse(AdaptedResponse):
+    """A provider's complete response in canonical form."""
 
-    def __init__(
-        self, reply: CanonicalResponse, client_format: ClientFormat, request_size: int
-    ) -> None:
-        if not reply.choices:
-            message = "the reply has no content"
-            raise MalformedResponse(message)
-        self._reply = reply
-        self._client_format = client_format
-        self.reported = reply.usage
-        self.seen = reply.usage or _estimate(request_size, sum(map(_output_size, _blocks(reply))))
-        self.finish_reason: str | None = reply.choices[0].finish_reason
-        self.native_finish_reason = reply.choices[0].native_finish_reason
-        self.upstream_id = reply.upstream_id
+    source: TranslationSource
+    reply: CanonicalResponse
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body."""
-        return self._client_format.render_response(self._reply, identity, charge)
+        render = self.source.client_format.render_response
+        return render(self.source, self.reply, identity, charge)
 
 
-class TranslatedStream:
-    """Implements `formats.adapter.AdaptedStream`."""
+class TranslatedStream(AdaptedStream):
+    """A provider's stream, translated event by event."""
 
     def __init__(
         self,
@@ -149,69 +229,41 @@ class TranslatedStream:
         encoder: StreamEncoder,
         request_size: int,
         *,
-        hides_reasoning: bool = False,
+        hides_reasoning: bool,
     ) -> None:
-        """Start before the first event.
-
-        Args:
-            decoder: Of the provider's stream.
-            encoder: Of the client's stream.
-            request_size: Bytes of the request, for an estimate of its tokens.
-            hides_reasoning: Whether reasoning is left out of the client's stream.
-        """
+        super().__init__(request_size)
         self._hides_reasoning = hides_reasoning
         self._decoder = decoder
         self._encoder = encoder
-        self._input = Usage(input_tokens=estimate_tokens(request_size))
-        self._seen_bytes = 0
-        self.reported: Usage | None = None
-        self.finish_reason: str | None = None
-        self.native_finish_reason: str | None = None
-        self.upstream_id: str | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the provider's terminal event arrived."""
-        return self._decoder.done
 
     @property
     def complete(self) -> bool:
         """Whether the response is complete if the body ends here."""
         return self._decoder.complete
 
-    @property
-    def seen(self) -> Usage:
-        """The tokens seen so far; the output is estimated from its bytes."""
-        counted = self._input
-        return Usage(
-            input_tokens=counted.input_tokens,
-            cache_read_tokens=counted.cache_read_tokens,
-            cache_write_tokens=counted.cache_write_tokens,
-            cache_write_1h_tokens=counted.cache_write_1h_tokens,
-            output_tokens=estimate_tokens(self._seen_bytes),
-        )
-
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
         written: list[bytes] = []
         for event in self._decoder.feed(data):
-            self._note(event)
+            if isinstance(event, TextDelta):
+                self._seen_bytes += text_bytes(event.text)
+            else:
+                self._note(event)
             if not (self._hides_reasoning and isinstance(event, _REASONING_EVENTS)):
                 written.append(self._encoder.write(event))
+        self.done = self._decoder.done
         return b"".join(written)
 
-    def end(self, charge: Charge) -> bytes:
-        """Return the end of a completed stream."""
+    def _end(self, charge: Charge) -> bytes:
         return self._encoder.end(charge)
 
-    def fail(self, error: TollhouseError) -> bytes:
-        """Return the end of a failed stream: the error."""
+    def _fail(self, error: TollhouseError) -> bytes:
         return self._encoder.fail(error)
 
     def _note(self, event: CanonicalEvent) -> None:
         spoken = _TEXT_FIELDS.get(type(event))
         if spoken is not None:
-            self._seen_bytes += len(getattr(event, spoken).encode("utf-8", "surrogatepass"))
+            self._seen_bytes += text_bytes(getattr(event, spoken))
         elif isinstance(event, StreamStarted):
             self.upstream_id = event.upstream_id
             self._input = event.usage or self._input
@@ -224,7 +276,6 @@ class TranslatedStream:
 
 _REASONING_EVENTS: Final = (ReasoningDelta, ReasoningSignature)
 _TEXT_FIELDS: Final[Mapping[type[CanonicalEvent], str]] = {
-    TextDelta: "text",
     RefusalDelta: "text",
     ReasoningDelta: "text",
     ToolCallStarted: "name",
@@ -244,19 +295,13 @@ def _without_reasoning(reply: CanonicalResponse) -> CanonicalResponse:
     return replace(reply, choices=choices)
 
 
-def _blocks(reply: CanonicalResponse) -> list[Block]:
-    return [block for choice in reply.choices for block in choice.blocks]
+def _output_size(reply: CanonicalResponse) -> int:
+    return sum(_block_size(block) for choice in reply.choices for block in choice.blocks)
 
 
-def _output_size(block: Block) -> int:
+def _block_size(block: Block) -> int:
     if isinstance(block, (TextBlock, RefusalBlock, ReasoningBlock)):
-        return len(block.text.encode("utf-8", "surrogatepass"))
+        return text_bytes(block.text)
     if isinstance(block, ToolCall):
-        return len(f"{block.name}{block.arguments}".encode("utf-8", "surrogatepass"))
+        return text_bytes(block.name) + text_bytes(block.arguments)
     return 0
-
-
-def _estimate(request_size: int, output_size: int) -> Usage:
-    return Usage(
-        input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(output_size)
-    )

@@ -1,55 +1,380 @@
-"""Passes chat requests through to providers of the chat dialect.
+"""Passes chat requests through to providers of the chat dialect. Pure.
 
-Only the gateway's own fields are changed.
+Only the gateway's own fields are changed. Whatever the provider sends, the client's stream is
+`chunk* (usage | error) [DONE]`: the provider's usage is held back to the end and priced, its
+`[DONE]` is not forwarded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
-from tollhouse.inference.formats.adapter import without_content
-from tollhouse.inference.formats.chat_completions.passthrough_bodies import (
-    parse_chat_response,
-    provider_request,
-    rejected_fields,
+import msgspec
+
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    MalformedResponse,
+    PassthroughAdapter,
 )
-from tollhouse.inference.formats.chat_completions.stream import ChatStream
-from tollhouse.inference.types import Dialect
+from tollhouse.inference.formats.chat_completions.wire import (
+    CHUNK,
+    ChatDelta,
+    ChatRequest,
+    choices_decoder,
+    chunk_choices_decoder,
+    decode_fields,
+    error_chunk,
+    fill_reasoning_fields,
+    message_bytes,
+    normalize_finish_reason,
+    output_bytes,
+    parse_usage,
+    render_end,
+    render_stream_error,
+    render_usage,
+    reply_fields,
+)
+from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.wire import (
+    DONE,
+    GATEWAY_FIELDS,
+    NULL,
+    Fields,
+    encoder,
+    estimate_usage,
+    fields_decoder,
+    for_provider,
+    join_lines,
+    raw,
+    text_decoder,
+    try_decode,
+    without,
+)
+from tollhouse.inference.sse import event
+from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
-    from tollhouse.inference.formats.chat_completions.passthrough_bodies import ChatResponse
-    from tollhouse.inference.formats.chat_completions.request import ChatRequest
-    from tollhouse.inference.types import Endpoint, ReplyIdentity
+    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.inference.formats.adapter import ClientRequest
+    from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
+    from tollhouse.kernel.errors import TollhouseError
 
 
-class ChatPassthroughAdapter:
-    """Implements `formats.adapter.FormatAdapter`."""
+# Requests and responses
+
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+
+
+_REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
+_OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
+_ASSISTANT = msgspec.Raw(b'"assistant"')
+_reasoning = msgspec.json.Decoder(_Reasoning | None)
+_options = msgspec.json.Decoder(Fields | None)
+_index = msgspec.json.Decoder(int)
+
+
+@dataclass(slots=True, repr=False)
+class ChatResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    fields: Fields
+    choices: list[dict[str, object]]
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        fields: Mapping[str, object] = {
+            "system_fingerprint": NULL,
+            **self.fields,
+            **reply_fields(identity, "chat.completion"),
+            "choices": self.choices,
+            "usage": render_usage(charge),
+        }
+        return encoder.encode(fields)
+
+
+def _renamed_fields(fields: Fields, profile: Profile) -> Fields:
+    """Return the fields that a provider accepts; two are sent under its own name."""
+    rejected = profile.refused_in_chat
+    accepted = without(fields, rejected)
+    for name in _OUTPUT_LIMITS & rejected & fields.keys():
+        accepted.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in rejected and "reasoning_effort" not in rejected:
+        # A provider would reject what is not of the type; nothing else depends on it.
+        reasoning = try_decode(_reasoning, fields.get("reasoning", NULL))
+        if reasoning is not None and reasoning.effort is not None:
+            accepted.setdefault("reasoning_effort", raw(reasoning.effort))
+    return accepted
+
+
+def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
+    native = choice.get("finish_reason", NULL)
+    message = fields_decoder.decode(choice["message"])
+    message = without(message, _REASONING_FIELDS) if hides else fill_reasoning_fields(message)
+    message.setdefault("role", _ASSISTANT)
+    message.setdefault("content", NULL)
+    message.setdefault("refusal", NULL)
+    return {
+        "logprobs": NULL,
+        **choice,
+        "index": index if choice.get("index", NULL) == NULL else choice["index"],
+        "message": message,
+        "finish_reason": normalize_finish_reason(text_decoder.decode(native)),
+        "native_finish_reason": choice.get("native_finish_reason", native),
+    }
+
+
+# Streams
+
+_NO_CHOICES = msgspec.Raw(b"[]")
+
+
+class ChunkStream(AdaptedStream):
+    """A stream of chunks with choices, which ends with `[DONE]`."""
+
+    def __init__(self, identity: ReplyIdentity, request: ClientRequest) -> None:
+        super().__init__(request.size)
+        self._identity = identity
+        self._request = request.fields
+        self._unfinished: set[int] = set()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice finished; after `[DONE]`, whether there was any output."""
+        if self.finish_reason is not None and not self._unfinished:
+            return True
+        return self.done and (self.finish_reason is not None or self._seen_bytes > 0)
+
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
+        if self.done or not data:
+            return b""
+        if data == DONE:
+            self.done = True
+            return b""
+        return self._chunk(join_lines(data))
+
+    @abstractmethod
+    def _chunk(self, data: bytes) -> bytes: ...
+
+    def _follow(self, index: int, size: int, native_finish_reason: str | None) -> None:
+        """Note what a chunk says of one choice: bytes of output, or its end."""
+        self._seen_bytes += size
+        if native_finish_reason:
+            self._unfinished.discard(index)
+            self.native_finish_reason = native_finish_reason
+            self.finish_reason = normalize_finish_reason(native_finish_reason)
+        else:
+            self._unfinished.add(index)
+
+
+class ChatStream(ChunkStream):
+    """A provider's stream, forwarded with the gateway's own fields."""
+
+    def __init__(self, identity: ReplyIdentity, request: ChatRequest) -> None:
+        super().__init__(identity, request)
+        self._hides_reasoning = not request.shows_reasoning
+        ours = reply_fields(identity, CHUNK)
+        self._ours: Fields = {name: raw(value) for name, value in ours.items()}
+        self._before: Fields = {}
+        """The last chunk that needed no change, as it was shown."""
+        self._template: _ChunkTemplate | None = None
+        self._lessons = _MOST_LESSONS
+        """How many templates are tried before one fits."""
+
+    def _end(self, charge: Charge) -> bytes:
+        return render_end(self._identity, self._request, charge)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return render_stream_error(error, error_chunk(self._identity))
+
+    def _chunk(self, data: bytes) -> bytes:
+        template = self._template
+        if template is not None and (same := template.read(data)) is not None:
+            delta, shown = same
+            self._lessons = _MOST_LESSONS
+            self._follow(template.choice, output_bytes(delta), None)
+            return shown
+        try:
+            return self._forward(decode_fields(data), data)
+        except (msgspec.DecodeError, RecursionError):
+            raise MalformedResponse("an event of the stream is not a chat chunk") from None
+
+    def _forward(self, fields: Fields, data: bytes) -> bytes:
+        if fields.get("system_fingerprint") == NULL:
+            # Published clients accept null in a complete response, but only a string in a chunk.
+            del fields["system_fingerprint"]
+        usage = fields.pop("usage", NULL)
+        if usage != NULL:
+            self.reported = parse_usage(usage) or self.reported
+        if self.upstream_id is None:
+            self.upstream_id = text_decoder.decode(fields.get("id", NULL))
+        given = fields.get("choices", _NO_CHOICES)
+        choices = chunk_choices_decoder.decode(given)
+        if not choices:
+            return b""
+        needs_change = self._hides_reasoning
+        for position, choice in enumerate(choices):
+            self._follow(
+                position if choice.index is None else choice.index,
+                0 if choice.delta is None else output_bytes(choice.delta),
+                choice.finish_reason or None,
+            )
+            needs_change = needs_change or not _needs_no_change(choice)
+        fields |= self._ours
+        if needs_change:
+            decoded = enumerate(choices_decoder.decode(given))
+            hides = self._hides_reasoning
+            fields["choices"] = raw([_patched(each, at, hides=hides) for at, each in decoded])
+            return event(encoder.encode(fields))
+        shown = event(encoder.encode(fields))
+        if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
+            self._lessons -= 1
+            self._template = _ChunkTemplate.of(data, shown, self._before, fields)
+        self._before = fields
+        return shown
+
+
+_MOST_LESSONS = 2
+_any = msgspec.json.Decoder(msgspec.Raw)
+_delta = msgspec.json.Decoder(ChatDelta)
+
+
+class _ChunkTemplate:
+    """What chunks of one choice have in common that need no change."""
+
+    def __init__(
+        self, names: Sequence[str], choice: int, given: EventTemplate, shown: EventTemplate
+    ) -> None:
+        self.choice = choice
+        self._delta_at = names.index("delta")
+        self._others = [at for at, name in enumerate(names) if name != "delta"]
+        self._given = given
+        self._shown = shown
+
+    @classmethod
+    def of(cls, data: bytes, shown: bytes, before: Fields, fields: Fields) -> Self | None:
+        """Return what a chunk has in common with the one before, which has the same fields."""
+        (choice,) = choices_decoder.decode(fields["choices"])
+        values: Fields = {}
+        for name, value in fields.items():
+            if name == "choices":
+                values["delta"] = choice["delta"]
+            elif value != before[name]:
+                values[name] = value
+        given, ours = EventTemplate.of(data, values), EventTemplate.of(shown, values)
+        if given is None or ours is None:
+            return None
+        return cls(list(values), _index.decode(choice["index"]), given, ours)
+
+    def read(self, data: bytes) -> tuple[ChatDelta, bytes] | None:
+        """Return the delta of a chunk of the same kind, and what the client gets of it.
+
+        None if it may be of another kind.
+        """
+        values = self._given.values(data)
+        if values is None:
+            return None
+        try:
+            if not data.isascii():
+                data.decode()
+            delta = _delta.decode(values[self._delta_at])
+            for at in self._others:
+                value = values[at]
+                # A null may have to be left out, and spaces around a value have to.
+                if value == b"null" or len(_any.decode(value)) != len(value):
+                    return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return None if delta.lacks_reasoning else (delta, self._shown.fill(values))
+
+
+def _needs_no_change(choice: ChunkChoice) -> bool:
+    """Return whether a choice needs no change: it has all required fields and is not the last."""
+    return (
+        choice.finish_reason is None
+        and choice.index is not None
+        and choice.delta is not None
+        and not choice.delta.lacks_reasoning
+    )
+
+
+def _patched(choice: Fields, position: int, *, hides: bool) -> Fields:
+    native = choice.get("finish_reason", NULL)
+    if choice.get("index", NULL) == NULL:
+        choice["index"] = raw(position)
+    given = choice.get("delta", NULL)
+    delta = {} if given == NULL else fields_decoder.decode(given)
+    delta = without(delta, _REASONING_FIELDS) if hides else fill_reasoning_fields(delta)
+    choice["delta"] = raw(delta)
+    choice["finish_reason"] = raw(normalize_finish_reason(text_decoder.decode(native)))
+    choice.setdefault("native_finish_reason", native)
+    return choice
+
+
+# The adapter
+
+
+class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
+    """Passes requests through to providers of the chat dialect."""
 
     dialect = Dialect.CHAT
-    query = ""
-    headers = ()
-
-    def __init__(self, request: ChatRequest) -> None:
-        self._request = request
-
-    def without_content(self, *, parsed: bool = False) -> ChatPassthroughAdapter:
-        """Return a copy without the conversation's content."""
-        del parsed
-        return ChatPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that the endpoint would not receive."""
-        return rejected_fields(self._request, endpoint)
+        """Return the fields that the provider rejects and has no other name for."""
+        renamed = _OUTPUT_LIMITS | {"reasoning"}
+        return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the provider's request body."""
-        return provider_request(self._request, endpoint)
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway and fields that the provider rejects are left out. A stream requests
+        its usage if the provider supports that.
+        """
+        request, profile = self._request, endpoint.profile
+        given = request.fields
+        if profile.refused_in_chat:
+            given = _renamed_fields(given, profile)
+        fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
+        if request.stream and profile.usage_in_streams:
+            # A provider would reject what is not of the type; the stream does not depend on it.
+            options: Fields = try_decode(_options, given.get("stream_options", NULL)) or {}
+            fields["stream_options"] = {**options, "include_usage": True}
+        else:
+            fields.pop("stream_options", None)
+        return encoder.encode(fields)
 
     def parse_response(self, body: bytes) -> ChatResponse:
         """Parse a provider's complete response."""
-        return parse_chat_response(body, self._request)
+        try:
+            fields = decode_fields(body)
+            choices = choices_decoder.decode(fields["choices"])
+            native = text_decoder.decode(choices[0].get("finish_reason", NULL))
+            upstream_id = text_decoder.decode(fields.get("id", NULL))
+            hides = not self._request.shows_reasoning
+            patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
+        except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
+            raise MalformedResponse("the reply is not a chat completion") from None
+        reported = parse_usage(fields.get("usage"))
+        return ChatResponse(
+            reported=reported,
+            seen=reported or self._estimate(choices),
+            finish_reason=normalize_finish_reason(native),
+            native_finish_reason=native,
+            upstream_id=upstream_id,
+            fields=fields,
+            choices=patched,
+        )
+
+    def _estimate(self, choices: list[Fields]) -> Usage:
+        output_size = sum(message_bytes(choice["message"]) for choice in choices)
+        return estimate_usage(self._request.size, output_size)
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:
         """Return the adapter of one streamed response."""

@@ -1,7 +1,22 @@
-"""Schemas of the parts of the chat format that the gateway decodes; the rest stays raw.
+"""The parts of the chat format that the gateway decodes or writes; the rest stays raw.
 
-Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's additions
-(`provider`, `native_finish_reason`, `cost`).
+    reasoning_details:  reasoning.text       {text, signature}   reasoning, with its signature
+                        reasoning.summary    {summary}           a summary of the reasoning
+                        reasoning.encrypted  {data}              only the provider can read it
+
+A canonical block is one detail, or two if it has both a readable and an encrypted part.
+`reasoning` holds the same text in one string.
+
+Before the first byte an error is the common envelope. After status 200 was sent it is part of the
+last chunk, and is repeated alone after `[DONE]`:
+
+    {"error", "id", ..., "choices": [{"finish_reason": "error"}]}  [DONE]  {"error"}
+
+Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's reference: its
+additions (`provider`, `native_finish_reason`, `cost`), "preserving reasoning", "errors during
+streaming". Its own clients and OpenAI's stop reading at `[DONE]`. The `openai` provider of Vercel's
+AI SDK ignores an error beside `choices`, and reads on. go-openai recognizes an error only at the
+start of an event.
 """
 
 from __future__ import annotations
@@ -11,14 +26,41 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from tollhouse.inference.formats.fields import Fields
-from tollhouse.inference.formats.raw_json import NULL
+from tollhouse.inference.formats.adapter import ClientRequest, ErrorEvent, decode_error
+from tollhouse.inference.formats.canonical.types import ReasoningBlock
+from tollhouse.inference.formats.wire import (
+    DONE,
+    NULL,
+    Fields,
+    InputTokenDetails,
+    OutputTokenDetails,
+    disjoint_usage,
+    encoder,
+    fields_decoder,
+    join_lines,
+    raw,
+    read_field,
+    read_flag,
+    read_messages,
+    read_model,
+    read_object,
+    render_costs,
+    replace_invalid_utf8,
+    text_bytes,
+    text_decoder,
+    try_decode,
+)
+from tollhouse.inference.sse import event
+from tollhouse.kernel.errors import Invalid, TollhouseError, error_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-DONE: Final = b"[DONE]"
-"""The data of a stream's last event."""
+    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.inference.types import ReplyIdentity
+
+
+CHUNK: Final = "chat.completion.chunk"
 FINISH_REASONS: Final = {
     "stop": "stop",
     "length": "length",
@@ -36,27 +78,12 @@ FINISH_REASONS: Final = {
 """Providers' finish reasons to the five normalized ones; an unknown one counts as `stop`."""
 
 
-class ChatPromptDetails(msgspec.Struct):
-    """Parts of `prompt_tokens`."""
-
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class ChatCompletionDetails(msgspec.Struct):
-    """Parts of `completion_tokens`."""
-
-    reasoning_tokens: int | None = None
-
-
-class ChatUsage(msgspec.Struct):
-    """A provider's `usage`."""
-
+class _Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: ChatPromptDetails | None = None
-    completion_tokens_details: ChatCompletionDetails | None = None
+    prompt_tokens_details: InputTokenDetails | None = None
+    completion_tokens_details: OutputTokenDetails | None = None
 
 
 class ChatDelta(msgspec.Struct):
@@ -74,21 +101,18 @@ class ChatDelta(msgspec.Struct):
     @property
     def lacks_reasoning(self) -> bool:
         """Whether one of the two fields in which clients look for the reasoning is missing."""
-        text = self.reasoning or self.reasoning_content
-        return bool(text) and (not self.reasoning or self.reasoning_details == NULL)
+        if self.reasoning:
+            return self.reasoning_details == NULL
+        return bool(self.reasoning_content)
 
 
-class CalledChatFunction(msgspec.Struct):
-    """A called function, as far as token counts need it."""
-
+class _Function(msgspec.Struct):
     name: str | None = None
     arguments: str | None = None
 
 
-class ChatToolCall(msgspec.Struct):
-    """An item of `tool_calls`."""
-
-    function: CalledChatFunction | None = None
+class _ToolCall(msgspec.Struct):
+    function: _Function | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -99,7 +123,7 @@ class ChunkChoice(msgspec.Struct):
     finish_reason: str | UnsetType | None = UNSET
 
 
-EMPTY_CHOICE: Final[Mapping[str, object]] = {
+_EMPTY_CHOICE: Final[Mapping[str, object]] = {
     "index": 0,
     "delta": {},
     "finish_reason": None,
@@ -108,11 +132,315 @@ EMPTY_CHOICE: Final[Mapping[str, object]] = {
 """The choice of a chunk without output."""
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
-message_decoder: Final = msgspec.json.Decoder(ChatDelta)
-calls_decoder: Final = msgspec.json.Decoder(list[ChatToolCall] | None)
-usage_decoder: Final = msgspec.json.Decoder(ChatUsage | None)
+_message: Final = msgspec.json.Decoder(ChatDelta)
+_calls: Final = msgspec.json.Decoder(list[_ToolCall])
+_usage: Final = msgspec.json.Decoder(_Usage | None)
 
 
 def normalize_finish_reason(native: str | None) -> str | None:
     """Return the normalized finish reason; None for null or an empty string."""
     return FINISH_REASONS.get(native, "stop") if native else None
+
+
+# Usage
+
+
+def output_bytes(delta: ChatDelta) -> int:
+    """Return the bytes of output in a delta."""
+    size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
+    content, reasoning = delta.content, delta.reasoning or delta.reasoning_content
+    if isinstance(content, str):
+        size += text_bytes(content)
+    elif content:
+        size += sum(map(len, content))
+    if reasoning:
+        size += text_bytes(reasoning)
+    return size + text_bytes(delta.refusal) if delta.refusal else size
+
+
+def _called_bytes(tool_calls: msgspec.Raw) -> int:
+    """Return the bytes of tool names and arguments, without the JSON around them."""
+    calls = try_decode(_calls, tool_calls)
+    if calls is None:
+        return len(tool_calls)
+    written = (call.function for call in calls if call.function is not None)
+    return sum(len(f"{each.name or ''}{each.arguments or ''}".encode()) for each in written)
+
+
+def message_bytes(message: msgspec.Raw) -> int:
+    """Return the bytes of output in a complete message."""
+    try:
+        return output_bytes(_message.decode(message))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Of an unknown shape; the size of its JSON is close enough.
+        return len(message)
+
+
+def parse_usage(data: msgspec.Raw | None, *, with_output: bool = True) -> Usage | None:
+    """Return the reported usage in disjoint token classes; None if it is missing or not usable.
+
+    Output tokens are required, except of embeddings, which have none.
+    """
+    reported = None if data is None or data == NULL else try_decode(_usage, data)
+    if reported is None or (reported.completion_tokens is None and with_output):
+        return None
+    completion = reported.completion_tokens_details
+    reasoning = (completion.reasoning_tokens or 0) if completion else 0
+    output = reported.completion_tokens or 0
+    if reasoning:
+        apart = reported.prompt_tokens + output + reasoning
+        if reasoning > output or reported.total_tokens == apart:
+            # xAI counts reasoning tokens separately from completion tokens.
+            output += reasoning
+    details = reported.prompt_tokens_details
+    return disjoint_usage(reported.prompt_tokens, output, details, completion)
+
+
+class _Options(msgspec.Struct):
+    include_usage: bool | None = None
+    include: bool | None = None
+
+
+_options = msgspec.json.Decoder(_Options | None)
+
+
+def asks_for_usage(fields: Fields) -> bool:
+    """Return whether a request wants the usage in a last chunk without choices.
+
+    The usage is sent in any case; clients that did not ask read the first choice of every chunk.
+    OpenAI's option is `stream_options.include_usage`, the public gateway's is `usage.include`.
+    """
+    given = (try_decode(_options, fields.get(name, NULL)) for name in ("stream_options", "usage"))
+    return any(each is not None and (each.include_usage or each.include) for each in given)
+
+
+def render_usage(charge: Charge) -> dict[str, object]:
+    """Return the `usage` object of a response."""
+    usage = charge.usage
+    prompt_tokens = usage.prompt_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": prompt_tokens + usage.output_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        **render_costs(charge),
+    }
+
+
+# Reasoning
+
+
+class ReasoningDetail(msgspec.Struct):
+    """An item of `reasoning_details`."""
+
+    type: str = ""
+    text: str | None = None
+    summary: str | None = None
+    data: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    format: str | None = None
+
+    @property
+    def readable_text(self) -> str:
+        """The text or the summary."""
+        return self.text or self.summary or ""
+
+
+def parse_details(details: Iterable[ReasoningDetail]) -> list[ReasoningBlock]:
+    """Return the blocks of details; an empty detail gives none."""
+    blocks: list[ReasoningBlock] = []
+    for detail in details:
+        block = _block(detail)
+        if block is None:
+            continue
+        before = blocks[-1] if blocks else None
+        if before is not None and before.is_summary and not before.encrypted and block.encrypted:
+            block = msgspec.structs.replace(block, text=before.text, is_summary=True)
+            blocks.pop()
+        blocks.append(block)
+    return blocks
+
+
+def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
+    if not (detail.readable_text or detail.signature or detail.data):
+        return None
+    return ReasoningBlock(
+        text=detail.readable_text,
+        is_summary=detail.type == "reasoning.summary",
+        signature=detail.signature,
+        encrypted=detail.data,
+        id=detail.id,
+        format=detail.format,
+    )
+
+
+def render_details(blocks: Iterable[ReasoningBlock]) -> list[dict[str, object]]:
+    """Return the `reasoning_details` of blocks."""
+    found = [detail for block in blocks for detail in _details(block)]
+    return [{**detail, "index": index} for index, detail in enumerate(found)]
+
+
+def fill_reasoning_fields(message: Fields) -> Fields:
+    """Return a message or a delta with its reasoning in all fields that clients read.
+
+    Many servers send only `reasoning_content`, which is kept, or only `reasoning`. Raises
+    `msgspec.DecodeError` if the reasoning is not a string.
+    """
+    if "reasoning" not in message and "reasoning_content" not in message:
+        return message
+    text = text_decoder.decode(message.get("reasoning", NULL))
+    text = text or text_decoder.decode(message.get("reasoning_content", NULL))
+    if not text:
+        return message
+    filled = {**message, "reasoning": raw(text)}
+    if message.get("reasoning_details", NULL) == NULL:
+        filled["reasoning_details"] = raw(render_details([ReasoningBlock(text)]))
+    return filled
+
+
+def _details(block: ReasoningBlock) -> Iterator[dict[str, object]]:
+    common = {"id": block.id, "format": block.format}
+    if block.is_summary:
+        yield {"type": "reasoning.summary", "summary": block.text, **common}
+    elif block.text or block.signature:
+        text = {"type": "reasoning.text", "text": block.text, "signature": block.signature}
+        yield {**text, **common}
+    if block.encrypted:
+        yield {"type": "reasoning.encrypted", "data": block.encrypted, **common}
+
+
+# Tool calls
+
+
+def render_call(call_id: str, name: str, arguments: str) -> dict[str, object]:
+    """Return an item of `tool_calls`."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+# Errors
+
+
+def decode_fields(data: bytes) -> Fields:
+    """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
+    fields = fields_decoder.decode(replace_invalid_utf8(data))
+    if fields.get("error", NULL) != NULL:
+        raise parse_error_event(fields["error"])
+    return fields
+
+
+def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
+    """Parse an `error` value: OpenAI's object or a bare string."""
+    error = decode_error(data)
+    return ErrorEvent(error.type if error.code is None else error.code, error.message)
+
+
+def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
+    """Return the end of a failed stream: the error, with its last chunk and alone."""
+    shown = error_object(error)
+    shown["metadata"] = {"error_type": error.code, **error.metadata}
+    ends = (encoder.encode({"error": shown, **chunk}), DONE, encoder.encode({"error": shown}))
+    return b"".join(map(event, ends))
+
+
+def error_chunk(identity: ReplyIdentity) -> dict[str, object]:
+    """Return the last chunk of a failed stream, without the error."""
+    choice = {
+        "index": 0,
+        "delta": {"content": ""},
+        "finish_reason": "error",
+        "native_finish_reason": None,
+        "logprobs": None,
+    }
+    return {**reply_fields(identity, CHUNK), "choices": [choice]}
+
+
+# Chunks
+
+
+def reply_fields(identity: ReplyIdentity, kind: str) -> dict[str, object]:
+    """Return the gateway's own fields of a response or a chunk; `kind` is its `object`."""
+    return {
+        "id": identity.id,
+        "object": kind,
+        "created": identity.created,
+        "model": identity.model,
+        "provider": identity.provider,
+    }
+
+
+def render_chunk(identity: ReplyIdentity, choices: Sequence[object], **more: object) -> bytes:
+    """Return a chunk as an event."""
+    chunk = {**reply_fields(identity, CHUNK), "choices": choices, **more}
+    return event(join_lines(encoder.encode(chunk)))
+
+
+def render_end(identity: ReplyIdentity, request: Fields, charge: Charge) -> bytes:
+    """Return the end of a completed stream: the usage chunk, then `[DONE]`."""
+    choices = [] if asks_for_usage(request) else [_EMPTY_CHOICE]
+    return render_chunk(identity, choices, usage=render_usage(charge)) + event(DONE)
+
+
+# Requests
+
+
+class ChatRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_completion_tokens", "max_tokens")
+    answer_counts = ("n",)
+    content_field = "messages"
+
+    shows_reasoning: bool = True
+    """False: the model may reason, but the response must not show it."""
+
+
+class _Reasoning(msgspec.Struct):
+    effort: str | None = None
+    exclude: bool | None = None
+
+
+_FALSE = msgspec.Raw(b"false")
+_reasoning = msgspec.json.Decoder(_Reasoning | None)
+
+
+def parse_request(body: bytes) -> ChatRequest:
+    """Parse a chat request; raises `Invalid`, whose message names the position or the field."""
+    fields = read_object(body)
+    model = read_model(fields)
+    read_messages(fields)
+    stream = read_flag(fields, "stream")
+    if "reasoning" in fields and "reasoning_effort" in fields:
+        _check_efforts(fields)
+    return ChatRequest(
+        model=model,
+        stream=stream,
+        fields=fields,
+        size=len(body),
+        body=body,
+        shows_reasoning=_shows_reasoning(fields),
+    )
+
+
+def _shows_reasoning(fields: Fields) -> bool:
+    if fields.get("include_reasoning") == _FALSE:
+        return False
+    if "reasoning" not in fields:
+        return True
+    # Anything else is passed on unchanged: the provider reports the error.
+    given = try_decode(_reasoning, fields["reasoning"])
+    return given is None or not given.exclude
+
+
+def _check_efforts(fields: Fields) -> None:
+    """Reject two efforts that differ."""
+    wanted = "an object whose effort is a string"
+    given = read_field(_reasoning, fields, "reasoning", wanted)
+    effort = read_field(text_decoder, fields, "reasoning_effort", "a string")
+    if given is not None and given.effort is not None and effort not in {None, given.effort}:
+        raise Invalid("reasoning_effort: contradicts reasoning.effort; give one of them.")

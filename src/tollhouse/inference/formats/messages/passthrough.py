@@ -1,64 +1,289 @@
-"""Passes messages requests through to providers of the messages dialect."""
+"""Passes messages requests through to providers of the messages dialect. Pure.
+
+Blocks of a stream are forwarded at once. The provider's `message_delta`s are held back to the end
+and priced, its `message_stop` is not forwarded.
+
+Source: https://docs.anthropic.com/en/api/messages,
+https://docs.anthropic.com/en/api/messages-count-tokens and the public gateway's additions
+(`models`, `fallbacks`; `max_tokens` may be missing).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.formats.adapter import without_content
-from tollhouse.inference.formats.messages.passthrough_bodies import (
-    parse_messages_response,
-    provider_request,
+import msgspec
+
+from tollhouse.accounting.types import Charge, Usage
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    MalformedResponse,
+    PassthroughAdapter,
 )
-from tollhouse.inference.formats.messages.stream import MessagesStream
-from tollhouse.inference.types import Dialect
+from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.messages.provider_response import (
+    MessagesEventOrder,
+    decode_message,
+    fits_block,
+)
+from tollhouse.inference.formats.messages.wire import (
+    DEFAULT_MAX_TOKENS,
+    MessagesRequest,
+    decode_usage,
+    delta_decoder,
+    error_event,
+    message_fields,
+    normalize_finish_reason,
+    output_bytes,
+    parse_input,
+    parse_report,
+    read_fields,
+    readable,
+    render_end,
+    render_event,
+    render_tokens,
+    render_usage,
+    without_foreign_reasoning,
+)
+from tollhouse.inference.formats.wire import (
+    DONE,
+    GATEWAY_FIELDS,
+    NULL,
+    Fields,
+    encoder,
+    estimate_usage,
+    fields_decoder,
+    for_provider,
+    named_event,
+    raw,
+    replace_invalid_utf8,
+    try_decode,
+    without,
+)
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from tollhouse.inference.formats.messages.passthrough_bodies import MessagesResponse
-    from tollhouse.inference.formats.messages.request import MessagesRequest
-    from tollhouse.inference.types import Endpoint, ReplyIdentity
+    from tollhouse.inference.formats.messages.wire import MessagesEvent
+    from tollhouse.kernel.errors import TollhouseError
 
 
-class MessagesPassthroughAdapter:
-    """Implements `formats.adapter.FormatAdapter`."""
+# Requests and responses
+
+_GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"safeguards", "user"}
+"""`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
+_blocks: Final = msgspec.json.Decoder(list[Fields])
+_NEVER_NULL_IN_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
+"""Optional fields of a block: Anthropic never sends null in them, some servers do, and published
+clients reject it.
+
+Source: the response schema of @ai-sdk/anthropic 4, where these are optional and not nullable.
+"""
+
+
+@dataclass(slots=True, repr=False)
+class MessagesResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    fields: Fields
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        content = self.fields["content"]
+        if b"null" in bytes(content):
+            content = raw([_block_without_nulls(block) for block in _blocks.decode(content)])
+        usage = render_usage(charge, read_fields(self.fields.get("usage", NULL)))
+        fields = message_fields(identity, self.fields)
+        return encoder.encode({**fields, "content": content, "usage": usage})
+
+
+def _block_without_nulls(block: Fields) -> Fields:
+    return without(block, {name for name in _NEVER_NULL_IN_BLOCKS if block.get(name) == NULL})
+
+
+# Streams
+
+_DELTA: Final = "content_block_delta"
+_WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
+
+
+class MessagesStream(AdaptedStream):
+    """A provider's stream, forwarded in a checked order."""
+
+    def __init__(self, identity: ReplyIdentity, request: MessagesRequest) -> None:
+        super().__init__(request.size)
+        self._identity = identity
+        self._order = MessagesEventOrder()
+        self._first_usage: Fields = {}
+        self._last_usage: Fields = {}
+        self._delta: Fields = {}
+        self._extra_fields: Fields = {}
+        """The fields of `message_delta` besides its delta and its usage."""
+        self._template: EventTemplate | None = None
+        """Of the deltas of the open block."""
+        self._block_begun = False
+        """A block is open that has no delta yet."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the response is complete if the body ends here."""
+        return self._order.complete
+
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
+        if self.done or not data or data == DONE:
+            return b""
+        data = replace_invalid_utf8(data)
+        if self._template is not None and (shown := self._forward_same(self._template, data)):
+            return shown
+        event = self._order.accept(data)
+        self.done = self._order.done
+        if event.type == "content_block_start":
+            self._block_begun = True
+        elif event.type == "content_block_stop":
+            self._template = None
+        elif event.type == _DELTA and self._block_begun:
+            self._block_begun = False
+            self._template = EventTemplate.of(data, {"delta": fields_decoder.decode(data)["delta"]})
+        return self._forward(event, data)
+
+    def _forward_same(self, template: EventTemplate, data: bytes) -> bytes:
+        """Return what the client gets of one more delta; nothing if it may be another event."""
+        values = template.values(data)
+        delta = None if values is None else try_decode(delta_decoder, values[0])
+        if delta is None or not fits_block(delta.type, self._order.open_block):
+            return b""
+        self._seen_bytes += output_bytes(delta)
+        return named_event(_DELTA, data)
+
+    def _end(self, charge: Charge) -> bytes:
+        begun = b"" if self._order.started else self._start({})
+        if self._order.open_block is not None:
+            begun += render_event("content_block_stop", {"index": self._order.block_count - 1})
+        usage = render_usage(charge, self._first_usage | self._last_usage)
+        return begun + render_end(self._delta, usage, self._extra_fields)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return error_event(error, self._identity.id)
+
+    def _forward(self, event: MessagesEvent, data: bytes) -> bytes:
+        kind = event.type
+        if kind == "message_start":
+            return self._begin(event, data)
+        if kind == "message_delta":
+            self._keep(event, data)
+        if kind in _WITHHELD_EVENTS or not self._order.started or not kind.isprintable():
+            return b""
+        if event.content_block is not None:
+            self._seen_bytes += output_bytes(event.content_block)
+        if event.delta is not None:
+            self._seen_bytes += output_bytes(event.delta)
+        if kind == "content_block_start" and b"null" in data:
+            data = _event_without_nulls(data)
+        return named_event(kind, data)
+
+    def _begin(self, event: MessagesEvent, data: bytes) -> bytes:
+        message = fields_decoder.decode(fields_decoder.decode(data)["message"])
+        if event.message is not None:
+            self.upstream_id = event.message.id
+        self._first_usage = read_fields(message.get("usage", NULL))
+        self._input = parse_input(self._first_usage) or self._input
+        return self._start(message)
+
+    def _start(self, message: Fields) -> bytes:
+        usage = render_tokens(Usage()) | readable(self._first_usage)
+        ours = {"content": (), "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return render_event(
+            "message_start", {"message": message_fields(self._identity, message) | ours}
+        )
+
+    def _keep(self, event: MessagesEvent, data: bytes) -> None:
+        fields = fields_decoder.decode(data)
+        self._delta |= read_fields(fields.pop("delta", NULL))
+        self._last_usage |= read_fields(fields.pop("usage", NULL))
+        self._extra_fields |= fields
+        self.reported = parse_report(self._first_usage, self._last_usage)
+        native = event.delta.stop_reason if event.delta else None
+        if native is not None:
+            self.native_finish_reason = native
+            self.finish_reason = normalize_finish_reason(native)
+
+
+def _event_without_nulls(data: bytes) -> bytes:
+    fields = fields_decoder.decode(data)
+    block = _block_without_nulls(fields_decoder.decode(fields["content_block"]))
+    return encoder.encode({**fields, "content_block": raw(block)})
+
+
+# The adapter
+
+
+class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
+    """Passes requests through to providers of the messages dialect."""
 
     dialect = Dialect.MESSAGES
 
-    def __init__(
-        self,
-        request: MessagesRequest,
-        query: str = "",
-        headers: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        """Adapt a request.
-
-        Args:
-            request: The request.
-            query: The query string that is forwarded to the provider (`beta=true`).
-            headers: The headers that are forwarded (`anthropic-beta`), names in lower case.
-        """
-        self._request = request
-        self.query = query
-        self.headers = headers
-
-    def without_content(self, *, parsed: bool = False) -> MessagesPassthroughAdapter:
-        """Return a copy without the conversation's content."""
-        del parsed
-        return MessagesPassthroughAdapter(without_content(self._request), self.query, self.headers)
-
-    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that the endpoint would not receive."""
-        return self._request.fields.keys() & endpoint.profile.refuses
+    def __init__(self, request: MessagesRequest) -> None:
+        super().__init__(request)
+        self.query = request.query
+        self.headers = request.headers
 
     def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the provider's request body."""
-        return provider_request(self._request, endpoint)
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway, fields that the provider rejects, and reasoning that another
+        provider signed are left out. `max_tokens`, which Anthropic requires, is filled in.
+        """
+        given, refuses = self._request.fields, endpoint.profile.refuses
+        rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
+        fields = for_provider(given, rejected, endpoint.model)
+        fields["messages"] = without_foreign_reasoning(given["messages"])
+        if "user" in given and "metadata" not in given:
+            fields["metadata"] = {"user_id": given["user"]}
+        if self._request.max_tokens is None:
+            fields["max_tokens"] = endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS
+        return encoder.encode(fields)
 
     def parse_response(self, body: bytes) -> MessagesResponse:
         """Parse a provider's complete response."""
-        return parse_messages_response(body, self._request)
+        fields, message = decode_message(body)
+        reported = decode_usage(message.usage)
+        native = message.stop_reason
+        return MessagesResponse(
+            reported=reported,
+            seen=reported
+            or estimate_usage(self._request.size, sum(map(output_bytes, message.content or ()))),
+            finish_reason=None if native is None else normalize_finish_reason(native),
+            native_finish_reason=native,
+            upstream_id=message.id,
+            fields=fields,
+        )
 
     def open_stream(self, identity: ReplyIdentity) -> MessagesStream:
         """Return the adapter of one streamed response."""
         return MessagesStream(identity, self._request)
+
+
+# Token counts
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
+
+
+_counted: Final = msgspec.json.Decoder(_Counted)
+
+
+def render_count(request: MessagesRequest, endpoint: Endpoint) -> bytes:
+    """Return the body of a counting request; its route rejects fields of the reply."""
+    fields = fields_decoder.decode(MessagesPassthroughAdapter(request).render_request(endpoint))
+    return encoder.encode(without(fields, {"max_tokens", "stream"}))
+
+
+def parse_count(body: bytes) -> int:
+    """Return the input tokens that a provider counted; raises `MalformedResponse`."""
+    counted = try_decode(_counted, body)
+    if counted is None or counted.input_tokens < 0:
+        raise MalformedResponse("the reply is no count of tokens")
+    return counted.input_tokens

@@ -1,7 +1,14 @@
-"""Schemas of the parts of the messages format that the gateway decodes.
+"""The parts of the messages format that the gateway decodes or writes; the rest stays raw.
 
-Source: https://docs.anthropic.com/en/api/messages and
-https://docs.anthropic.com/en/docs/build-with-claude/streaming
+    errors:     {"type": "error", "error": {"type", "message", "error_type"}, "request_id"}
+    reasoning:  Anthropic's         <->  thinking{thinking, signature} or redacted_thinking{data}
+                another provider's  <->  thinking{thinking, signature: the packed block}
+
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors and the
+public gateway's error reference for `error_type` and its values; and, below
+https://docs.anthropic.com/en/docs/, build-with-claude/streaming (the counts of `message_delta` are
+cumulative), build-with-claude/prompt-caching ("input_tokens" counts uncached tokens only),
+build-with-claude/extended-thinking
 """
 
 from __future__ import annotations
@@ -11,12 +18,35 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.raw_json import NULL, encoder, join_lines
+from tollhouse.accounting.types import Charge, Usage
+from tollhouse.inference.formats.adapter import ClientRequest, ErrorEvent, decode_error
+from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
+from tollhouse.inference.formats.wire import (
+    MAX_TOKENS,
+    NULL,
+    Fields,
+    encoder,
+    fields_decoder,
+    named_event,
+    raw,
+    read_flag,
+    read_messages,
+    read_model,
+    read_object,
+    read_optional,
+    render_costs,
+    text_bytes,
+    try_decode,
+)
+from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_object, status_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.response import FinishReason
+    from tollhouse.inference.formats.canonical.types import FinishReason
+    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
+
 
 _NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
@@ -86,26 +116,364 @@ class MessagesEvent(msgspec.Struct):
 
 def output_bytes(part: ContentBlock | MessagesDelta) -> int:
     """Return the bytes of output in a block or a delta."""
-    texts: list[str | None] = [part.text, part.thinking]
-    if isinstance(part, MessagesDelta):
-        texts.append(part.partial_json)
-    elif part.input not in _NO_INPUT:
-        texts.append(bytes(part.input).decode())
-    return sum(len(text.encode()) for text in texts if text)
+    size = text_bytes(part.text) if part.text else 0
+    if part.thinking:
+        size += text_bytes(part.thinking)
+    if isinstance(part, ContentBlock):
+        return size if part.input in _NO_INPUT else size + len(part.input)
+    return size + text_bytes(part.partial_json) if part.partial_json else size
 
 
 event_decoder: Final = msgspec.json.Decoder(MessagesEvent)
+delta_decoder: Final = msgspec.json.Decoder(MessagesDelta)
 message_decoder: Final = msgspec.json.Decoder(MessageObject)
-
-
-def named_event(kind: str, data: bytes) -> bytes:
-    """Return an event with its name, which clients of this format expect.
-
-    A provider's JSON may span several lines; its line breaks become spaces.
-    """
-    return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"
 
 
 def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
     """Return an event of the gateway's own."""
     return named_event(kind, encoder.encode({"type": kind, **fields}))
+
+
+_NO_END: Final[Mapping[str, object]] = {
+    "stop_reason": None,
+    "stop_sequence": None,
+    "stop_details": None,
+    "container": None,
+}
+"""The fields that say how a message ended."""
+
+
+def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, object]:
+    """Return a message's fields without its usage, with every key that clients rely on."""
+    return {
+        **_NO_END,
+        **provider,
+        "id": identity.id,
+        "type": "message",
+        "role": "assistant",
+        "model": identity.model,
+        "provider": identity.provider,
+    }
+
+
+def render_end(
+    delta: Mapping[str, object], usage: Mapping[str, object], more: Fields | None = None
+) -> bytes:
+    """Return the end of a completed stream: why it ended and its usage, then `message_stop`."""
+    last = {**(more or {}), "delta": {**_NO_END, **delta}, "usage": usage}
+    return render_event("message_delta", last) + render_event("message_stop", {})
+
+
+# Usage
+
+
+class _CacheCreation(msgspec.Struct):
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class _ProviderUsage(msgspec.Struct):
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+_NO_CREATION: Final = _CacheCreation()
+_usage = msgspec.json.Decoder(_ProviderUsage)
+_NULLABLE: Final[Mapping[str, object]] = {
+    "server_tool_use": None,
+    "service_tier": None,
+    "inference_geo": None,
+}
+
+
+def read_fields(data: Raw) -> Fields:
+    """Return the non-null fields of a `usage` object; empty if it is not an object."""
+    fields = try_decode(fields_decoder, data) or {}
+    return {name: value for name, value in fields.items() if value != NULL}
+
+
+def parse_usage(fields: Mapping[str, Raw]) -> Usage | None:
+    """Return the reported usage in disjoint token classes; None if it is not usable.
+
+    A count that is missing, negative, above `MAX_TOKENS` or not a number makes the usage unusable:
+    an unknown cost gets noticed, a wrong one does not.
+    """
+    return decode_usage(raw(fields))
+
+
+def decode_usage(data: Raw) -> Usage | None:
+    """Return the usage of a provider's object, as `parse_usage` does."""
+    reported = try_decode(_usage, data)
+    if reported is None:
+        return None
+    creation = reported.cache_creation or _NO_CREATION
+    hour = creation.ephemeral_1h_input_tokens or 0
+    minutes = creation.ephemeral_5m_input_tokens or 0
+    written = reported.cache_creation_input_tokens
+    written = minutes + hour if written is None else written
+    details = reported.output_tokens_details
+    counts = (
+        reported.input_tokens,
+        reported.cache_read_input_tokens or 0,
+        written,
+        hour,
+        minutes,
+        reported.output_tokens,
+        (details.thinking_tokens or 0) if details else 0,
+    )
+    if min(counts) < 0 or max(counts) > MAX_TOKENS:
+        return None
+    # The sum wins if the two disagree: every report has it.
+    hour = min(hour, written)
+    return Usage(
+        input_tokens=counts[0],
+        cache_read_tokens=counts[1],
+        cache_write_tokens=written - hour,
+        cache_write_1h_tokens=hour,
+        output_tokens=reported.output_tokens,
+        reasoning_tokens=counts[-1],
+    )
+
+
+def parse_input(fields: Mapping[str, Raw]) -> Usage | None:
+    """Return the usage that a provider reported before its output."""
+    return parse_usage({**fields, "output_tokens": Raw(b"0")})
+
+
+def readable(fields: Fields) -> Fields:
+    """Return the usage at the start of a stream if it is valid for clients; else nothing."""
+    return fields if parse_usage({"output_tokens": Raw(b"0"), **fields}) is not None else {}
+
+
+def parse_report(start: Fields, end: Fields) -> Usage | None:
+    """Return the usage of a stream: the counts at its end override those at its start."""
+    if "output_tokens" not in end:
+        # The count at the start covers only the output until then.
+        return None
+    return parse_usage(start | end)
+
+
+def render_tokens(usage: Usage) -> dict[str, object]:
+    """Return a `usage` object with every key that clients rely on."""
+    return {
+        **_NULLABLE,
+        "input_tokens": usage.input_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+    }
+
+
+def render_usage(charge: Charge, provider: Mapping[str, object] | None = None) -> dict[str, object]:
+    """Return the final `usage` of a response.
+
+    The provider's own fields are kept unless the gateway has the same.
+    """
+    counts = render_tokens(charge.usage).items()
+    ours = {name: value for name, value in counts if name not in _NULLABLE}
+    return {**_NULLABLE, **(provider or {}), **ours, **render_costs(charge)}
+
+
+# Errors
+
+_TYPES: Final[Mapping[str, str]] = {
+    "authentication": "authentication_error",
+    "payment_required": "billing_error",
+    "permission_denied": "permission_error",
+    "not_found": "not_found_error",
+    "image_not_found": "not_found_error",
+    "rate_limit_exceeded": "rate_limit_error",
+    "provider_overloaded": "overloaded_error",
+    "provider_unavailable": "api_error",
+    "server": "api_error",
+    "unmapped": "api_error",
+    "timeout": "timeout_error",
+}
+"""The format's `type` for each `error_type` that the request is not to blame for."""
+_OUR_FAULT: Final = 500
+
+
+def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]:
+    """Return the body of an error response; `request_id` is the generation's, if there is one."""
+    shown = error_object(error)
+    fallback = "api_error" if status_of(error) >= _OUR_FAULT else "invalid_request_error"
+    body: dict[str, object] = {
+        "type": "error",
+        "error": {
+            "type": _TYPES.get(error.code, fallback),
+            "message": shown["message"],
+            "error_type": error.code,
+        },
+        "request_id": request_id,
+    }
+    facts = {name: value for name, value in error.metadata.items() if name != "error_type"}
+    if facts and shown["message"] != INTERNAL_ERROR_MESSAGE:
+        body["metadata"] = facts
+    return body
+
+
+def error_event(error: TollhouseError, request_id: str | None) -> bytes:
+    """Return the error event that ends a stream."""
+    return render_event("error", envelope(error, request_id))
+
+
+def parse_error(data: Raw | bytes) -> ErrorEvent:
+    """Parse a provider's error: the complete body or its `error` object alone.
+
+    The code is the value of `type`, such as `overloaded_error`.
+    """
+    error = decode_error(data)
+    if error.error != NULL:
+        error = decode_error(error.error)
+    return ErrorEvent(error.type or None, error.message)
+
+
+# Reasoning
+
+_MARK: Final = pack(ReasoningBlock()).partition(".")[0].encode() + b"."
+"""The prefix of every packed block."""
+
+
+class _SignedBlock(msgspec.Struct):
+    type: str
+    signature: str | None = None
+    data: str | None = None
+
+
+_signed_block = msgspec.json.Decoder(_SignedBlock)
+_messages = msgspec.json.Decoder(list[Fields])
+_content = msgspec.json.Decoder(list[Raw] | str)
+
+
+def parse_thinking(text: str, signature: str) -> ReasoningBlock:
+    """Return the canonical block of a `thinking` block."""
+    native = ReasoningBlock(text=text, signature=signature or None, format=ANTHROPIC)
+    return unpack(signature) or native
+
+
+def parse_redacted(data: str) -> ReasoningBlock:
+    """Return the canonical block of a `redacted_thinking` block."""
+    return unpack(data) or ReasoningBlock(encrypted=data, format=ANTHROPIC)
+
+
+def render_reasoning(block: ReasoningBlock) -> Mapping[str, object]:
+    """Render a block for a client, whichever provider it came from."""
+    if block.format != ANTHROPIC:
+        return {"type": "thinking", "thinking": block.text, "signature": pack(block)}
+    if block.encrypted and not block.text:
+        return {"type": "redacted_thinking", "data": block.encrypted}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
+
+
+def render_provider_reasoning(block: ReasoningBlock) -> Mapping[str, object] | None:
+    """Render a block for a provider; None if the provider could not verify it."""
+    if block.format != ANTHROPIC or not (block.signature or block.encrypted):
+        return None
+    if block.signature:
+        return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+    return None if block.text else render_reasoning(block)
+
+
+def without_foreign_reasoning(messages: Raw) -> Raw:
+    """Return a client's messages without the reasoning of other dialects' providers.
+
+    A client that changes the model within a conversation sends it back; Anthropic rejects a request
+    with a signature that is not its own.
+    """
+    if _MARK not in bytes(messages):
+        return messages
+    try:
+        return raw([_cleaned(message) for message in _messages.decode(messages)])
+    except (msgspec.DecodeError, RecursionError):
+        # Not a conversation: the provider reports the error.
+        return messages
+
+
+def _cleaned(message: Fields) -> Fields:
+    content = _content.decode(message.get("content", Raw(b'""')))
+    if isinstance(content, str):
+        return message
+    return {**message, "content": raw([block for block in content if not _is_foreign(block)])}
+
+
+def _is_foreign(block: Raw) -> bool:
+    signed = try_decode(_signed_block, block)
+    if signed is None:
+        return False
+    kind = {"thinking": signed.signature, "redacted_thinking": signed.data}
+    return unpack(kind.get(signed.type) or "") is not None
+
+
+# Requests
+
+
+_MOST_FALLBACKS: Final = 3
+_limit = msgspec.json.Decoder(int | None)
+
+
+class _Fallback(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+
+
+_fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
+
+
+class MessagesRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_tokens",)
+    content_field = "messages"
+
+    max_tokens: int | None = None
+    query: str = ""
+    """The query string that is forwarded to the provider (`beta=true`)."""
+    headers: Sequence[tuple[str, str]] = ()
+    """The headers that are forwarded (`anthropic-beta`), names in lower case."""
+
+
+def parse_request(body: bytes) -> MessagesRequest:
+    """Parse a messages request; raises `Invalid`, whose message names the position or the field."""
+    fields = read_object(body)
+    model = read_model(fields)
+    read_messages(fields)
+    _check_fallbacks(fields)
+    return MessagesRequest(
+        model=model,
+        stream=read_flag(fields, "stream"),
+        fields=fields,
+        size=len(body),
+        body=body,
+        max_tokens=_read_limit(fields),
+    )
+
+
+def _read_limit(fields: Fields) -> int | None:
+    wanted = "a whole number of at least 1"
+    limit = read_optional(_limit, fields, "max_tokens", wanted)
+    if limit is not None and limit < 1:
+        raise Invalid(f"max_tokens: must be {wanted}.")
+    return limit
+
+
+def _check_fallbacks(fields: Fields) -> None:
+    wanted = "a list of objects with a model alone"
+    fallbacks = read_optional(_fallbacks, fields, "fallbacks", wanted)
+    if fallbacks is None:
+        return
+    if len(fallbacks) > _MOST_FALLBACKS:
+        raise Invalid(f"fallbacks: at most {_MOST_FALLBACKS} are allowed.")
+    if fields.get("models", NULL) != NULL:
+        raise Invalid("fallbacks: cannot be combined with models.")

@@ -1,27 +1,370 @@
-"""Passes responses requests through to providers of the responses dialect."""
+"""Passes responses requests through to providers of the responses dialect. Pure.
+
+The gateway stores no responses, so a request to store one, or to continue a stored one, is rejected
+rather than answered without its history.
+
+A stream's events are forwarded with all their fields, except their number and the id and model of a
+response inside them. The terminal event is held back to the end.
+
+    output_item.added  (content_part.added  its deltas)*  output_item.done
+
+Clients assemble the response while it arrives: an event about an item or a part that was not added
+breaks them, so the order is checked.
+
+Source: https://platform.openai.com/docs/api-reference/responses/create and .../responses-streaming
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.adapter import without_content
-from tollhouse.inference.formats.canonical.reasoning import unpack
-from tollhouse.inference.formats.fields import GATEWAY_FIELDS, Fields, fields_decoder
-from tollhouse.inference.formats.raw_json import encoder, raw
-from tollhouse.inference.formats.responses.input_renderer import reasoning_input
-from tollhouse.inference.formats.responses.passthrough_bodies import parse_responses_response
-from tollhouse.inference.formats.responses.stream import ResponsesStream
-from tollhouse.inference.types import Dialect
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    MalformedResponse,
+    PassthroughAdapter,
+)
+from tollhouse.inference.formats.canonical.types import (
+    ReasoningBlock,
+    RefusalBlock,
+    TextBlock,
+    ToolCall,
+    unpack,
+)
+from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.responses.client_response import blank_response
+from tollhouse.inference.formats.responses.provider_request import reasoning_input
+from tollhouse.inference.formats.responses.provider_response import parse_response
+from tollhouse.inference.formats.responses.wire import (
+    CALL_TYPES,
+    DONE_EVENT,
+    FAILURE_EVENTS,
+    TERMINAL_EVENTS,
+    NumberedEventWriter,
+    ResponsesRequest,
+    interrupted_response,
+    item_decoder,
+    output_items,
+    parse_failure_event,
+    parse_finish_reason,
+    parse_usage,
+    render_usage,
+    response_decoder,
+)
+from tollhouse.inference.formats.wire import (
+    DONE,
+    GATEWAY_FIELDS,
+    NULL,
+    Fields,
+    encoder,
+    estimate_usage,
+    fields_decoder,
+    for_provider,
+    raw,
+    replace_invalid_utf8,
+    text_bytes,
+    text_decoder,
+    try_decode,
+    without,
+)
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+from tollhouse.kernel.errors import Bug, TollhouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-    from tollhouse.inference.formats.responses.passthrough_bodies import ResponsesResponse
-    from tollhouse.inference.formats.responses.request import ResponsesRequest
-    from tollhouse.inference.types import Endpoint, ReplyIdentity
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.canonical.types import Block
+
+
+# The order of events
+
+_INSIDE: Final = (
+    "response.content_part.",
+    "response.output_text.",
+    "response.refusal.",
+    "response.reasoning_",
+    "response.function_call_arguments.",
+    "response.custom_tool_call_input.",
+)
+_IN_PART: Final = ("response.output_text.", "response.refusal.")
+_index = msgspec.json.Decoder(int)
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+class _ItemOrder:
+    """Tracks the open items and parts of one stream."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, Raw] = {}
+        self._parts: set[tuple[int, int]] = set()
+        self._seen: set[int] = set()
+
+    def accept(self, kind: str, fields: Fields) -> None:
+        """Check the next event, and fill in fields that clients need."""
+        if kind == "response.output_item.added":
+            index, item = _index.decode(fields["output_index"]), fields["item"]
+            if index in self._seen:
+                raise MalformedResponse("an item of the response begins twice")
+            self._seen.add(index)
+            self._items[index] = item
+        elif kind == "response.output_item.done":
+            index = _index.decode(fields["output_index"])
+            self._expect(index)
+            del self._items[index]
+        elif kind.startswith(_INSIDE):
+            self._inside(kind, fields)
+
+    def missing_ends(self, output: Sequence[Raw]) -> list[dict[str, object]]:
+        """Return the fields of `output_item.done` for the items that are open at the end.
+
+        The output of the terminal event has the complete items.
+        """
+        if any(index >= len(output) for index in self._items):
+            raise MalformedResponse("the response ended before its items")
+        return [{"output_index": index, "item": output[index]} for index in sorted(self._items)]
+
+    def _inside(self, kind: str, fields: Fields) -> None:
+        index = _index.decode(fields["output_index"])
+        item = self._expect(index)
+        if kind == "response.content_part.added":
+            self._parts.add((index, _index.decode(fields["content_index"])))
+        elif kind.startswith(_IN_PART):
+            if (index, _index.decode(fields["content_index"])) not in self._parts:
+                raise MalformedResponse("a text comes outside of its part")
+        elif kind == "response.function_call_arguments.done" and "name" not in fields:
+            fields["name"] = Raw(msgspec.json.encode(_named.decode(item).name))
+
+    def _expect(self, index: int) -> Raw:
+        item = self._items.get(index)
+        if item is None:
+            raise MalformedResponse("an event of the response comes outside of its item")
+        return item
+
+
+# Complete responses
+
+
+@dataclass(slots=True, repr=False)
+class ResponsesResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    request: ResponsesRequest
+    fields: Fields
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        ours = {"id": identity.id, "object": "response", "model": identity.model}
+        fields = {**blank_response(self.request, identity), **self.fields, **ours}
+        return encoder.encode({**fields, "usage": render_usage(charge)})
+
+
+def _output_size(block: Block) -> int:
+    """Return the bytes of output in a block."""
+    if isinstance(block, (TextBlock, RefusalBlock, ReasoningBlock)):
+        return len(block.text.encode())
+    return len(block.arguments.encode()) if isinstance(block, ToolCall) else 0
+
+
+# Streams
+
+_NO_TOKENS: Final = Raw(b"[]")
+_TEXTS: Final = frozenset({"response.output_text.delta", "response.output_text.done"})
+_kind = msgspec.json.Decoder(str)
+
+
+class ResponsesStream(AdaptedStream):
+    """A provider's stream, forwarded in a checked order."""
+
+    def __init__(self, identity: ReplyIdentity, request: ResponsesRequest) -> None:
+        super().__init__(request.size)
+        self._ours = {"id": identity.id, "object": "response", "model": identity.model}
+        self._blank = blank_response(request, identity)
+        self._response = self._blank
+        """The latest response object of the provider."""
+        self._event_writer = NumberedEventWriter()
+        self._order = _ItemOrder()
+        self._last_kind = ""
+        self._template: _DeltaTemplate | None = None
+        """Of the deltas that come now; every other event ends them."""
+        self._lessons = _MOST_LESSONS
+        """How many templates are tried before one fits."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
+        if self.done or not data or data == DONE:
+            return b""
+        data = replace_invalid_utf8(data)
+        if self._template is not None and (shown := self._pass_on_same(self._template, data)):
+            return shown
+        self._template = None
+        try:
+            fields = fields_decoder.decode(data)
+            if "type" not in fields and fields.get("error", NULL) != NULL:
+                raise parse_failure_event(data)
+            kind = _kind.decode(fields["type"])
+            if kind in FAILURE_EVENTS:
+                raise parse_failure_event(data)
+            return self._pass_on(kind, fields, data)
+        except (msgspec.DecodeError, RecursionError, KeyError):
+            message = "an event of the stream is not what its type promises"
+            raise MalformedResponse(message) from None
+
+    def end(self, charge: Charge) -> bytes:
+        """Return the end of a completed stream: the terminal event, then `[DONE]`."""
+        if not self.done:
+            raise Bug("a responses stream was ended before its end")
+        return super().end(charge)
+
+    def _end(self, charge: Charge) -> bytes:
+        response = {**self._response, "usage": render_usage(charge)}
+        return self._event_writer.event(self._last_kind, {"response": response}) + DONE_EVENT
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        begun = b""
+        if not self._event_writer.count:
+            begun = self._event_writer.event("response.created", {"response": self._blank})
+        response = interrupted_response(self._response, error)
+        failed = self._event_writer.event("response.failed", {"response": response})
+        return begun + failed + DONE_EVENT
+
+    def _pass_on(self, kind: str, fields: Fields, data: bytes) -> bytes:
+        if (kind == "response.created") != (self._event_writer.count == 0):
+            raise MalformedResponse("the stream does not begin with the response, or begins twice")
+        if kind in TERMINAL_EVENTS:
+            return self._finish(kind, fields)
+        if not kind.isprintable():
+            raise MalformedResponse("an event's type is not printable")
+        self._order.accept(kind, fields)
+        if kind in _TEXTS:
+            fields.setdefault("logprobs", _NO_TOKENS)
+        if "response" in fields:
+            response = self._patched(fields["response"])
+            return self._event_writer.event(kind, {**fields, "response": response})
+        if not kind.endswith(".delta"):
+            return self._event_writer.event(kind, fields)
+        self._seen_bytes += _length(fields.get("delta", NULL))
+        number = raw(self._event_writer.count)
+        shown = self._event_writer.event(kind, fields)
+        if self._lessons:
+            self._lessons -= 1
+            self._template = _DeltaTemplate.of(data, shown, fields, number)
+        return shown
+
+    def _pass_on_same(self, template: _DeltaTemplate, data: bytes) -> bytes:
+        """Return one more delta of the same part; nothing if it may be another event."""
+        found = template.read(data)
+        if found is None:
+            return b""
+        values, text = found
+        self._lessons = _MOST_LESSONS
+        self._seen_bytes += text_bytes(text)
+        return template.show(values, b"%d" % self._event_writer.next_number())
+
+    def _patched(self, response: Raw) -> dict[str, object]:
+        given = fields_decoder.decode(response)
+        if self.upstream_id is None:
+            self.upstream_id = text_decoder.decode(given.get("id", NULL))
+        self._response = {**self._blank, **given, **self._ours}
+        return self._response
+
+    def _finish(self, kind: str, fields: Fields) -> bytes:
+        response = response_decoder.decode(fields["response"])
+        items = output_items(response)
+        calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
+        self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
+        self.reported = parse_usage(response.usage)
+        self._patched(fields["response"])
+        self._last_kind, self.done = kind, True
+        ends = self._order.missing_ends(items)
+        return b"".join(
+            self._event_writer.event("response.output_item.done", each) for each in ends
+        )
+
+
+class _DeltaTemplate:
+    """What the deltas of one part have in common."""
+
+    def __init__(self, names: Sequence[str], given: EventTemplate, shown: EventTemplate) -> None:
+        self._names = names
+        self._number_at = names.index(_NUMBER) if _NUMBER in names else None
+        self._given = given
+        self._shown = shown
+
+    @classmethod
+    def of(cls, data: bytes, shown: bytes, fields: Fields, number: Raw) -> Self | None:
+        """Return what is left of an event, and of what the client got of it, without the values."""
+        values = {name: value for name, value in fields.items() if name in _VARYING}
+        given = EventTemplate.of(data, values)
+        ours = EventTemplate.of(shown, {**values, _NUMBER: number})
+        if "delta" not in values or given is None or ours is None:
+            return None
+        return cls(list(values), given, ours)
+
+    def read(self, data: bytes) -> tuple[list[bytes], str] | None:
+        """Return the values of an event of the same kind, and the text of its delta.
+
+        None if it may be of another kind.
+        """
+        values = self._given.values(data)
+        if values is None:
+            return None
+        text = ""
+        try:
+            for at, name in enumerate(self._names):
+                value = values[at]
+                if name == _NUMBER:
+                    _index.decode(value)
+                elif not (value.startswith(b'"') and value.endswith(b'"')):
+                    # No text, or one with spaces around it, which do not belong to it.
+                    return None
+                elif name == "delta":
+                    text = _text.decode(value)
+                else:
+                    _text.decode(value)
+        except msgspec.DecodeError:
+            return None
+        return values, text
+
+    def show(self, values: list[bytes], number: bytes) -> bytes:
+        """Return what the client gets of an event with such values; it has the next number."""
+        if self._number_at is None:
+            values.append(number)
+        else:
+            values[self._number_at] = number
+        return self._shown.fill(values)
+
+
+_MOST_LESSONS: Final = 2
+_NUMBER: Final = "sequence_number"
+_VARYING: Final = frozenset({_NUMBER, "delta", "obfuscation"})
+"""The fields in which the deltas of a part differ.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming; `obfuscation` makes all
+events of a stream as long as one another.
+"""
+_text = msgspec.json.Decoder(str)
+
+
+def _length(delta: Raw) -> int:
+    """Return the bytes of a delta's text; of any other delta, the size of its JSON."""
+    try:
+        return len((text_decoder.decode(delta) or "").encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError):
+        return len(delta)
+
+
+# The adapter
 
 
 class _Reasoning(msgspec.Struct):
@@ -29,7 +372,7 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-EXTENSIONS: Final = frozenset(
+_EXTENSIONS: Final = frozenset(
     {
         "cache_control",
         "frequency_penalty",
@@ -44,33 +387,24 @@ EXTENSIONS: Final = frozenset(
     }
 )
 """The public gateway's additions, which OpenAI rejects."""
+_REJECTED: Final = GATEWAY_FIELDS | _EXTENSIONS
 _OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
 """The public gateway's additions to `reasoning`."""
 _MARK: Final = b'"encrypted_content"'
 _FALSE: Final = Raw(b"false")
-_items = msgspec.json.Decoder(list[Raw] | str)
+_items = msgspec.json.Decoder(list[Raw])
 _reasoning = msgspec.json.Decoder(_Reasoning)
 
 
-class ResponsesPassthroughAdapter:
-    """Implements `formats.adapter.FormatAdapter`."""
+class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
+    """Passes requests through to providers of the responses dialect."""
 
     dialect = Dialect.RESPONSES
-    query = ""
-    headers = ()
-
-    def __init__(self, request: ResponsesRequest) -> None:
-        self._request = request
-
-    def without_content(self, *, parsed: bool = False) -> ResponsesPassthroughAdapter:
-        """Return a copy without the conversation's content."""
-        del parsed
-        return ResponsesPassthroughAdapter(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that the endpoint would not receive."""
         profile = endpoint.profile
-        extensions = frozenset[str]() if profile.takes_extensions else EXTENSIONS
+        extensions = frozenset[str]() if profile.takes_extensions else _EXTENSIONS
         return self._request.fields.keys() & (profile.refuses | extensions)
 
     def render_request(self, endpoint: Endpoint) -> bytes:
@@ -80,21 +414,31 @@ class ResponsesPassthroughAdapter:
         models are left out.
         """
         profile = endpoint.profile
-        ours = GATEWAY_FIELDS if profile.takes_extensions else GATEWAY_FIELDS | EXTENSIONS
-        left_out = ours | profile.refuses
-        given = self._request.fields.items()
-        fields: Fields = {name: value for name, value in given if name not in left_out}
-        fields["model"] = raw(endpoint.model)
-        fields["input"] = _own_history(fields["input"])
+        given = self._request.fields
+        rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
+        rejected = rejected | profile.refuses if profile.refuses else rejected
+        fields = for_provider(given, rejected, endpoint.model)
+        fields["input"] = _own_history(given["input"])
         if "reasoning" in fields and not profile.takes_extensions:
-            fields["reasoning"] = _own_reasoning(fields["reasoning"])
+            fields["reasoning"] = _own_reasoning(given["reasoning"])
         if "store" not in endpoint.profile.refuses:
             fields["store"] = _FALSE
         return encoder.encode(fields)
 
     def parse_response(self, body: bytes) -> ResponsesResponse:
         """Parse a provider's complete response."""
-        return parse_responses_response(body, self._request)
+        reply = parse_response(body)
+        choice = reply.choices[0]
+        return ResponsesResponse(
+            reported=reply.usage,
+            seen=reply.usage
+            or estimate_usage(self._request.size, sum(map(_output_size, choice.blocks))),
+            finish_reason=choice.finish_reason,
+            native_finish_reason=choice.native_finish_reason,
+            upstream_id=reply.upstream_id,
+            request=self._request,
+            fields=fields_decoder.decode(replace_invalid_utf8(body)),
+        )
 
     def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:
         """Return the adapter of one streamed response."""
@@ -108,12 +452,9 @@ def _own_history(given: Raw) -> Raw:
     """
     if _MARK not in bytes(given):
         return given
-    try:
-        items = _items.decode(given)
-    except (msgspec.DecodeError, RecursionError):
-        # Passed on unchanged: the provider reports the error.
-        return given
-    if isinstance(items, str):
+    items = try_decode(_items, given)
+    if items is None:
+        # A text, or an error that the provider reports.
         return given
     items = [_own_item(item) for item in items]
     return raw([item for item in items if item is not None])
@@ -121,24 +462,22 @@ def _own_history(given: Raw) -> Raw:
 
 def _own_reasoning(given: Raw) -> Raw:
     """Return `reasoning` without the public gateway's additions."""
-    try:
-        fields = fields_decoder.decode(given)
-    except (msgspec.DecodeError, RecursionError):
+    fields = try_decode(fields_decoder, given)
+    if fields is None:
         # Passed on unchanged: the provider reports the error.
         return given
-    return raw({name: value for name, value in fields.items() if name not in _OF_REASONING})
+    return raw(without(fields, _OF_REASONING))
 
 
 def _own_item(item: Raw) -> Raw | None:
     if _MARK not in bytes(item):
         return item
-    try:
-        reasoning = _reasoning.decode(item)
-    except (msgspec.DecodeError, RecursionError):
-        # Passed on unchanged: the provider reports the error.
+    reasoning = try_decode(_reasoning, item)
+    if reasoning is None or reasoning.type != "reasoning":
+        # What is not of its type is passed on unchanged: the provider reports the error.
         return item
     packed = unpack(reasoning.encrypted_content or "")
-    if reasoning.type != "reasoning" or packed is None:
+    if packed is None:
         return item
     own = reasoning_input(packed)
     return None if own is None else raw(own)

@@ -1,4 +1,4 @@
-r"""Schemas of the parts of the responses format that the gateway decodes; the rest stays raw.
+"""The parts of the responses format that the gateway decodes or writes; the rest stays raw.
 
     response ─ output ─┬─ message ─┬─ output_text
                        │           └─ refusal
@@ -6,7 +6,12 @@ r"""Schemas of the parts of the responses format that the gateway decodes; the r
                        ├─ function_call
                        └─ custom_tool_call
 
-Source: https://platform.openai.com/docs/api-reference/responses/object
+Before the first byte an error is the common envelope (OpenAI's own code is a string; the public
+gateway's clients accept only an integer); after status 200 was sent the stream ends with a failed
+response.
+
+Source: https://platform.openai.com/docs/api-reference/responses/object, and the public gateway's
+reference for the costs, for `error_type` and for its table of codes.
 """
 
 from __future__ import annotations
@@ -16,21 +21,129 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.raw_json import NULL, encoder, join_lines
-from tollhouse.inference.formats.responses.errors import parse_error
+from tollhouse.inference.formats.adapter import (
+    ClientRequest,
+    ErrorEvent,
+    MalformedResponse,
+    decode_error,
+)
+from tollhouse.inference.formats.wire import (
+    DONE,
+    NULL,
+    InputTokenDetails,
+    OutputTokenDetails,
+    begins_list_of_objects,
+    disjoint_usage,
+    encoder,
+    named_event,
+    read_field,
+    read_flag,
+    read_model,
+    read_object,
+    render_costs,
+    try_decode,
+)
+from tollhouse.inference.sse import event
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid, ProviderRefused, error_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.inference.formats.canonical.response import FinishReason
+    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.inference.formats.canonical.types import FinishReason
+    from tollhouse.kernel.errors import TollhouseError
 
-DONE: Final = b"[DONE]"
+
+_CODES: Final[Mapping[str, str]] = {
+    CONTEXT_LENGTH_EXCEEDED: CONTEXT_LENGTH_EXCEEDED,
+    "invalid_request": "invalid_prompt",
+    "rate_limit_exceeded": "rate_limit_exceeded",
+    "content_policy_violation": "image_content_policy_violation",
+}
+_DEFAULT_CODE: Final = "server_error"
+_FORWARDED_CODES: Final = frozenset(
+    {
+        "invalid_prompt",
+        "invalid_image",
+        "invalid_image_format",
+        "invalid_base64_image",
+        "invalid_image_url",
+        "invalid_image_mode",
+        "image_too_large",
+        "image_too_small",
+        "image_parse_error",
+        "image_content_policy_violation",
+        "image_file_too_large",
+        "image_file_not_found",
+        "unsupported_image_media_type",
+        "empty_image_file",
+        "failed_to_download_image",
+    }
+)
+"""OpenAI's codes of rejected requests, which are forwarded to the client."""
+
+
+class _FailedResponse(msgspec.Struct):
+    error: msgspec.Raw = NULL
+
+
+class _Failure(msgspec.Struct):
+    response: _FailedResponse | None = None
+
+
+_failure = msgspec.json.Decoder(_Failure)
+
+
+def failed_response(
+    response: Mapping[str, object], error_type: str, message: object, code: str | None = None
+) -> dict[str, object]:
+    """Return a response so far as a failed one.
+
+    The format's code is derived from the gateway's, `error_type`, unless it is given.
+    """
+    return {
+        **response,
+        "status": "failed",
+        "error": {"code": code or _CODES.get(error_type, _DEFAULT_CODE), "message": message},
+        "error_type": error_type,
+    }
+
+
+def interrupted_response(
+    response: Mapping[str, object], error: TollhouseError
+) -> dict[str, object]:
+    """Return the response of a stream that an error ended; a bug's message is masked."""
+    given = error.provider_code if isinstance(error, ProviderRefused) else None
+    code = given if isinstance(given, str) and given in _FORWARDED_CODES else None
+    return failed_response(response, error.code, error_object(error)["message"], code)
+
+
+def parse_failure_event(data: bytes) -> ErrorEvent:
+    """Parse the event that ends a failed stream: its own error, or its response's."""
+    failure = try_decode(_failure, data)
+    nested = failure is not None and failure.response
+    return parse_error(nested.error if nested else data)
+
+
+def parse_error(data: msgspec.Raw | bytes) -> ErrorEvent:
+    """Parse a provider's error: a response's `error`, or an `error` event.
+
+    The event is flat (`{"type": "error", "code", "message"}`); some servers nest the object.
+    """
+    error = decode_error(data)
+    if error.error != NULL:
+        return parse_error(error.error)
+    kind = None if error.type == "error" else error.type
+    return ErrorEvent(kind if error.code is None else error.code, error.message)
+
+
+# Responses and events
+
 TERMINAL_EVENTS: Final = frozenset({"response.completed", "response.incomplete"})
 """Events that end a successful stream."""
 FAILURE_EVENTS: Final = frozenset({"error", "response.failed", "response.cancelled"})
 """Events that end a failed stream."""
-DONE_EVENT: Final = b"data: [DONE]\n\n"
+DONE_EVENT: Final = event(DONE)
 
 
 class ResponsesPart(msgspec.Struct):
@@ -72,9 +185,7 @@ class ResponsesReasoningItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class IncompleteDetails(msgspec.Struct):
-    """Why a response is incomplete."""
-
+class _IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
@@ -85,7 +196,7 @@ class ResponseObject(msgspec.Struct):
     id: str | None = None
     status: str | None = None
     error: Raw = NULL
-    incomplete_details: IncompleteDetails | None = None
+    incomplete_details: _IncompleteDetails | None = None
     usage: Raw = NULL
     service_tier: str | None = None
 
@@ -104,27 +215,16 @@ _INCOMPLETE: Final[Mapping[str | None, FinishReason]] = {
 
 
 def output_items(response: ResponseObject) -> list[Raw]:
-    """Return a response's output.
-
-    Raises:
-        MalformedResponse: The response has no output.
-    """
+    """Return a response's output; raises `MalformedResponse` if there is none."""
     if response.output is None:
-        message = "the response has no output"
-        raise MalformedResponse(message)
+        raise MalformedResponse("the response has no output")
     return response.output
 
 
 def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[FinishReason, str]:
     """Return a response's finish reason, normalized and as the provider reported it.
 
-    Args:
-        response: A provider's complete response, or that of a terminal event.
-        calls: Whether it contains a tool call.
-
-    Raises:
-        MalformedResponse: The response has not ended.
-        ErrorEvent: The response failed.
+    Raises `MalformedResponse` if the response has not ended, `ErrorEvent` if it failed.
     """
     status = response.status or "completed"
     if status in {"failed", "cancelled"} or response.error != NULL:
@@ -132,8 +232,7 @@ def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[Finis
     if status == "completed":
         return ("tool_calls" if calls else "stop"), status
     if status != "incomplete":
-        message = "the response has not ended"
-        raise MalformedResponse(message)
+        raise MalformedResponse("the response has not ended")
     reason = response.incomplete_details.reason if response.incomplete_details else None
     return _INCOMPLETE.get(reason, "length"), reason or status
 
@@ -146,6 +245,101 @@ class NumberedEventWriter:
 
     def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
         """Return the next event, with its type and its sequence number."""
-        data = encoder.encode({"type": kind, **fields, "sequence_number": self.count})
+        return named_event(
+            kind, encoder.encode({"type": kind, **fields, "sequence_number": self.next_number()})
+        )
+
+    def next_number(self) -> int:
+        """Return the number of the next event, which is another one from now on."""
         self.count += 1
-        return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"
+        return self.count - 1
+
+
+# Usage
+
+
+class _ProviderUsage(msgspec.Struct):
+    input_tokens: int
+    output_tokens: int
+    input_tokens_details: InputTokenDetails | None = None
+    output_tokens_details: OutputTokenDetails | None = None
+
+
+_usage = msgspec.json.Decoder(_ProviderUsage | None)
+
+
+def parse_usage(data: msgspec.Raw) -> Usage | None:
+    """Return the reported usage in disjoint token classes; None if it is not usable."""
+    reported = try_decode(_usage, data)
+    if reported is None:
+        return None
+    details = reported.input_tokens_details, reported.output_tokens_details
+    return disjoint_usage(reported.input_tokens, reported.output_tokens, *details)
+
+
+def render_usage(charge: Charge) -> dict[str, object]:
+    """Return the `usage` object of a response."""
+    usage = charge.usage
+    input_tokens = usage.prompt_tokens
+    return {
+        "input_tokens": input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": input_tokens + usage.output_tokens,
+        **_costs(charge),
+    }
+
+
+def _costs(charge: Charge) -> dict[str, object]:
+    """Return the cost fields; this format has its own names for the details."""
+    costs = render_costs(charge)
+    parts = costs.pop("cost_details", None)
+    if isinstance(parts, dict):
+        costs["cost_details"] = {
+            "upstream_inference_cost": parts["upstream_inference_cost"],
+            "upstream_inference_input_cost": parts["upstream_inference_prompt_cost"],
+            "upstream_inference_output_cost": parts["upstream_inference_completions_cost"],
+        }
+    return costs
+
+
+# Requests
+
+
+_input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_NO_STATE: Final = {
+    "store": "responses are not stored; leave it out or send false",
+    "background": "responses are not made in the background; leave it out or send false",
+}
+_NO_HISTORY: Final = ("previous_response_id", "conversation")
+
+
+class ResponsesRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_output_tokens",)
+    streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
+    """Codex recognizes a full context only by `response.failed`, as OpenAI sends it."""
+    content_field = "input"
+
+
+def parse_request(body: bytes) -> ResponsesRequest:
+    """Parse a responses request; raises `Invalid`, whose message names the field.
+
+    A request that needs stored responses is invalid.
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    if not begins_list_of_objects(fields.get("input", NULL)):
+        read_field(_input, fields, "input", "a text or a list of items", filled=True)
+    for name, reason in _NO_STATE.items():
+        if read_flag(fields, name):
+            raise Invalid(f"{name}: {reason}.")
+    for name in _NO_HISTORY:
+        if fields.get(name, NULL) != NULL:
+            raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
+    return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)

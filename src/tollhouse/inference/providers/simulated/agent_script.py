@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -45,31 +45,15 @@ _METHOD: Final = re.compile(r"(GET|HEAD|POST|PUT|PATCH|DELETE)\s+(.*)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SayStep:
-    """Outputs text."""
+class AgentStep:
+    """Outputs text or reasoning, or calls a tool."""
 
+    kind: Literal["text", "reasoning", "call"]
     text: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ThinkStep:
-    """Outputs reasoning."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ToolCallStep:
-    """Calls a tool."""
-
-    tool: str
-    arguments: str
-    """As sent: JSON, unless the script has something else."""
-    title: str
-    """The title of the call in the report."""
-
-
-AgentStep = SayStep | ThinkStep | ToolCallStep
+    """A call's is its arguments: JSON, unless the script has something else."""
+    tool: str = ""
+    title: str = ""
+    """The title of a call in the report."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,40 +78,28 @@ def parse_script(text: str) -> AgentScript | None:
 
 
 def next_steps(messages: Sequence[SimulatedMessage], tools: Collection[str]) -> Sequence[AgentStep]:
-    """Return the next steps, up to the tool call that ends the turn, if there is one.
-
-    Args:
-        messages: The conversation.
-        tools: The names of the available tools.
-    """
-    turn = _turn(messages)
-    begun = _begun(turn)
+    """Return the next steps of a conversation, up to the tool call that ends the turn, if any."""
+    begun = _begun(_turn(messages))
     if begun is None:
-        return [SayStep(HELP)]
+        return [AgentStep("text", HELP)]
     plan, since = begun
     results = [message.acknowledged_text for message in since if message.is_result]
-    return _next(plan, results, tools)
-
-
-def _next(plan: AgentScript, results: Sequence[str], tools: Collection[str]) -> Sequence[AgentStep]:
     found: list[AgentStep] = []
     for step in plan.steps[_begin(plan, len(results)) :]:
-        if isinstance(step, ToolCallStep) and step.tool not in tools:
-            return [
-                *found,
-                SayStep(f"I am a simulated agent, and have no tool {step.tool!r} here.\n"),
-            ]
+        if step.kind == "call" and step.tool not in tools:
+            text = f"I am a simulated agent, and have no tool {step.tool!r} here.\n"
+            return [*found, AgentStep("text", text)]
         found.append(step)
-        if isinstance(step, ToolCallStep):
+        if step.kind == "call":
             return found
-    if any(isinstance(step, SayStep) for step in found):
+    if any(step.kind == "text" for step in found):
         return found
-    return [*found, SayStep(_report(plan, results))]
+    return [*found, AgentStep("text", _report(plan, results))]
 
 
 def _begin(plan: AgentScript, done: int) -> int:
     """Return the index of the step after that many calls."""
-    calls = [index for index, step in enumerate(plan.steps) if isinstance(step, ToolCallStep)]
+    calls = [index for index, step in enumerate(plan.steps) if step.kind == "call"]
     if plan.repeats and calls:
         done %= len(calls)
     if not done:
@@ -136,7 +108,7 @@ def _begin(plan: AgentScript, done: int) -> int:
 
 
 def _report(plan: AgentScript, results: Sequence[str]) -> str:
-    calls = (step for step in plan.steps if isinstance(step, ToolCallStep))
+    calls = (step for step in plan.steps if step.kind == "call")
     told = (
         f"\n{number}. {call.title}\n{_short(result)}\n"
         for number, (call, result) in enumerate(zip(calls, results, strict=False), 1)
@@ -147,9 +119,6 @@ def _report(plan: AgentScript, results: Sequence[str]) -> str:
 def _short(result: str) -> str:
     text = result.strip()
     return text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} [...]"
-
-
-# The conversation
 
 
 def _turn(messages: Sequence[SimulatedMessage]) -> Sequence[SimulatedMessage]:
@@ -175,9 +144,6 @@ def _begun(
     return None
 
 
-# The steps
-
-
 def _lines(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield the verb of each step, the rest of its line, and the block that follows it."""
     lines = text.splitlines()
@@ -188,7 +154,8 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
         if found is None:
             continue
         end = _block_end(lines, at)
-        yield found[1].lower(), found[2].strip(), _dedented(lines[at:end])
+        block = dedent("".join(f"{line}\n" for line in lines[at:end]))
+        yield found[1].lower(), found[2].strip(), block
         at = end
 
 
@@ -202,28 +169,7 @@ def _block_end(lines: Sequence[str], at: int) -> int:
     return end
 
 
-def _dedented(lines: Sequence[str]) -> str:
-    return dedent("".join(f"{line}\n" for line in lines))
-
-
-def _run(rest: str, block: str) -> ToolCallStep:
-    return _call("shell", {"command": _joined(rest, block)}, f"run: {rest}")
-
-
-def _run_with_network(rest: str, block: str) -> ToolCallStep:
-    arguments = {"command": _joined(rest, block), "network": True}
-    return _call("shell", arguments, f"run with network: {rest}")
-
-
-def _write(rest: str, block: str) -> ToolCallStep:
-    return _call("write_file", {"path": rest, "content": block}, f"write: {rest}")
-
-
-def _read(rest: str, _: str) -> ToolCallStep:
-    return _call("read_file", {"path": rest}, f"read: {rest}")
-
-
-def _fetch(rest: str, block: str) -> ToolCallStep:
+def _fetch(rest: str, block: str) -> AgentStep:
     method = _METHOD.fullmatch(rest)
     verb, url = (method[1], method[2]) if method else ("GET", rest)
     pairs = (line.partition(":") for line in block.splitlines() if line.strip())
@@ -232,7 +178,7 @@ def _fetch(rest: str, block: str) -> ToolCallStep:
     return _call("http_request", arguments, f"fetch: {rest}")
 
 
-def _ask(rest: str, _: str) -> ToolCallStep:
+def _ask(rest: str, _: str) -> AgentStep:
     found = _OPTIONS.fullmatch(rest)
     field: dict[str, object] = {"name": "answer", "type": "string", "required": True}
     if found:
@@ -241,13 +187,13 @@ def _ask(rest: str, _: str) -> ToolCallStep:
     return _call("ask_user", arguments, f"ask: {rest}")
 
 
-def _any(rest: str, block: str) -> ToolCallStep:
+def _any(rest: str, block: str) -> AgentStep:
     name, _, arguments = rest.partition(" ")
-    return ToolCallStep(name, _joined(arguments.strip(), block) or "{}", f"call: {name}")
+    return AgentStep("call", _joined(arguments.strip(), block) or "{}", name, f"call: {name}")
 
 
-def _call(tool: str, arguments: Mapping[str, object], title: str) -> ToolCallStep:
-    return ToolCallStep(tool, msgspec.json.encode(arguments).decode(), title)
+def _call(tool: str, arguments: Mapping[str, object], title: str) -> AgentStep:
+    return AgentStep("call", msgspec.json.encode(arguments).decode(), tool, title)
 
 
 def _joined(rest: str, block: str) -> str:
@@ -255,13 +201,17 @@ def _joined(rest: str, block: str) -> str:
 
 
 _READERS: Final[dict[str, Callable[[str, str], AgentStep]]] = {
-    "run": _run,
-    "run with network": _run_with_network,
-    "write": _write,
-    "read": _read,
+    "run": lambda rest, block: _call("shell", {"command": _joined(rest, block)}, f"run: {rest}"),
+    "run with network": lambda rest, block: _call(
+        "shell", {"command": _joined(rest, block), "network": True}, f"run with network: {rest}"
+    ),
+    "write": lambda rest, block: _call(
+        "write_file", {"path": rest, "content": block}, f"write: {rest}"
+    ),
+    "read": lambda rest, _: _call("read_file", {"path": rest}, f"read: {rest}"),
     "fetch": _fetch,
     "ask": _ask,
     "call": _any,
-    "say": lambda rest, block: SayStep(f"{_joined(rest, block)}\n"),
-    "think": lambda rest, block: ThinkStep(f"{_joined(rest, block)}\n"),
+    "say": lambda rest, block: AgentStep("text", f"{_joined(rest, block)}\n"),
+    "think": lambda rest, block: AgentStep("reasoning", f"{_joined(rest, block)}\n"),
 }

@@ -22,8 +22,6 @@ _PRICE = Price(
         cache_write_1h=_ONE_DOLLAR_A_MILLION,
     )
 )
-
-
 _PROFILE: Final = Profile(takes_reasoning_as="reasoning_details")
 
 

@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.raw_json import NULL
+from tollhouse.inference.formats.wire import NULL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
 
 T = TypeVar("T")
 MAX_CHOICES: Final = 128
@@ -93,14 +94,6 @@ class _Tool(Struct):
     function: FunctionTool | None = None
 
 
-class _Named(Struct):
-    name: str
-
-
-class _Choice(Struct):
-    function: _Named | None = None
-
-
 class _Schema(Struct):
     schema: Raw = NULL
 
@@ -118,28 +111,21 @@ class _Reasoning(Struct):
 
 _Stops = Annotated[list[str], Meta(max_length=MAX_STOPS)]
 _TopLogprobs = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
+_Limit = Annotated[int, Meta(ge=1)]
 _Choices = Annotated[int, Meta(ge=1, le=MAX_CHOICES)]
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _messages = msgspec.json.Decoder(list[SimulatedMessage])
 _tools = msgspec.json.Decoder(list[_Tool] | None)
-_tool_choice = msgspec.json.Decoder(str | _Choice | None)
+_tool_choice = msgspec.json.Decoder(str | _Tool | None)
 _format = msgspec.json.Decoder(_Format | None)
 _reasoning = msgspec.json.Decoder(_Reasoning | None)
 _stop = msgspec.json.Decoder(str | _Stops | None)
-_limit = msgspec.json.Decoder(int | None)
+_limit = msgspec.json.Decoder(_Limit | None)
 _choices = msgspec.json.Decoder(_Choices | None)
 _top_logprobs = msgspec.json.Decoder(_TopLogprobs | None)
 _flag = msgspec.json.Decoder(bool | None)
 _word = msgspec.json.Decoder(str | None)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class SimulatedThinking:
-    """Whether the model reasons, and shows its reasoning."""
-
-    wanted: bool
-    shown: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -158,7 +144,8 @@ class SimulatedRequest:
     output: Literal["text", "json_object", "json_schema"]
     schema: Raw
     """The schema of the output; null if there is none."""
-    thinking: SimulatedThinking
+    wants_reasoning: bool
+    shows_reasoning: bool
     stop: Sequence[str]
     max_tokens: int | None
     choices: int
@@ -173,12 +160,17 @@ def parse_request(body: bytes) -> SimulatedRequest:
         InvalidSimulatedRequest: A field is invalid.
     """
     fields = _fields.decode(body)
-    messages = _read_messages(fields)
+    try:
+        messages = _messages.decode(fields.get("messages", NULL))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidSimulatedRequest(f"messages: {error}.") from None
     tools = _read(_tools, fields, "tools", "a list of tools") or ()
     functions = [tool.function for tool in tools if tool.function is not None]
     choice = _read(_tool_choice, fields, "tool_choice", "a word or an object that names a tool")
     output = _read(_format, fields, "response_format", "an object with a type")
     schema = output.json_schema if output else None
+    reasoning = _read(_reasoning, fields, "reasoning", "an object") or _Reasoning()
+    effort = reasoning.effort or _read(_word, fields, "reasoning_effort", "a word")
     stop = _read(_stop, fields, "stop", f"a text or at most {MAX_STOPS} texts")
     return SimulatedRequest(
         messages=messages,
@@ -189,7 +181,8 @@ def parse_request(body: bytes) -> SimulatedRequest:
         parallel=_read(_flag, fields, "parallel_tool_calls", "true or false") is not False,
         output=_kind(output),
         schema=schema.schema if schema else NULL,
-        thinking=_thinking(fields),
+        wants_reasoning=reasoning.enabled is not False and effort != "none",
+        shows_reasoning=not reasoning.exclude,
         stop=[stop] if isinstance(stop, str) else stop or [],
         max_tokens=_max_tokens(fields),
         choices=_read(_choices, fields, "n", f"an integer from 1 to {MAX_CHOICES}") or 1,
@@ -208,15 +201,8 @@ def _read(
         raise InvalidSimulatedRequest(f"{name}: must be {wanted}.") from None
 
 
-def _read_messages(fields: Mapping[str, Raw]) -> list[SimulatedMessage]:
-    try:
-        return _messages.decode(fields.get("messages", NULL))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidSimulatedRequest(f"messages: {error}.") from None
-
-
 def _mode(
-    choice: str | _Choice | None, functions: Sequence[FunctionTool]
+    choice: str | _Tool | None, functions: Sequence[FunctionTool]
 ) -> Literal["auto", "none", "required"]:
     if choice == "required":
         if not functions:
@@ -225,43 +211,66 @@ def _mode(
     return "none" if choice == "none" else "auto"
 
 
-def _named(choice: str | _Choice | None, functions: Sequence[FunctionTool]) -> FunctionTool | None:
-    if not isinstance(choice, _Choice) or choice.function is None:
+def _named(choice: str | _Tool | None, functions: Sequence[FunctionTool]) -> FunctionTool | None:
+    if not isinstance(choice, _Tool) or choice.function is None:
         return None
-    for function in functions:
-        if function.name == choice.function.name:
-            return function
-    raise InvalidSimulatedRequest("tool_choice: names no tool of this request.")
+    named = next((each for each in functions if each.name == choice.function.name), None)
+    if named is None:
+        raise InvalidSimulatedRequest("tool_choice: names no tool of this request.")
+    return named
 
 
 def _kind(output: _Format | None) -> Literal["text", "json_object", "json_schema"]:
-    if output is None:
-        return "text"
-    if output.type == "json_schema":
-        return "json_schema"
-    return "json_object" if output.type == "json_object" else "text"
-
-
-def _thinking(fields: Mapping[str, Raw]) -> SimulatedThinking:
-    given = _read(_reasoning, fields, "reasoning", "an object") or _Reasoning()
-    effort = _read(_word, fields, "reasoning_effort", "a word")
-    off = given.enabled is False or (given.effort or effort) == "none"
-    return SimulatedThinking(wanted=not off, shown=not given.exclude)
+    match output:
+        case _Format(type=("json_schema" | "json_object") as kind):
+            return kind
+        case _:
+            return "text"
 
 
 def _logprobs(fields: Mapping[str, Raw]) -> int | None:
     wanted = _read(_flag, fields, "logprobs", "true or false")
-    most = f"an integer from 0 to {MAX_TOP_LOGPROBS}"
-    top = _read(_top_logprobs, fields, "top_logprobs", most)
+    span = f"an integer from 0 to {MAX_TOP_LOGPROBS}"
+    top = _read(_top_logprobs, fields, "top_logprobs", span)
     return (top or 0) if wanted else None
 
 
 def _max_tokens(fields: Mapping[str, Raw]) -> int | None:
-    for name in ("max_completion_tokens", "max_tokens"):
-        wanted = "an integer of at least 1"
-        limit = _read(_limit, fields, name, wanted)
-        if limit is not None and limit < 1:
-            raise InvalidSimulatedRequest(f"{name}: must be {wanted}.")
-        if limit is not None:
-            return limit
-    return None
+    limits = (
+        _read(_limit, fields, name, "an integer of at least 1")
+        for name in ("max_completion_tokens", "max_tokens")
+    )
+    return next((limit for limit in limits if limit is not None), None)
+
+
+# Reasoning and its signature, which is verified when it is sent back. A stream sends details in
+# pieces, and a client may send them back in pieces or merged field by field. So the format is
+# set with the signature, which covers all text since the last one.
+
+FORMAT: Final = "simulated-v1"
+"""The `format` of signed simulated reasoning."""
+
+
+def sign(text: str) -> str:
+    """Return the signature of reasoning: a hash without a secret."""
+    return sha256(f"{FORMAT}\0{text}".encode()).hexdigest()
+
+
+def verify(messages: Sequence[SimulatedMessage]) -> None:
+    """Reject a history in which reasoning was changed or lost its signature, as providers do."""
+    for index, message in enumerate(messages):
+        if not _fits(message.reasoning_details or ()):
+            raise InvalidSimulatedRequest(
+                f"messages[{index}].reasoning_details: the signature does not fit the text."
+            )
+
+
+def _fits(details: Iterable[SimulatedReasoningDetail]) -> bool:
+    text = ""
+    for detail in details:
+        text += detail.text or ""
+        if detail.format == FORMAT and detail.signature != sign(text):
+            return False
+        if detail.format is not None or detail.signature is not None:
+            text = ""
+    return True

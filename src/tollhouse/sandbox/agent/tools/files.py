@@ -5,29 +5,27 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 from pydantic import Field
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ToolFailed
 
-from tollhouse.sandbox.agent.tools.work import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from tollhouse.sandbox.agent.tools.context import ToolContext
 
 MOST_LINES: Final = 2000
 MOST_BYTES: Final = 64 * 1024
-"""Of a file that the model gets at once."""
+"""Bytes of a file that the model gets at once."""
 LARGEST_EDITED: Final = 4 * 1024 * 1024
 """Bytes of a file that is edited, and characters of what comes of it."""
 _NEW_MODE: Final = 0o644
 
 
 def read_file(
-    ctx: RunContext[Work],
+    ctx: RunContext[ToolContext],
     path: str,
     first_line: Annotated[int, Field(ge=1)] = 1,
     lines: Annotated[int, Field(ge=1, le=MOST_LINES)] = MOST_LINES,
@@ -40,7 +38,7 @@ def read_file(
         first_line: The first line to return, counted from 1.
         lines: How many.
     """
-    with _told(), _opened(ctx.deps.path(path)) as file:
+    with _report_os_errors(), _open_regular(ctx.deps.workspace / path) as file:
         shown = bytearray()
         number = 0
         more = False
@@ -57,7 +55,7 @@ def read_file(
     return f"{_text(bytes(shown))}{note}"
 
 
-def write_file(ctx: RunContext[Work], path: str, content: str) -> str:
+def write_file(ctx: RunContext[ToolContext], path: str, content: str) -> str:
     """Write a file, in place of the one that may be there. Folders on the way are made.
 
     Args:
@@ -66,13 +64,13 @@ def write_file(ctx: RunContext[Work], path: str, content: str) -> str:
         content: All of it.
     """
     data = content.encode(errors="replace")
-    with _told():
-        _replace(ctx.deps.path(path), data)
+    with _report_os_errors():
+        _replace(ctx.deps.workspace / path, data)
     return f"{len(data)} bytes are written."
 
 
 def edit_file(
-    ctx: RunContext[Work],
+    ctx: RunContext[ToolContext],
     path: str,
     old: str,
     new: str,
@@ -87,9 +85,9 @@ def edit_file(
         new: What takes its place.
         everywhere: Replace it wherever it is.
     """
-    target = ctx.deps.path(path)
-    with _told():
-        with _opened(target) as file:
+    target = ctx.deps.workspace / path
+    with _report_os_errors():
+        with _open_regular(target) as file:
             data = file.read(LARGEST_EDITED + 1)
         if len(data) > LARGEST_EDITED:
             raise ToolFailed(f"Files of more than {LARGEST_EDITED} bytes cannot be edited.")
@@ -118,18 +116,16 @@ def _text(data: bytes) -> str:
         raise ToolFailed("This is no text file, or not in UTF-8.") from None
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_regular(path: Path) -> BinaryIO:
     """Open a file to be read; nothing that would wait, or never end."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(file, "rb")
     os.close(file)
-    raise ToolFailed(
-        "This is a folder; list it with the shell."
-        if stat.S_ISDIR(mode)
-        else "This is no ordinary file."
-    )
+    if stat.S_ISDIR(mode):
+        raise ToolFailed("This is a folder; list it with the shell.")
+    raise ToolFailed("This is no ordinary file.")
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -155,7 +151,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _report_os_errors() -> Generator[None]:
     """Tell the model what the system refuses."""
     try:
         yield

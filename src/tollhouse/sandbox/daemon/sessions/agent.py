@@ -11,25 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import tollhouse
-from tollhouse.sandbox.daemon.processes import kill_session, signal_group
+from tollhouse.sandbox.daemon.processes import ChildProcesses, kill_session, signal_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tollhouse.sandbox.daemon.processes import Children
+    from collections.abc import Callable, Mapping
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes. An agent that says more at once has gone mad."""
 _END_SECONDS: Final = 10.0
 _FOLDER: Final = str(Path(tollhouse.__file__).resolve().parent.parent)
-_START: Final = "from tollhouse.sandbox.agent.main import main; sys.exit(main())"
-# Not with `-m`: with `-I` Python finds what is installed, and no checkout.
-_COMMAND: Final = (
-    sys.executable,
-    "-I",
-    "-c",
-    f"import sys; sys.path.insert(0, {_FOLDER!r}); {_START}",
+_CODE: Final = (
+    f"import sys; sys.path.insert(0, {_FOLDER!r});"
+    " from tollhouse.sandbox.agent.main import main; sys.exit(main())"
 )
+# Not with `-m`: with `-I` Python finds what is installed, and no checkout.
+_COMMAND: Final = (sys.executable, "-I", "-c", _CODE)
 
 
 class AgentGone(Exception):
@@ -37,33 +33,26 @@ class AgentGone(Exception):
 
 
 class AgentProcess:
-    """An agent that runs."""
+    """An agent that runs; it is an `OSError` that none can be started.
+
+    It, and the programs that it starts, have the variables of `environment`; `setup` is the first
+    message to it.
+    """
 
     def __init__(
-        self, children: Children, environment: Mapping[str, str], setup: Mapping[str, Any]
+        self, children: ChildProcesses, environment: Mapping[str, str], setup: Mapping[str, Any]
     ) -> None:
-        """Start it.
-
-        Args:
-            children: Starts it.
-            environment: Its variables, and those of the programs that it starts.
-            setup: What it is told first.
-
-        Raises:
-            OSError: It cannot be started.
-        """
         self.pid, *self._pipes = children.start_piped(
             sys.executable, list(_COMMAND), environment, errors=False
         )
-        self._children = children
         self._setup = setup
         self._reader = asyncio.StreamReader(limit=LONGEST_LINE)
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
-        self.ended = asyncio.create_task(self._wait())
+        self.ended = asyncio.create_task(children.ended(self.pid))
 
     async def open(self) -> None:
-        """Open the pipes, and tell it what holds for it, where that has not been done."""
+        """Open the pipes, and send the setup, where that has not been done."""
         if not self._pipes:
             return
         pipes, self._pipes = self._pipes, []
@@ -77,24 +66,15 @@ class AgentProcess:
         self.send(self._setup)
 
     def send(self, line: Mapping[str, Any]) -> None:
-        """Tell it something; one that is gone hears nothing."""
+        """Send it a message, unless it is gone."""
         if self._writing is not None and not self._writing.is_closing():
             self._writing.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     async def read(self) -> dict[str, Any]:
-        """Return what it says next.
-
-        Raises:
-            AgentGone: Nothing more.
-        """
+        """Return its next message; raise `AgentGone` if there is none."""
         try:
             line = json.loads(await self._reader.readuntil(b"\n"))
-        except (
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-            OSError,
-            ValueError,
-        ) as error:
+        except (EOFError, asyncio.LimitOverrunError, OSError, ValueError) as error:
             raise AgentGone from error
         if not isinstance(line, dict):
             raise AgentGone
@@ -107,103 +87,68 @@ class AgentProcess:
 
     async def end(self) -> None:
         """End it politely: what it left in the background runs on. By force, if that takes long."""
-        self._close()
-        await asyncio.wait({self.ended}, timeout=_END_SECONDS)
-        if not self.ended.done():
-            self.kill()
-            await self.ended
-
-    async def _wait(self) -> None:
-        await self._children.ended(self.pid)
-        self._children.forget(self.pid)
-
-    def _close(self) -> None:
         pipes, self._pipes = self._pipes, []
         for transport in (self._writing, self._reading):
             if transport is not None:
                 transport.close()
         for pipe in pipes:
             os.close(pipe)
+        await asyncio.wait({self.ended}, timeout=_END_SECONDS)
+        if not self.ended.done():
+            self.kill()
+            await self.ended
 
 
-class Agents:
-    """Starts the agent; there is one at a time, or none."""
+class AgentSupervisor:
+    """Starts the agent, and ends it `idle_seconds` after a run; there is one at a time, or none."""
 
-    def __init__(
-        self,
-        children: Children,
-        environment: Mapping[str, str],
-        setup: Mapping[str, Any],
-        idle_seconds: float,
-    ) -> None:
-        """Take what it is started with.
-
-        Args:
-            children: Starts it.
-            environment: See `AgentProcess`.
-            setup: The same.
-            idle_seconds: So long after a run it is ended.
-        """
-        self._children = children
-        self._environment = environment
-        self._setup = setup
+    def __init__(self, start: Callable[[], AgentProcess], idle_seconds: float) -> None:
+        self._start = start
         self._idle_seconds = idle_seconds
         self._agent: AgentProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
 
     def prepare(self) -> None:
-        """Start the agent, where it does not run: a run is about to begin.
-
-        Raises:
-            OSError: It cannot be started.
-        """
+        """Start the agent, where it does not run: a run is about to begin."""
         self.take()
         self.give_back()
 
     def take(self) -> AgentProcess:
-        """Return the agent for a run, started where it does not run; `open` it.
-
-        Raises:
-            OSError: It cannot be started.
-        """
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Return the agent for a run, started where it does not run; `open` it."""
+        self._stop_timer()
         if self._agent is not None and self._agent.ended.done():
             self._let_go()
         if self._agent is None:
-            self._agent = AgentProcess(self._children, self._environment, self._setup)
+            self._agent = self._start()
         return self._agent
 
     def give_back(self) -> None:
-        """Say that the run has ended; a while later the agent is."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Take the agent back after a run; it is ended unless another run takes it in time."""
+        self._stop_timer()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._idle_seconds, self._let_go)
 
     def drop(self) -> None:
         """Kill the agent: it does not do as it is told."""
-        agent, self._agent = self._agent, None
-        if agent is not None:
-            agent.kill()
-            self._end_later(agent)
+        if self._agent is not None:
+            self._agent.kill()
+        self._let_go()
 
     async def close(self) -> None:
         """Kill it, and wait for it."""
         self.drop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _let_go(self) -> None:
         """End the agent, which is idle, or has ended: its pipes are there still."""
         agent, self._agent = self._agent, None
         if agent is not None:
-            self._end_later(agent)
+            task = asyncio.create_task(agent.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
-    def _end_later(self, agent: AgentProcess) -> None:
-        task = asyncio.create_task(agent.end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

@@ -4,10 +4,9 @@ Revision ID: 0002
 Revises: 0001
 """
 
-from __future__ import annotations
-
-import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0002"
 down_revision = "0001"
@@ -15,9 +14,5 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Add the columns."""
-    for name in ("categories", "trace", "metadata"):
-        op.add_column("generations", sa.Column(name, _text()))
-
-
-def _text() -> sa.types.TypeEngine[str]:
-    return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+    for column in c.optional_texts("categories trace metadata"):
+        op.add_column("generations", column)

@@ -4,10 +4,10 @@ Revision ID: 0003
 Revises: 0002
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0003"
 down_revision = "0002"
@@ -17,16 +17,9 @@ def upgrade() -> None:
     """Make the table."""
     op.create_table(
         "access_policies",
-        sa.Column("scope", _text(), nullable=False),
-        sa.Column("owner_id", _text(), nullable=False),
+        *c.texts("scope owner_id"),
         sa.Column("policy", sa.JSON, nullable=False),
-        sa.Column("updated_at", sa.BigInteger, nullable=False),
-        sa.CheckConstraint(
-            "scope IN ('account', 'workspace', 'key')", name=op.f("ck_access_policies_scope")
-        ),
-        sa.PrimaryKeyConstraint("scope", "owner_id", name=op.f("pk_access_policies")),
+        *c.integers("updated_at"),
+        c.check("access_policies", "scope", "scope IN ('account', 'workspace', 'key')"),
+        c.primary("access_policies", "scope owner_id"),
     )
-
-
-def _text() -> sa.types.TypeEngine[str]:
-    return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")

@@ -4,10 +4,10 @@ Revision ID: 0004
 Revises: 0003
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0004"
 down_revision = "0003"
@@ -25,23 +25,11 @@ def upgrade() -> None:
     _accounts()
     _postings()
     _generations()
-    for name in ("refunded_nano", "adjusted_nano"):
-        op.add_column("account_totals", _counter(name, server_default=sa.text("0")))
+    for column in c.counters("refunded_nano adjusted_nano"):
+        op.add_column("account_totals", column)
     _limits()
     _account_days()
     _usage_days()
-
-
-def _text() -> sa.types.TypeEngine[str]:
-    return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-
-
-def _name(name: str) -> sa.Column[str]:
-    return sa.Column(name, _text(), nullable=False)
-
-
-def _counter(name: str, server_default: sa.TextClause | None = None) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False, server_default=server_default)
 
 
 def _is_sqlite() -> bool:
@@ -50,7 +38,7 @@ def _is_sqlite() -> bool:
 
 def _accounts() -> None:
     with op.batch_alter_table("accounts") as table:
-        table.add_column(sa.Column("type", _text(), nullable=False, server_default="prepaid"))
+        table.add_column(sa.Column("type", c.text(), nullable=False, server_default="prepaid"))
         table.add_column(
             sa.Column("free_limits_exempt", sa.Boolean, nullable=False, server_default=sa.false())
         )
@@ -73,46 +61,31 @@ def _postings() -> None:
         op.drop_constraint(op.f("ck_postings_kind"), "postings")
         op.create_check_constraint(op.f("ck_postings_kind"), "postings", _KINDS)
         op.drop_constraint(op.f("uq_postings_generation_id"), "postings")
-    op.create_index(
-        "ix_postings_adjustment_of_generation",
-        "postings",
-        ["generation_id"],
-        sqlite_where=sa.text("kind = 'adjustment'"),
-        postgresql_where=sa.text("kind = 'adjustment'"),
+    c.index_where(
+        "ix_postings_adjustment_of_generation", "postings", "generation_id", "kind = 'adjustment'"
     )
-    op.create_index(
+    c.index_where(
         "uq_postings_usage_of_generation",
         "postings",
-        ["generation_id"],
+        "generation_id",
+        "kind = 'usage'",
         unique=True,
-        sqlite_where=sa.text("kind = 'usage'"),
-        postgresql_where=sa.text("kind = 'usage'"),
     )
 
 
 def _make_postings() -> None:
     op.create_table(
         "postings",
-        _name("id"),
-        _name("account_id"),
-        _name("kind"),
-        _name("source"),
-        _name("destination"),
-        _counter("amount_nano"),
-        sa.Column("generation_id", _text()),
-        sa.Column("idempotency_key", _text()),
-        sa.Column("note", _text()),
-        _counter("created_at"),
-        sa.CheckConstraint(_KINDS, name=op.f("ck_postings_kind")),
-        sa.CheckConstraint("amount_nano > 0", name=op.f("ck_postings_amount")),
-        sa.CheckConstraint("source <> destination", name=op.f("ck_postings_two_sides")),
-        sa.ForeignKeyConstraint(
-            ["account_id"], ["accounts.id"], name=op.f("fk_postings_account_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_postings")),
-        sa.UniqueConstraint(
-            "account_id", "idempotency_key", name=op.f("uq_postings_account_id_idempotency_key")
-        ),
+        *c.texts("id account_id kind source destination"),
+        *c.integers("amount_nano"),
+        *c.optional_texts("generation_id idempotency_key note"),
+        *c.integers("created_at"),
+        c.check("postings", "kind", _KINDS),
+        c.check("postings", "amount", "amount_nano > 0"),
+        c.check("postings", "two_sides", "source <> destination"),
+        c.refers("postings", "account_id", "accounts.id"),
+        c.primary("postings", "id"),
+        c.unique("postings", "account_id idempotency_key"),
     )
 
 
@@ -129,29 +102,24 @@ def _generations() -> None:
 def _limits() -> None:
     op.create_table(
         "limits",
-        _name("scope"),
-        _name("owner_id"),
-        sa.Column("limit_nano", sa.BigInteger),
-        sa.Column("reset_interval", _text()),
+        *c.texts("scope owner_id"),
+        *c.optional_integers("limit_nano"),
+        *c.optional_texts("reset_interval"),
         sa.Column("include_byok", sa.Boolean, nullable=False),
-        _counter("updated_at"),
-        sa.CheckConstraint("scope IN ('key', 'member', 'workspace')", name=op.f("ck_limits_scope")),
-        sa.CheckConstraint("limit_nano >= 0", name=op.f("ck_limits_limit")),
-        sa.CheckConstraint(
-            "reset_interval IN ('daily', 'weekly', 'monthly')",
-            name=op.f("ck_limits_reset_interval"),
-        ),
-        sa.PrimaryKeyConstraint("scope", "owner_id", name=op.f("pk_limits")),
+        *c.integers("updated_at"),
+        c.check("limits", "scope", "scope IN ('key', 'member', 'workspace')"),
+        c.check("limits", "limit", "limit_nano >= 0"),
+        c.check("limits", "reset_interval", "reset_interval IN ('daily', 'weekly', 'monthly')"),
+        c.primary("limits", "scope owner_id"),
     )
 
 
 def _account_days() -> None:
     op.create_table(
         "account_days",
-        _name("account_id"),
-        _name("day"),
-        _counter("free_requests"),
-        sa.PrimaryKeyConstraint("account_id", "day", name=op.f("pk_account_days")),
+        *c.texts("account_id day"),
+        *c.integers("free_requests"),
+        c.primary("account_days", "account_id day"),
     )
     op.execute(
         "INSERT INTO account_days (account_id, day, free_requests) "  # noqa: S608 - our own names
@@ -161,24 +129,14 @@ def _account_days() -> None:
 
 
 def _usage_days() -> None:
-    keys = ("account_id", "day", "key_hash", "model", "provider", "workspace_id")
-    counters = (
-        "requests",
-        "prompt_tokens",
-        "completion_tokens",
-        "reasoning_tokens",
-        "cached_tokens",
-        "usage_nano",
-        "byok_usage_nano",
+    keys = "account_id day key_hash model provider workspace_id"
+    sums = (
+        "requests prompt_tokens completion_tokens reasoning_tokens cached_tokens usage_nano "
+        "byok_usage_nano"
     )
-    op.create_table(
-        "usage_days",
-        *(_name(name) for name in keys),
-        *(_counter(name) for name in counters),
-        sa.PrimaryKeyConstraint(*keys, name=op.f("pk_usage_days")),
-    )
+    op.create_table("usage_days", *c.texts(keys), *c.integers(sums), c.primary("usage_days", keys))
     op.execute(
-        f"INSERT INTO usage_days ({', '.join(keys + counters)}) "  # noqa: S608 - our own names
+        f"INSERT INTO usage_days ({', '.join(f'{keys} {sums}'.split())}) "  # noqa: S608 - our own names
         f"SELECT account_id, {_day()}, key_hash, model, coalesce(provider, ''), workspace_id, "
         "count(*), "
         "sum(input_tokens + cache_read_tokens + cache_write_tokens + cache_write_1h_tokens), "

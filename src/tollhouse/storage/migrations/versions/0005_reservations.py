@@ -4,10 +4,9 @@ Revision ID: 0005
 Revises: 0004
 """
 
-from __future__ import annotations
-
-import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0005"
 down_revision = "0004"
@@ -17,20 +16,11 @@ def upgrade() -> None:
     """Make the table."""
     op.create_table(
         "reservations",
-        sa.Column("id", _text(), nullable=False),
-        sa.Column("account_id", _text(), nullable=False),
-        sa.Column("key_hash", _text(), nullable=False),
-        sa.Column("amount_nano", sa.BigInteger, nullable=False),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
-        sa.CheckConstraint("amount_nano >= 0", name=op.f("ck_reservations_amount")),
-        sa.ForeignKeyConstraint(
-            ["account_id"], ["accounts.id"], name=op.f("fk_reservations_account_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_reservations")),
+        *c.texts("id account_id key_hash"),
+        *c.integers("amount_nano created_at"),
+        c.check("reservations", "amount", "amount_nano >= 0"),
+        c.refers("reservations", "account_id", "accounts.id"),
+        c.primary("reservations", "id"),
     )
     op.create_index(op.f("ix_reservations_account_id"), "reservations", ["account_id"])
     op.create_index(op.f("ix_reservations_key_hash"), "reservations", ["key_hash"])
-
-
-def _text() -> sa.types.TypeEngine[str]:
-    return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")

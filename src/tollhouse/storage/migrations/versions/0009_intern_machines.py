@@ -4,10 +4,9 @@ Revision ID: 0009
 Revises: 0008
 """
 
-from __future__ import annotations
-
-import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0009"
 down_revision = "0008"
@@ -15,10 +14,9 @@ down_revision = "0008"
 
 def upgrade() -> None:
     """Make the table."""
-    machine = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     op.create_table(
         "intern_machines",
-        sa.Column("machine", machine, nullable=False),
-        sa.Column("present_until", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("machine", name=op.f("pk_intern_machines")),
+        *c.texts("machine"),
+        *c.integers("present_until"),
+        c.primary("intern_machines", "machine"),
     )

@@ -4,10 +4,10 @@ Revision ID: 0010
 Revises: 0009
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0010"
 down_revision = "0009"
@@ -15,8 +15,7 @@ down_revision = "0009"
 
 def upgrade() -> None:
     """Add the column, and fill it: every key there is has the text that it was made with."""
-    text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-    op.add_column("api_keys", sa.Column("secret_hash", text))
+    op.add_column("api_keys", sa.Column("secret_hash", c.text()))
     op.execute("UPDATE api_keys SET secret_hash = hash")
     op.create_index("uq_api_keys_secret_hash", "api_keys", ["secret_hash"], unique=True)
     op.create_index("ix_api_keys_intern", "api_keys", ["intern_id"])

@@ -4,10 +4,10 @@ Revision ID: 0011
 Revises: 0010
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0011"
 down_revision = "0010"
@@ -17,15 +17,7 @@ _TABLES = ("api_keys", "interns", "generations", "reservations", "batches")
 
 def upgrade() -> None:
     """Add the columns. Nobody answers for what was begun before: nobody knows who began it."""
-    text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     for table in _TABLES:
-        op.add_column(table, sa.Column("payer_hash", text))
-    is_paid = sa.text("payer_hash IS NOT NULL")
-    op.create_index(
-        "ix_generations_payer",
-        "generations",
-        ["payer_hash"],
-        sqlite_where=is_paid,
-        postgresql_where=is_paid,
-    )
+        op.add_column(table, sa.Column("payer_hash", c.text()))
+    c.index_where("ix_generations_payer", "generations", "payer_hash", "payer_hash IS NOT NULL")
     op.create_index(op.f("ix_reservations_payer_hash"), "reservations", ["payer_hash"])

@@ -4,8 +4,6 @@ Revision ID: 0012
 Revises: 0011
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

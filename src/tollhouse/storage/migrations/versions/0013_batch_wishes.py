@@ -4,8 +4,6 @@ Revision ID: 0013
 Revises: 0012
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

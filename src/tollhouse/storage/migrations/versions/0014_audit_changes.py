@@ -4,10 +4,10 @@ Revision ID: 0014
 Revises: 0013
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
+
+from tollhouse.storage.migrations import columns as c
 
 revision = "0014"
 down_revision = "0013"
@@ -15,6 +15,5 @@ down_revision = "0013"
 
 def upgrade() -> None:
     """Add what was changed, from what to what; earlier rows and their hashes stay as they are."""
-    text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-    op.add_column("audit_rows", sa.Column("object_id", text))
+    op.add_column("audit_rows", sa.Column("object_id", c.text()))
     op.add_column("audit_rows", sa.Column("changes", sa.JSON))

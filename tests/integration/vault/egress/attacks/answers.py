@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fakes.raw_server import Peer, reply, say
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
     assert_refused,
@@ -11,7 +12,6 @@ from tests.integration.vault.egress.attacks.table import (
 )
 from tests.integration.vault.egress.egress_fixture import VALUE, EgressFixture
 from tollhouse.kernel import redaction
-from tollhouse.testing.raw_server import Peer, reply, say
 from tollhouse.vault.egress import exchange
 
 # ------------------------------------------------------------------------------------ echo

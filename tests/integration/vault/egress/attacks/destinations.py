@@ -8,6 +8,7 @@ import ssl
 import pytest
 import trustme
 
+from tests.fakes.raw_server import RawServer
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
     assert_nothing_reached,
@@ -22,22 +23,21 @@ from tests.integration.vault.egress.egress_fixture import (
     EgressFixture,
     FakeNameServer,
 )
-from tollhouse.outbound import checked, destinations
-from tollhouse.testing.raw_server import RawServer
-from tollhouse.vault.egress import targets, ways
+from tollhouse.outbound import destinations, dialing
+from tollhouse.vault.egress import request_head, routes
 
 # -------------------------------------------------------------------- upstream certificate
 
 
 def _trusts_anybody(patch: pytest.MonkeyPatch) -> None:
-    connect = ways.Network.connect_securely
+    connect = routes.HostConnector.connect_securely
 
-    async def loosely(self: ways.Network, target: object) -> object:
-        self._trust.check_hostname = False  # pyright: ignore[reportPrivateUsage]
-        self._trust.verify_mode = ssl.CERT_NONE  # pyright: ignore[reportPrivateUsage]
+    async def loosely(self: routes.HostConnector, target: object) -> object:
+        self.trust.check_hostname = False
+        self.trust.verify_mode = ssl.CERT_NONE
         return await connect(self, target)  # type: ignore[arg-type]
 
-    patch.setattr(ways.Network, "connect_securely", loosely)
+    patch.setattr(routes.HostConnector, "connect_securely", loosely)
 
 
 @attack("upstream certificate", _trusts_anybody)
@@ -63,7 +63,7 @@ async def a_certificate_of_nobody_that_is_trusted(egress: EgressFixture) -> None
 # ------------------------------------------------------------------- addresses and names
 
 
-@attack("destinations", without(checked, "refusal", check_nothing))
+@attack("destinations", without(dialing, "refusal", check_nothing))
 async def a_name_with_an_address_of_ours(egress: EgressFixture) -> None:
     await egress.restart(allowed=())
     with pytest.raises(ConnectRefusedError, match="destination"):
@@ -71,7 +71,7 @@ async def a_name_with_an_address_of_ours(egress: EgressFixture) -> None:
     assert_nothing_reached(egress.api)
 
 
-@attack("destinations", without(checked, "refusal", check_nothing))
+@attack("destinations", without(dialing, "refusal", check_nothing))
 async def a_name_with_one_address_of_ours_beside_others(egress: EgressFixture) -> None:
     await egress.restart(allowed=("127.0.0.1/32",))
     egress.name_server.addresses[API] = ["127.0.0.1", "127.0.0.2"]
@@ -99,14 +99,14 @@ class Rebinding(FakeNameServer):
 
 
 def _looks_up_twice(patch: pytest.MonkeyPatch) -> None:
-    dial = checked.connect_to
+    dial = dialing.connect_to
 
     async def again(addresses: object) -> object:
         del addresses
         names = _REBOUND[0]
         return await dial(await names(API, 0))  # type: ignore[arg-type]
 
-    patch.setattr(checked, "connect_to", again)
+    patch.setattr(dialing, "connect_to", again)
 
 
 _REBOUND: list[Rebinding] = []
@@ -123,7 +123,7 @@ async def a_name_that_changes_its_address(egress: EgressFixture) -> None:
     assert names.asked == [API]
 
 
-@attack("destinations", without(targets, "normal_host", lambda text: text.strip("[]")))
+@attack("destinations", without(request_head, "normal_host", lambda text: text.strip("[]")))
 async def an_address_in_place_of_a_name(egress: EgressFixture) -> None:
     for spelling in (
         "127.0.0.1",

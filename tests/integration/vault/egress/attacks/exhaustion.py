@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.raw_server import reply, say
 from tests.integration.vault.egress.attacks.table import (
     assert_refused,
     attack,
     check_nothing,
     without,
 )
-from tollhouse.testing.raw_server import reply, say
-from tollhouse.vault.egress import connection, heads
-from tollhouse.vault.egress.messages import Limits
-from tollhouse.vault.egress.pace import Pace
-from tollhouse.vault.egress.session import Session
+from tollhouse.vault.egress import proxy, request_head
+from tollhouse.vault.egress.messages import SessionLimits
+from tollhouse.vault.egress.proxy import ProxySession
+from tollhouse.vault.egress.streams import BandwidthLimiter
 
 if TYPE_CHECKING:
     from tests.integration.vault.egress.egress_fixture import Client, EgressFixture
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # -------------------------------------------------------------------------------- exhaustion
 
 
-@attack("exhaustion", without(heads, "LARGEST_HEAD", 1 << 30))
+@attack("exhaustion", without(request_head, "LARGEST_HEAD", 1 << 30))
 async def a_head_of_more_than_64_kb(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await client.send(b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 9_000)
@@ -34,7 +34,7 @@ async def a_head_of_more_than_64_kb(egress: EgressFixture) -> None:
     assert status == 431
 
 
-@attack("exhaustion", without(Session, "full", property(lambda _: False)))
+@attack("exhaustion", without(ProxySession, "full", property(lambda _: False)))
 async def more_connections_than_are_allowed(egress: EgressFixture) -> None:
     await egress.restart(limits=TWO)
     held = [await egress.client() for _ in range(2)]
@@ -45,13 +45,13 @@ async def more_connections_than_are_allowed(egress: EgressFixture) -> None:
     await assert_refused(third, b"GET / HTTP/1.1\r\n\r\n", "too_many_connections")
 
 
-TWO = Limits(connections=2, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
-IDLE = Limits(connections=64, idle_seconds=0.3, total_seconds=600, bytes_per_minute=1 << 40)
-TOTAL = Limits(connections=64, idle_seconds=60, total_seconds=0.3, bytes_per_minute=1 << 40)
-SLOW = Limits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=600_000)
+TWO = SessionLimits(connections=2, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
+IDLE = SessionLimits(connections=64, idle_seconds=0.3, total_seconds=600, bytes_per_minute=1 << 40)
+TOTAL = SessionLimits(connections=64, idle_seconds=60, total_seconds=0.3, bytes_per_minute=1 << 40)
+SLOW = SessionLimits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=600_000)
 
 
-@attack("exhaustion", without(connection.ClientConnection, "touched", property(lambda _: 1e12)))
+@attack("exhaustion", without(proxy.ClientConnection, "touched", property(lambda _: 1e12)))
 async def a_connection_that_says_nothing(egress: EgressFixture) -> None:
     await egress.restart(limits=IDLE)
     client = await egress.tunnel()
@@ -67,7 +67,7 @@ async def _trickle(client: Client) -> None:
 @attack(
     "exhaustion",
     lambda patch: patch.setattr(
-        connection.ClientConnection, "began", property(lambda _: 1e12, check_nothing), raising=False
+        proxy.ClientConnection, "began", property(lambda _: 1e12, check_nothing), raising=False
     ),
 )
 async def a_connection_that_never_ends(egress: EgressFixture) -> None:
@@ -82,7 +82,7 @@ async def a_connection_that_never_ends(egress: EgressFixture) -> None:
         await asyncio.gather(trickling, return_exceptions=True)
 
 
-@attack("exhaustion", without(Pace, "wait", lambda *_: 0.0))
+@attack("exhaustion", without(BandwidthLimiter, "wait", lambda *_: 0.0))
 async def more_bytes_than_a_minute_allows(egress: EgressFixture) -> None:
     await egress.restart(limits=SLOW)
     egress.api.behave = say(reply(bytes(1_000_000)))

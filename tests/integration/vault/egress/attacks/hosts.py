@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fakes.raw_server import RawServer
 from tests.integration.vault.egress.attacks.table import (
     TOKEN,
     assert_nothing_reached,
@@ -16,9 +17,8 @@ from tests.integration.vault.egress.attacks.table import (
     without,
 )
 from tests.integration.vault.egress.egress_fixture import API, OTHER, VALUE, Client, EgressFixture
-from tollhouse.testing.raw_server import RawServer
-from tollhouse.vault import resolver
-from tollhouse.vault.egress import certificates, connection, conversation, targets, ways
+from tollhouse.vault import policy
+from tollhouse.vault.egress import certificates, exchange, proxy, request_head, routes
 from tollhouse.vault.types import Verdict
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ THIRD = "third.example"
 
 
 def _any_port(patch: pytest.MonkeyPatch) -> None:
-    def receiving(*args: Any, **_: object) -> ways.HostWay:
-        return ways.HostWay(*args, receives=True)
+    def receiving(*args: Any, **_: object) -> routes.HostRoute:
+        return routes.HostRoute(*args, receives=True)
 
-    patch.setattr(connection, "HostWay", receiving)
+    patch.setattr(proxy, "HostRoute", receiving)
 
 
 @attack("wrong port", _any_port)
@@ -49,7 +49,7 @@ async def another_port_of_a_host_that_is_bound(egress: EgressFixture) -> None:
 
 @attack("wrong port", _any_port)
 async def a_port_that_is_allowed_for_another_host(egress: EgressFixture) -> None:
-    await egress.restart(allow_ports=frozenset({targets.Target(OTHER, egress.api.port)}))
+    await egress.restart(allow_ports=frozenset({request_head.Target(OTHER, egress.api.port)}))
     client = await egress.tunnel()
     await assert_refused(client, egress.head(TOKEN), "other_port")
     assert_nothing_reached(egress.api)
@@ -65,9 +65,9 @@ def _suffix_matches(resolved: Mapping[str, Resolved], name: str, host: str, **_:
 
 
 def _suffix_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(resolver, "verdict", _suffix_matches)
+    patch.setattr(policy, "verdict", _suffix_matches)
     patch.setattr(
-        resolver,
+        policy,
         "is_bound",
         lambda resolved, host, **_: any(
             host.endswith(each) for found in resolved.values() for each in found.secret.hosts or ()
@@ -90,7 +90,7 @@ async def a_host_below_the_one_that_is_bound(egress: EgressFixture) -> None:
     assert b"{{secret:token}}" in egress.api.peers[0].arrived
 
 
-@attack("wrong host", without(resolver, "verdict", lambda *_, **__: Verdict.RELEASED))
+@attack("wrong host", without(policy, "verdict", lambda *_, **__: Verdict.RELEASED))
 async def a_secret_of_another_host(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await assert_refused(client, egress.head("X-Key: {{secret:second}}"), "other_host")
@@ -107,7 +107,7 @@ async def a_handshake_for_another_host(egress: EgressFixture) -> None:
     assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(connection, "server_name", lambda data: THIRD if data else None))
+@attack("names disagree", without(proxy, "server_name", lambda data: THIRD if data else None))
 async def a_handshake_for_another_host_in_an_unread_tunnel(egress: EgressFixture) -> None:
     egress.name_server.addresses[THIRD] = ["127.0.0.1"]
     egress.name_server.ports[THIRD] = egress.api.port
@@ -119,14 +119,14 @@ async def a_handshake_for_another_host_in_an_unread_tunnel(egress: EgressFixture
         await client.handshake(trust, API)
 
 
-@attack("names disagree", without(conversation, "check_host", check_nothing))
+@attack("names disagree", without(exchange, "check_host", check_nothing))
 async def a_host_header_of_another_host(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await assert_refused(client, egress.head(TOKEN, host=OTHER), "host_disagrees")
     assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_host", check_nothing))
+@attack("names disagree", without(exchange, "check_host", check_nothing))
 async def a_host_header_of_another_port(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     head = f"GET / HTTP/1.1\r\nHost: {API}:1\r\n{TOKEN}\r\n\r\n".encode()
@@ -134,7 +134,7 @@ async def a_host_header_of_another_port(egress: EgressFixture) -> None:
     assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_origin_form", check_nothing))
+@attack("names disagree", without(exchange, "check_origin_form", check_nothing))
 async def an_absolute_target_inside_a_tunnel(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     head = egress.head(TOKEN, request=f"GET http://{OTHER}/ HTTP/1.1")
@@ -142,7 +142,7 @@ async def an_absolute_target_inside_a_tunnel(egress: EgressFixture) -> None:
     assert_nothing_reached(egress.api)
 
 
-@attack("names disagree", without(conversation, "check_method", check_nothing))
+@attack("names disagree", without(exchange, "check_method", check_nothing))
 async def a_trace_inside_a_tunnel(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await assert_refused(client, egress.head(TOKEN, request="TRACE / HTTP/1.1"), "method")
@@ -160,13 +160,13 @@ async def _plainly(egress: EgressFixture, server: RawServer, *lines: str) -> tup
 
 
 def _allows_plain_http(patch: pytest.MonkeyPatch) -> None:
-    way = connection.ClientConnection._plain_way  # noqa: SLF001 - the rule that is taken away
+    route = proxy.ClientConnection._plain_route  # noqa: SLF001 - the rule that is taken away
 
-    async def allowed(self: connection.ClientConnection, target: targets.Target) -> ways.Way:
+    async def allowed(self: proxy.ClientConnection, target: request_head.Target) -> routes.Route:
         self._session.plain_http = True
-        return await way(self, target)
+        return await route(self, target)
 
-    patch.setattr(connection.ClientConnection, "_plain_way", allowed)
+    patch.setattr(proxy.ClientConnection, "_plain_route", allowed)
 
 
 @attack("plain http", _allows_plain_http)
@@ -196,7 +196,7 @@ async def http_without_tls_to_a_host_with_secrets(egress: EgressFixture) -> None
         assert_nothing_reached(server)
 
 
-@attack("plain http", without(ways, "names_in", lambda _: []))
+@attack("plain http", without(routes, "names_in", lambda _: []))
 async def a_placeholder_without_tls(egress: EgressFixture) -> None:
     await egress.restart(plain_http=True)
     async with RawServer() as server:

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.vault.egress.egress_fixture import VALUE, Client, EgressFixture
 
 if TYPE_CHECKING:
-    from tollhouse.testing.raw_server import RawServer
+    from tests.fakes.raw_server import RawServer
 
 DisableRule = Callable[[pytest.MonkeyPatch], None]
 RunAttack = Callable[[EgressFixture], Awaitable[None]]

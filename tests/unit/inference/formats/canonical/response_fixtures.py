@@ -8,28 +8,28 @@ import msgspec
 from hypothesis import strategies as st
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     Block,
-    ReasoningBlock,
-    RefusalBlock,
-    TextBlock,
-    ToolCall,
-)
-from tollhouse.inference.formats.canonical.events import (
     BlockEnded,
     CanonicalEvent,
+    CanonicalResponse,
+    Choice,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
+    RefusalBlock,
     RefusalDelta,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
 
 USED = Usage(input_tokens=10, cache_read_tokens=2, output_tokens=7, reasoning_tokens=3)
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

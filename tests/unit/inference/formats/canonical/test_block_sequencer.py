@@ -7,18 +7,21 @@ from hypothesis import strategies as st
 
 from tests.unit.inference.formats.canonical.response_fixtures import calls
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.block_sequencer import BlockSequencer, arguments_object
-from tollhouse.inference.formats.canonical.blocks import ToolCall
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.stream import (
+    BlockSequencer,
+    ResponseBuilder,
+    arguments_object,
+)
+from tollhouse.inference.formats.canonical.types import (
     BlockEnded,
     CanonicalEvent,
     ChoiceFinished,
     StreamStarted,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
 )
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
 
 END = ChoiceFinished(0, "tool_calls")
 

@@ -2,11 +2,15 @@ import msgspec
 from hypothesis import given
 
 from tests.unit.inference.formats.canonical.response_fixtures import events_of, replies
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock, TextBlock
-from tollhouse.inference.formats.canonical.events import TextDelta
-from tollhouse.inference.formats.canonical.reasoning import pack, unpack
-from tollhouse.inference.formats.canonical.response import CanonicalResponse
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.types import (
+    CanonicalResponse,
+    ReasoningBlock,
+    TextBlock,
+    TextDelta,
+    pack,
+    unpack,
+)
 
 
 @given(replies(most_choices=3))

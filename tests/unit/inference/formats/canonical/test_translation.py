@@ -8,7 +8,7 @@ import pytest
 
 from tollhouse.accounting.types import FREE, Charge, CostState, Usage
 from tollhouse.inference.formats.adapter import FormatAdapter
-from tollhouse.inference.formats.registry import FORMATS, RawRequest
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 ENDPOINT = Endpoint("acme", "large-2026", FREE)
@@ -38,8 +38,7 @@ STREAM = (
 
 def chat_on(dialect: Dialect, **fields: Any) -> FormatAdapter:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
-    _, adapters = FORMATS["/chat/completions"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
-    return next(each for each in adapters if each.dialect is dialect)
+    return FORMATS["/chat/completions"].parse(json.dumps(body).encode(), {}, b"")[dialect]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +73,8 @@ def test_a_parameter_that_the_server_rejects_is_unsupported() -> None:
 
 def test_the_output_limit_is_always_supported() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-    _, adapters = FORMATS["/messages"].parse(RawRequest(json.dumps(body).encode(), {}, b""))
-    chat = next(each for each in adapters if each.dialect is Dialect.CHAT)
+    adapters = FORMATS["/messages"].parse(json.dumps(body).encode(), {}, b"")
+    chat = adapters[Dialect.CHAT]
     openai = Profile(
         refuses_in_chat=frozenset({"max_tokens"}), output_limit="max_completion_tokens"
     )

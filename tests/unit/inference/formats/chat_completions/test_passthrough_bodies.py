@@ -6,13 +6,12 @@ import pytest
 from tests.unit.inference import replies
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Charge, Usage
-from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
-from tollhouse.inference.formats.chat_completions.passthrough_bodies import (
+from tollhouse.inference.formats.chat_completions.passthrough import (
+    ChatPassthroughAdapter,
     ChatResponse,
     MalformedResponse,
-    parse_chat_response,
 )
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
+from tollhouse.inference.formats.chat_completions.wire import ErrorEvent, parse_request
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.types import ReplyIdentity
 
@@ -22,7 +21,7 @@ PRICE = BEHAVIOURS["echo"].price
 
 
 def parsed(reply: object) -> ChatResponse:
-    return parse_chat_response(json.dumps(reply).encode(), REQUEST)
+    return ChatPassthroughAdapter(REQUEST).parse_response(json.dumps(reply).encode())
 
 
 def charged(reply: ChatResponse) -> Charge:
@@ -66,7 +65,7 @@ def test_provider_fields_keep_their_bytes() -> None:
         b'{"x": 1e999 ,"choices":[{"message":{"content":"\\u0041" , "y":0.10}, "z":[ ] }],'
         b'"big":123456789012345678901234567890}'
     )
-    read = parse_chat_response(body, REQUEST)
+    read = ChatPassthroughAdapter(REQUEST).parse_response(body)
     answer = read.render(IDENTITY, charged(read))
     for piece in (
         b'"x":1e999',
@@ -80,7 +79,7 @@ def test_provider_fields_keep_their_bytes() -> None:
 
 def test_invalid_utf8_is_replaced() -> None:
     body = json.dumps(replies.whole(x="?")).encode().replace(b"?", b"\xff")
-    read = parse_chat_response(body, REQUEST)
+    read = ChatPassthroughAdapter(REQUEST).parse_response(body)
     answer = json.loads(read.render(IDENTITY, charged(read)))
     assert answer["x"] == "\N{REPLACEMENT CHARACTER}"
 
@@ -297,14 +296,14 @@ def test_without_usage_tokens_are_estimated_from_the_output() -> None:
 )
 def test_an_invalid_body_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedResponse):
-        parse_chat_response(body, REQUEST)
+        ChatPassthroughAdapter(REQUEST).parse_response(body)
 
 
 def test_a_truncated_response_is_malformed() -> None:
     body = json.dumps(replies.whole()).encode()
     for cut in range(len(body)):
         with pytest.raises(MalformedResponse):
-            parse_chat_response(body[:cut], REQUEST)
+            ChatPassthroughAdapter(REQUEST).parse_response(body[:cut])
 
 
 @pytest.mark.parametrize(

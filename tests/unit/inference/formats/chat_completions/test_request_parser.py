@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollhouse.accounting.types import FREE
-from tollhouse.inference.formats.chat_completions.passthrough_bodies import provider_request
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.formats.fields import GATEWAY_FIELDS
+from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.inference.formats.wire import GATEWAY_FIELDS
 from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Invalid
 
@@ -23,7 +23,7 @@ def refusal(body: bytes) -> str:
 
 
 def sent(body: bytes, model: str = "large-2026") -> bytes:
-    return provider_request(parse_request(body), Endpoint("acme", model, FREE))
+    return ChatPassthroughAdapter(parse_request(body)).render_request(Endpoint("acme", model, FREE))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_ten_megabytes_of_text_are_passed_through_unchanged() -> None:
     body = b'{"model":"a","messages":[{"role":"user","content":"%s"}]}' % text
     request = parse_request(body)
     assert request.size == len(body)
-    assert text in provider_request(request, ENDPOINT)
+    assert text in ChatPassthroughAdapter(request).render_request(ENDPOINT)
 
 
 def test_the_last_of_duplicate_fields_is_used_and_forwarded() -> None:
@@ -188,7 +188,7 @@ def test_unknown_fields_are_forwarded_unchanged(unknown: dict[str, Any], ascii_:
     body = f'{{"model":"a","messages":[1]{inner}}}'.encode()
     request = parse_request(body)
     assert {name: bytes(request.fields[name]).decode() for name in values} == values
-    assert json.loads(provider_request(request, ENDPOINT)) == {
+    assert json.loads(ChatPassthroughAdapter(request).render_request(ENDPOINT)) == {
         **json.loads(body),
         "model": "b",
     }

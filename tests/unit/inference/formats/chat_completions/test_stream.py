@@ -10,13 +10,12 @@ from tests.unit.inference.chat_stream_checks import CheckedStream, check_stream
 from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk, event
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.chat_completions.errors import ErrorEvent
-from tollhouse.inference.formats.chat_completions.passthrough_bodies import (
+from tollhouse.inference.formats.chat_completions.passthrough import (
+    ChatPassthroughAdapter,
+    ChatStream,
     MalformedResponse,
-    parse_chat_response,
 )
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
-from tollhouse.inference.formats.chat_completions.stream import ChatStream
+from tollhouse.inference.formats.chat_completions.wire import ErrorEvent, parse_request
 from tollhouse.inference.providers.simulated.models import BEHAVIOURS
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import ReplyIdentity
@@ -25,7 +24,7 @@ from tollhouse.kernel.errors import Bug, ProviderUnavailable
 REQUEST = parse_request(b'{"model":"acme/large","messages":[{"role":"user","content":"hello"}]}')
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
 PRICE = BEHAVIOURS["echo"].price
-SILENT = {"index": 0, "delta": {}, "finish_reason": None, "logprobs": None}
+SILENT: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": None, "logprobs": None}
 CUT = ProviderUnavailable("Acme closed the connection.", provider_name="Acme", ambiguous=True)
 
 
@@ -158,7 +157,9 @@ def test_reasoning_is_in_every_field_that_clients_read(field: str) -> None:
     (streamed,) = seen(chunk(said), chunk({}, "stop"), DONE).chunks[0]["choices"]
     assert streamed["delta"] == {**said, **SPREAD}
     body = json.dumps(replies.whole(choices=[replies.choice(None, **{field: "Hm"})])).encode()
-    whole = json.loads(parse_chat_response(body, REQUEST).render(IDENTITY, charge(new_stream())))
+    whole = json.loads(
+        ChatPassthroughAdapter(REQUEST).parse_response(body).render(IDENTITY, charge(new_stream()))
+    )
     message = whole["choices"][0]["message"]
     assert {name: message[name] for name in (*SPREAD, field)} == {field: "Hm", **SPREAD}
 
@@ -195,8 +196,12 @@ def test_fields_that_clients_require_are_filled_in() -> None:
 
 
 def test_a_missing_finish_reason_is_filled_in_beside_a_finished_choice() -> None:
-    both = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}, {"delta": {}}]}
-    end = {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"} for index in (0, 1)]}
+    both: dict[str, Any] = {
+        "choices": [{"index": 0, "delta": {}, "finish_reason": None}, {"delta": {}}]
+    }
+    end: dict[str, Any] = {
+        "choices": [{"index": index, "delta": {}, "finish_reason": "stop"} for index in (0, 1)]
+    }
     choices = seen(replies.event(both), replies.event(end), DONE).chunks[0]["choices"]
     assert [(choice["index"], choice["finish_reason"]) for choice in choices] == [
         (0, None),
@@ -213,7 +218,12 @@ def test_a_finish_reason_is_normalized_and_the_native_one_kept() -> None:
 
 
 def test_the_providers_own_native_finish_reason_is_kept() -> None:
-    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "native_finish_reason": "STOP"}
+    choice: dict[str, Any] = {
+        "index": 0,
+        "delta": {},
+        "finish_reason": "stop",
+        "native_finish_reason": "STOP",
+    }
     got = seen(replies.event({"choices": [choice]}), DONE).chunks[0]["choices"][0]
     assert got["native_finish_reason"] == "STOP"
 
@@ -418,7 +428,7 @@ def test_a_streamed_response_costs_as_much_as_a_complete_one(
     usage: dict[str, Any] | None, finish_reason: str | None, words: list[str]
 ) -> None:
     whole = replies.whole(usage=usage, choices=[replies.choice("".join(words), finish_reason)])
-    read = parse_chat_response(json.dumps(whole).encode(), REQUEST)
+    read = ChatPassthroughAdapter(REQUEST).parse_response(json.dumps(whole).encode())
     whole_charge = charge_for(
         read.reported,
         read.seen,
@@ -445,20 +455,33 @@ HIDES = [b'"reasoning":{"exclude":true}', b'"include_reasoning":false']
 @pytest.mark.parametrize("hides", HIDES)
 def test_excluded_reasoning_is_left_out(hides: bytes) -> None:
     request = parse_request(b'{"model":"a","messages":[{"role":"user","content":"a"}],%s}' % hides)
-    delta = {"content": "so", "reasoning": "hm", "reasoning_content": "hm", "reasoning_details": []}
-    chunk = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+    delta: dict[str, Any] = {
+        "content": "so",
+        "reasoning": "hm",
+        "reasoning_content": "hm",
+        "reasoning_details": [],
+    }
+    chunk: dict[str, Any] = {
+        "id": "c",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+    }
     shown = ChatStream(IDENTITY, request).feed(json.dumps(chunk).encode())
     assert json.loads(shown.removeprefix(b"data: "))["choices"][0]["delta"] == {"content": "so"}
-    message = {"role": "assistant", **delta}
-    whole = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    assert b"hm" not in bytes(
-        parse_chat_response(json.dumps(whole).encode(), request).choices[0]["message"]
-    )
+    message: dict[str, Any] = {"role": "assistant", **delta}
+    whole: dict[str, Any] = {
+        "id": "c",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    response = ChatPassthroughAdapter(request).parse_response(json.dumps(whole).encode())
+    assert b"hm" not in response.render(IDENTITY, charge(ChatStream(IDENTITY, request)))
 
 
 def test_an_empty_finish_reason_does_not_finish_a_stream() -> None:
     stream = new_stream()
-    chunk = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": ""}]}
+    chunk: dict[str, Any] = {
+        "id": "c",
+        "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": ""}],
+    }
     shown = stream.feed(json.dumps(chunk).encode())
     assert json.loads(shown.removeprefix(b"data: "))["choices"][0]["finish_reason"] is None
     assert not stream.complete
@@ -469,6 +492,9 @@ def test_tokens_of_a_failed_stream_are_estimated_without_the_json_around_them() 
     for _ in range(100):
         call = {"index": 0, "function": {"arguments": "ab"}}
         delta = {"tool_calls": [call], "reasoning": "cd", "reasoning_content": "cd"}
-        chunk = {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        chunk: dict[str, Any] = {
+            "id": "c",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+        }
         stream.feed(json.dumps(chunk).encode())
     assert stream.seen.output_tokens == 100

@@ -12,38 +12,36 @@ from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.formats.canonical.response_fixtures import USED, events_of, replies
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
     AudioBlock,
     Block,
+    CanonicalEvent,
+    CanonicalRequest,
+    CanonicalResponse,
+    CanonicalToolChoice,
+    Choice,
+    ChoiceFinished,
     DocumentBlock,
     ImageBlock,
     ReasoningBlock,
+    ReasoningDelta,
+    ReasoningSignature,
     RefusalBlock,
     TextBlock,
+    TextDelta,
+    ThinkingOptions,
     ToolCall,
+    ToolCallDelta,
+    ToolCallStarted,
+    ToolDefinition,
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.canonical.events import (
-    CanonicalEvent,
-    ChoiceFinished,
-    ReasoningDelta,
-    ReasoningSignature,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallStarted,
-)
-from tollhouse.inference.formats.canonical.request import (
-    CanonicalRequest,
-    CanonicalToolChoice,
-    ThinkingOptions,
-    ToolDefinition,
-)
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
-from tollhouse.inference.formats.chat_completions.client_format import ChatClientFormat
-from tollhouse.inference.formats.chat_completions.provider_format import ChatProviderFormat
-from tollhouse.inference.formats.chat_completions.request_parser import parse_request
+from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
+from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
+from tollhouse.inference.formats.chat_completions.wire import parse_request
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
@@ -51,17 +49,17 @@ from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
 IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1)
 CHARGE = Charge(CostState.EXACT, USED, 9, 9, Cost(9, 4, 5))
 ENDPOINT = Endpoint("acme", "large-2026", FREE)
-PROVIDER_FORMAT = ChatProviderFormat()
+PROVIDER_FORMAT = CHAT_PROVIDER
 PNG = "data:image/png;base64,AAAA"
 
 
-def client_format(**fields: Any) -> ChatClientFormat:
+def source(**fields: Any) -> TranslationSource:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
-    return ChatClientFormat(parse_request(json.dumps(body).encode()))
+    return TranslationSource(parse_request(json.dumps(body).encode()), CHAT_CLIENT)
 
 
 def parsed(*messages: dict[str, Any], **fields: Any) -> CanonicalRequest:
-    return client_format(messages=list(messages), **fields).parse_request()
+    return source(messages=list(messages), **fields).prompt
 
 
 def asked(*turns: Turn, endpoint: Endpoint = ENDPOINT, **fields: Any) -> dict[str, Any]:
@@ -100,7 +98,9 @@ def apart(blocks: tuple[Block, ...]) -> bool:
 
 @given(replies(most_choices=3))
 def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
-    got = PROVIDER_FORMAT.parse_response(client_format().render_response(reply, IDENTITY, CHARGE))
+    got = PROVIDER_FORMAT.parse_response(
+        CHAT_CLIENT.render_response(source(), reply, IDENTITY, CHARGE)
+    )
     assert essence(got) == essence(reply)
     assert got.usage == USED
 
@@ -122,7 +122,7 @@ def test_a_stream_survives_a_round_trip(reply: CanonicalResponse) -> None:
 
 
 def written(events: list[CanonicalEvent]) -> bytes:
-    encoder = client_format().stream_encoder(IDENTITY)
+    encoder = CHAT_CLIENT.stream_encoder(source(), IDENTITY)
     return b"".join(map(encoder.write, events)) + encoder.end(CHARGE)
 
 
@@ -139,7 +139,7 @@ def reread(stream: bytes) -> CanonicalResponse:
 def test_a_stream_that_fails_anywhere_ends_with_its_error(reply: CanonicalResponse) -> None:
     events = events_of(reply)
     for cut in range(len(events)):
-        encoder = client_format().stream_encoder(IDENTITY)
+        encoder = CHAT_CLIENT.stream_encoder(source(), IDENTITY)
         stream = b"".join(map(encoder.write, events[:cut]))
         stream += encoder.fail(ProviderUnavailable("Acme failed.", provider_name="Acme"))
         assert check_stream(stream).failed
@@ -147,9 +147,9 @@ def test_a_stream_that_fails_anywhere_ends_with_its_error(reply: CanonicalRespon
 
 @given(replies())
 def test_a_response_sent_back_by_the_client_is_unchanged(reply: CanonicalResponse) -> None:
-    message = json.loads(client_format().render_response(reply, IDENTITY, CHARGE))["choices"][0][
-        "message"
-    ]
+    message = json.loads(CHAT_CLIENT.render_response(source(), reply, IDENTITY, CHARGE))["choices"][
+        0
+    ]["message"]
     [turn] = parsed(message).turns
     again = CanonicalResponse((Choice(turn.blocks, reply.choices[0].finish_reason),))
     assert essence(again) == essence(CanonicalResponse(reply.choices))
@@ -157,20 +157,20 @@ def test_a_response_sent_back_by_the_client_is_unchanged(reply: CanonicalRespons
 
 def test_multi_line_logprobs_are_sent_on_one_line() -> None:
     spread = msgspec.Raw(b'{"content":[\n],\r\n"refusal":null}')
-    chunk = client_format().stream_encoder(IDENTITY).write(TextDelta(0, 0, "a", spread))
+    chunk = CHAT_CLIENT.stream_encoder(source(), IDENTITY).write(TextDelta(0, 0, "a", spread))
     assert chunk.count(b"\n") == 2
     assert b"\r" not in chunk
 
 
 def test_a_stream_cannot_be_ended_twice() -> None:
-    encoder = client_format().stream_encoder(IDENTITY)
+    encoder = CHAT_CLIENT.stream_encoder(source(), IDENTITY)
     encoder.end(CHARGE)
     with pytest.raises(Bug):
         encoder.fail(ProviderUnavailable("x", provider_name="Acme"))
 
 
 def test_a_finished_choice_takes_no_more_output() -> None:
-    encoder = client_format().stream_encoder(IDENTITY)
+    encoder = CHAT_CLIENT.stream_encoder(source(), IDENTITY)
     encoder.write(ChoiceFinished(0, "stop"))
     with pytest.raises(MalformedResponse):
         encoder.write(TextDelta(0, 0, "more"))
@@ -293,7 +293,7 @@ def test_every_part_of_a_conversation_is_parsed() -> None:
 
 def test_parameters_are_parsed() -> None:
     schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
-    prompt = client_format(
+    prompt = source(
         max_completion_tokens=9,
         stop="END",
         tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": 1}}}],
@@ -302,7 +302,7 @@ def test_parameters_are_parsed() -> None:
         reasoning={"effort": "high"},
         n=2,
         temperature=0.5,
-    ).parse_request()
+    ).prompt
     assert (prompt.max_tokens, prompt.stop, prompt.choices) == (9, ("END",), 2)
     assert prompt.tools[0].name == "f"
     assert prompt.tool_choice == CanonicalToolChoice("named", "f")
@@ -331,7 +331,7 @@ def test_parameters_are_parsed() -> None:
 )
 def test_an_invalid_field_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as caught:
-        client_format(**fields).parse_request()
+        CHAT_CLIENT.parse_request(source(**fields).request)
     assert caught.value.message.startswith(path)
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.chat_completions.usage import parse_usage
+from tollhouse.inference.formats.chat_completions.wire import parse_usage
 
 
 def read(*, with_output: bool = True, **counts: Any) -> Usage | None:

@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.inference.formats.completions_stream_checks import CheckedStream, check_stream
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
-from tollhouse.inference.formats.completions.passthrough import CompletionsPassthroughAdapter
-from tollhouse.inference.formats.completions.request import parse_request
+from tollhouse.inference.formats.completions import CompletionsPassthroughAdapter, parse_request
 from tollhouse.inference.types import ReplyIdentity
 
 IDENTITY = ReplyIdentity("gen-1", "acme/large", "Acme", 1_700_000_000)

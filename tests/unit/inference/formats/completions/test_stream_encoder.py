@@ -3,15 +3,19 @@
 import pytest
 
 from tests.unit.inference.formats.completions_stream_checks import check_stream
-from tollhouse.inference.formats.canonical.events import ChoiceFinished
-from tollhouse.inference.formats.completions.stream_encoder import (
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import ChoiceFinished
+from tollhouse.inference.formats.completions import (
+    COMPLETIONS_CLIENT,
     CompletionsStreamEncoder,
+    parse_request,
     render_choice,
 )
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.errors import Unavailable
 
 IDENTITY = ReplyIdentity("gen-1", "a/b", "a", 0)
+SOURCE = TranslationSource(parse_request(b'{"model":"m","prompt":"hi"}'), COMPLETIONS_CLIENT)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +32,6 @@ def test_a_completion_has_a_finish_reason_of_its_format(reason: str, told: str) 
 
 
 def test_a_completions_stream_has_a_finish_reason_of_its_format() -> None:
-    encoder = CompletionsStreamEncoder({}, IDENTITY)
+    encoder = CompletionsStreamEncoder(SOURCE, IDENTITY)
     stream = encoder.write(ChoiceFinished(0, "tool_calls")) + encoder.fail(Unavailable("gone"))
     assert check_stream(stream).choices[0]["finish_reason"] == "stop"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.embeddings.passthrough import (
+from tollhouse.inference.formats.embeddings import (
     EmbeddingsPassthroughAdapter,
     EmbeddingsResponse,
+    parse_request,
 )
-from tollhouse.inference.formats.embeddings.request import parse_request
 from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid
 

@@ -12,8 +12,7 @@ from tests.unit.inference.formats.features.reply_parts import (
     response,
     spoken,
 )
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 
 
 def _thoughts() -> dict[str, ReplyFeature]:

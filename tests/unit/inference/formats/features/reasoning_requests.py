@@ -11,8 +11,7 @@ from tests.unit.inference.formats.features.request_parts import (
     model,
     turns,
 )
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 
 
 def _reasoning() -> dict[str, RequestFeature]:

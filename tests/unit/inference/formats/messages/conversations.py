@@ -8,21 +8,27 @@ import msgspec
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.messages.samples import USED
-from tollhouse.inference.formats.canonical.blocks import Block, ReasoningBlock, TextBlock, ToolCall
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
+    Block,
     BlockEnded,
     CanonicalEvent,
+    CanonicalResponse,
+    Choice,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
+    unpack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, unpack
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 objects = st.dictionaries(words, st.none() | st.booleans() | st.integers(-9, 9) | words, max_size=2)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState, Usage
-from tollhouse.inference.formats.messages.request import MessagesRequest, parse_request
+from tollhouse.inference.formats.messages.wire import MessagesRequest, parse_request
 from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import ProviderUnavailable
 

@@ -10,23 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.messages.samples import request
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     Block,
+    CanonicalRequest,
+    CanonicalToolChoice,
     DocumentBlock,
     ImageBlock,
     ReasoningBlock,
     TextBlock,
+    ThinkingOptions,
     ToolCall,
     ToolResult,
+    pack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
-from tollhouse.inference.formats.canonical.request import (
-    CanonicalRequest,
-    CanonicalToolChoice,
-    ThinkingOptions,
-)
-from tollhouse.inference.formats.messages.client_format import MessagesClientFormat
-from tollhouse.inference.formats.messages.request import parse_request
+from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
+from tollhouse.inference.formats.messages.wire import parse_request
 from tollhouse.kernel.errors import Invalid
 
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
@@ -36,7 +36,7 @@ FOREIGN = ReasoningBlock(text="Hm.", is_summary=True, encrypted="e", id="rs_1", 
 
 
 def prompt(**fields: Any) -> CanonicalRequest:
-    return MessagesClientFormat(request(**fields)).parse_request()
+    return MESSAGES_CLIENT.parse_request(request(**fields))
 
 
 def blocks(*content: Any, role: str = "user") -> tuple[Block, ...]:
@@ -369,14 +369,14 @@ def test_an_invalid_field_is_named_by_its_path(fields: dict[str, Any], path: str
 def test_invalid_json_anywhere_is_rejected(broken: bytes) -> None:
     body = b'{"model":"a","messages":[{"role":"user","content":[{"type":"new","a":%s}]}]}' % broken
     with pytest.raises(Invalid):
-        MessagesClientFormat(parse_request(body)).parse_request()
+        MESSAGES_CLIENT.parse_request(parse_request(body))
 
 
 def refused_field(body: dict[str, Any]) -> str | None:
     """Return the top-level field at the start of an error's path."""
     parsed = parse_request(json.dumps(body).encode())
     try:
-        MessagesClientFormat(parsed).parse_request()
+        MESSAGES_CLIENT.parse_request(parsed)
     except Invalid as error:
         return re.split(r"[.\[:]", error.message)[0]
     return None

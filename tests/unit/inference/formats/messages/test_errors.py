@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tollhouse.inference.formats.messages.errors import envelope, parse_error
+from tollhouse.inference.formats.messages.wire import envelope, parse_error
 from tollhouse.kernel import errors
 from tollhouse.kernel.errors import RateWindow, TollhouseError
 
@@ -63,6 +63,7 @@ def test_the_message_of_a_bug_is_masked() -> None:
     [
         (b'{"type":"overloaded_error","message":"Busy"}', "overloaded_error", "Busy"),
         (b'{"error":{"type":"a","message":"b"},"request_id":"r"}', "a", "b"),
+        (b'{"type":"a","message":"b","code":{"of":"theirs"}}', "a", "b"),
         (b'{"error":{"type":"' + b"x" * 999 + b'"}}', "x" * 100, None),
         (b'"Busy"', None, "Busy"),
         (b"{}", None, None),

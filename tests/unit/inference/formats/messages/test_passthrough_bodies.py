@@ -9,8 +9,10 @@ from tests.unit.inference.formats.messages.messages_stream_checks import check_u
 from tests.unit.inference.formats.messages.samples import CHARGE, IDENTITY, USAGE, USED, request
 from tollhouse.accounting.types import Charge, CostState, Usage
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
-from tollhouse.inference.formats.messages.passthrough_bodies import MessagesResponse
+from tollhouse.inference.formats.messages.passthrough import (
+    MessagesPassthroughAdapter,
+    MessagesResponse,
+)
 
 REPLY = {
     "id": "msg_1",

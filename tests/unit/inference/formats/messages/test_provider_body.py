@@ -10,28 +10,27 @@ import msgspec
 import pytest
 
 from tests.unit.inference.formats.messages.samples import ENDPOINT
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     AudioBlock,
     Block,
+    CanonicalRequest,
+    CanonicalToolChoice,
     DocumentBlock,
     ImageBlock,
+    JsonOutput,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
+    ThinkingOptions,
     ToolCall,
+    ToolDefinition,
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI
-from tollhouse.inference.formats.canonical.request import (
-    CanonicalRequest,
-    CanonicalToolChoice,
-    JsonOutput,
-    ThinkingOptions,
-    ToolDefinition,
-)
-from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
-from tollhouse.inference.formats.raw_json import raw
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.wire import raw
 from tollhouse.inference.types import Endpoint, Profile
 from tollhouse.kernel.errors import Invalid
 
@@ -46,7 +45,7 @@ def asked(
 ) -> dict[str, Any]:
     given = {name: raw(value) for name, value in sampling.items()}
     prompt = CanonicalRequest(turns or (HELLO,), sampling=given, **fields)
-    return json.loads(MessagesProviderFormat().render_request(prompt, endpoint))
+    return json.loads(MESSAGES_PROVIDER.render_request(prompt, endpoint))
 
 
 def user(*blocks: Block) -> Turn:
@@ -450,7 +449,7 @@ def test_with_thinking_only_a_high_top_p_is_sent(top_p: float, sent: Any) -> Non
 
 
 def test_a_request_is_single_line_json() -> None:
-    body = MessagesProviderFormat().render_request(CanonicalRequest((HELLO,)), ENDPOINT)
+    body = MESSAGES_PROVIDER.render_request(CanonicalRequest((HELLO,)), ENDPOINT)
     assert msgspec.json.decode(body)["model"] == "claude-sonnet-4-6"
 
 

@@ -21,23 +21,26 @@ from tests.unit.inference.formats.messages.samples import (
 )
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import Block, ReasoningBlock, TextBlock, ToolCall
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    Block,
     BlockEnded,
     CanonicalEvent,
+    CanonicalResponse,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningSignature,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC
-from tollhouse.inference.formats.canonical.response import CanonicalResponse
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
-from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
-from tollhouse.inference.formats.messages.stream_decoder import MessagesStreamDecoder
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.messages.provider_response import MessagesStreamDecoder
 from tollhouse.inference.sse import EventParser
 
 INPUT = Usage(input_tokens=10, cache_read_tokens=3, cache_write_tokens=4, cache_write_1h_tokens=2)
@@ -45,11 +48,11 @@ INPUT = Usage(input_tokens=10, cache_read_tokens=3, cache_write_tokens=4, cache_
 
 def read(*content: Any, **fields: Any) -> CanonicalResponse:
     body = {"id": "msg_1", "content": list(content), "stop_reason": "end_turn", "usage": USAGE}
-    return MessagesProviderFormat().parse_response(json.dumps(body | fields).encode())
+    return MESSAGES_PROVIDER.parse_response(json.dumps(body | fields).encode())
 
 
 def said(*events: bytes) -> list[CanonicalEvent]:
-    decoder = MessagesProviderFormat().stream_decoder()
+    decoder = MESSAGES_PROVIDER.stream_decoder()
     return [each for data in EventParser().feed(b"".join(events)) for each in decoder.feed(data)]
 
 
@@ -65,7 +68,7 @@ def blocks(*events: bytes) -> tuple[Block, ...]:
 
 
 def fed(*events: bytes) -> MessagesStreamDecoder:
-    decoder = MessagesProviderFormat().stream_decoder()
+    decoder = MESSAGES_PROVIDER.stream_decoder()
     for data in EventParser().feed(b"".join(events)):
         decoder.feed(data)
     return decoder
@@ -108,9 +111,9 @@ def test_an_invalid_usage_is_ignored() -> None:
 
 def test_a_body_that_is_not_a_message_is_malformed() -> None:
     with pytest.raises(MalformedResponse):
-        MessagesProviderFormat().parse_response(b'{"choices":[]}')
+        MESSAGES_PROVIDER.parse_response(b'{"choices":[]}')
     with pytest.raises(ErrorEvent):
-        MessagesProviderFormat().parse_response(
+        MESSAGES_PROVIDER.parse_response(
             b'{"type":"error","error":{"type":"api_error","message":"a"}}'
         )
 

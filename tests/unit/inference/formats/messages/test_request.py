@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.formats.messages.samples import ENDPOINT, request
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
-from tollhouse.inference.formats.canonical.reasoning import OPENAI, pack
+from tollhouse.inference.formats.canonical.types import OPENAI, ReasoningBlock, pack
 from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
-from tollhouse.inference.formats.messages.request import parse_request
+from tollhouse.inference.formats.messages.wire import parse_request
+from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.types import Profile
 from tollhouse.kernel.errors import Invalid
 
@@ -113,8 +113,10 @@ def test_only_the_model_of_a_coding_agents_request_changes() -> None:
 
 
 def test_the_query_and_headers_are_forwarded() -> None:
-    adapter = MessagesPassthroughAdapter(request(), "beta=true", [("anthropic-beta", "a,b")])
-    assert (adapter.query, adapter.headers) == ("beta=true", [("anthropic-beta", "a,b")])
+    headers = {b"anthropic-beta": b"a,b", b"x-other": b"c"}
+    adapters = FORMATS["/messages"].parse(request().body, headers, b"beta=true")
+    adapter = adapters.passthrough
+    assert (adapter.query, adapter.headers) == ("beta=true", (("anthropic-beta", "a,b"),))
 
 
 def test_gateway_fields_are_left_out() -> None:

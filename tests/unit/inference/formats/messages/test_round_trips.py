@@ -7,21 +7,26 @@ from hypothesis import given, settings
 from tests.unit.inference.formats.messages.conversations import replies, restored, tellings
 from tests.unit.inference.formats.messages.messages_stream_checks import check_stream
 from tests.unit.inference.formats.messages.samples import CHARGE, ENDPOINT, IDENTITY, USED, request
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock, TextBlock, Turn
-from tollhouse.inference.formats.canonical.events import CanonicalEvent
-from tollhouse.inference.formats.canonical.request import CanonicalRequest
-from tollhouse.inference.formats.canonical.response import CanonicalResponse
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
-from tollhouse.inference.formats.messages.client_format import MessagesClientFormat
-from tollhouse.inference.formats.messages.provider_format import MessagesProviderFormat
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    CanonicalEvent,
+    CanonicalRequest,
+    CanonicalResponse,
+    ReasoningBlock,
+    TextBlock,
+    Turn,
+)
+from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
 from tollhouse.inference.sse import EventParser
 
-CLIENT_FORMAT = MessagesClientFormat(request())
-PROVIDER_FORMAT = MessagesProviderFormat()
+SOURCE = TranslationSource(request(), MESSAGES_CLIENT)
+PROVIDER_FORMAT = MESSAGES_PROVIDER
 
 
 def written(events: list[CanonicalEvent]) -> bytes:
-    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    encoder = MESSAGES_CLIENT.stream_encoder(SOURCE, IDENTITY)
     return b"".join(map(encoder.write, events)) + encoder.end(CHARGE)
 
 
@@ -37,7 +42,9 @@ def reread(stream: bytes) -> CanonicalResponse:
 @settings(max_examples=50)
 @given(replies())
 def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
-    got = PROVIDER_FORMAT.parse_response(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))
+    got = PROVIDER_FORMAT.parse_response(
+        MESSAGES_CLIENT.render_response(SOURCE, reply, IDENTITY, CHARGE)
+    )
     assert restored(got) == restored(reply)
     assert (got.usage, got.upstream_id) == (USED, "gen-1")
 
@@ -58,9 +65,11 @@ def test_a_stream_survives_a_round_trip(
 @settings(max_examples=40)
 @given(replies())
 def test_a_response_sent_back_by_the_client_is_unchanged(reply: CanonicalResponse) -> None:
-    content = json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))["content"]
+    content = json.loads(MESSAGES_CLIENT.render_response(SOURCE, reply, IDENTITY, CHARGE))[
+        "content"
+    ]
     messages = [{"role": "assistant", "content": content}]
-    turns = MessagesClientFormat(request(messages=messages)).parse_request().turns
+    turns = MESSAGES_CLIENT.parse_request(request(messages=messages)).turns
     said = turns[0].blocks if turns else ()
     assert said == reply.choices[0].blocks
 

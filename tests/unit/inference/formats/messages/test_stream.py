@@ -28,8 +28,10 @@ from tests.unit.inference.formats.messages.samples import (
     without,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
-from tollhouse.inference.formats.messages.stream import MessagesStream
+from tollhouse.inference.formats.messages.passthrough import (
+    MessagesPassthroughAdapter,
+    MessagesStream,
+)
 from tollhouse.inference.sse import EventParser
 from tollhouse.kernel.errors import Bug
 

@@ -16,38 +16,42 @@ from tests.unit.inference.formats.messages.messages_stream_checks import (
 from tests.unit.inference.formats.messages.samples import CHARGE, CUT, IDENTITY, USED, request
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     Block,
-    ReasoningBlock,
-    RefusalBlock,
-    TextBlock,
-    ToolCall,
-)
-from tollhouse.inference.formats.canonical.events import (
     BlockEnded,
     CanonicalEvent,
+    CanonicalResponse,
+    Choice,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
+    RefusalBlock,
     RefusalDelta,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
+    pack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
-from tollhouse.inference.formats.messages.client_format import MessagesClientFormat
-from tollhouse.inference.formats.messages.stream_encoder import MessagesStreamEncoder
+from tollhouse.inference.formats.messages.client_response import (
+    MESSAGES_CLIENT,
+    MessagesStreamEncoder,
+)
 from tollhouse.kernel.errors import Bug
 
-CLIENT_FORMAT = MessagesClientFormat(request())
+SOURCE = TranslationSource(request(), MESSAGES_CLIENT)
 STOP = ChoiceFinished(0, "stop")
 
 
 def new_encoder() -> MessagesStreamEncoder:
-    return CLIENT_FORMAT.stream_encoder(IDENTITY)
+    return MessagesStreamEncoder(SOURCE, IDENTITY)
 
 
 def seen(*events: CanonicalEvent) -> CheckedStream:
@@ -57,7 +61,9 @@ def seen(*events: CanonicalEvent) -> CheckedStream:
 
 def rendered(*blocks: Block, **fields: Any) -> dict[str, Any]:
     choice = Choice(blocks, fields.pop("finish_reason", "stop"), **fields)
-    return json.loads(CLIENT_FORMAT.render_response(CanonicalResponse((choice,)), IDENTITY, CHARGE))
+    return json.loads(
+        MESSAGES_CLIENT.render_response(SOURCE, CanonicalResponse((choice,)), IDENTITY, CHARGE)
+    )
 
 
 def test_message_start_is_sent_with_the_first_event() -> None:
@@ -199,7 +205,9 @@ def test_a_complete_response_has_every_required_field() -> None:
 def test_the_service_tier_has_the_formats_name(tier: str, shown: str | None) -> None:
     reply = CanonicalResponse((Choice((), "stop"),), service_tier=tier)
     assert (
-        json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, CHARGE))["usage"]["service_tier"]
+        json.loads(MESSAGES_CLIENT.render_response(SOURCE, reply, IDENTITY, CHARGE))["usage"][
+            "service_tier"
+        ]
         == shown
     )
 

@@ -12,31 +12,33 @@ from hypothesis import strategies as st
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Price, Rates, Usage
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     Block,
-    ReasoningBlock,
-    RefusalBlock,
-    TextBlock,
-    ToolCall,
-)
-from tollhouse.inference.formats.canonical.events import (
     BlockEnded,
     CanonicalEvent,
+    CanonicalResponse,
+    Choice,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
+    RefusalBlock,
     RefusalDelta,
     StreamStarted,
+    TextBlock,
     TextDelta,
+    ToolCall,
     ToolCallDelta,
     ToolCallStarted,
+    unpack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, unpack
-from tollhouse.inference.formats.canonical.response import CanonicalResponse, Choice
-from tollhouse.inference.formats.canonical.response_builder import ResponseBuilder
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
-from tollhouse.inference.formats.responses.request import ResponsesRequest, parse_request
-from tollhouse.inference.formats.responses.stream_decoder import ResponsesStreamDecoder
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.responses.provider_response import ResponsesStreamDecoder
+from tollhouse.inference.formats.responses.wire import ResponsesRequest, parse_request
 from tollhouse.inference.sse import EventParser
 from tollhouse.inference.types import Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import ProviderUnavailable
@@ -68,7 +70,7 @@ def request(**fields: Any) -> ResponsesRequest:
 
 
 TOOLS = request(tools=[PATCH, WEATHER])
-CLIENT_FORMAT = ResponsesClientFormat(TOOLS)
+SOURCE = TranslationSource(TOOLS, RESPONSES_CLIENT)
 
 
 def charge(usage: Usage | None = USAGE, finish_reason: str | None = "stop") -> Any:
@@ -102,9 +104,9 @@ def read_stream(stream: bytes) -> CanonicalResponse:
     return builder.build()
 
 
-def written(*events: CanonicalEvent, client_format: ResponsesClientFormat = CLIENT_FORMAT) -> bytes:
+def written(*events: CanonicalEvent, source: TranslationSource = SOURCE) -> bytes:
     """Return a client's complete stream of these events."""
-    encoder = client_format.stream_encoder(IDENTITY)
+    encoder = RESPONSES_CLIENT.stream_encoder(source, IDENTITY)
     return b"".join([*map(encoder.write, events), encoder.end(charge())])
 
 

@@ -7,33 +7,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.inference.formats.responses.response_fixtures import PATCH, WEATHER, request
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     AudioBlock,
     Block,
+    CanonicalRequest,
+    CanonicalToolChoice,
     DocumentBlock,
     ImageBlock,
+    JsonOutput,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
+    ThinkingOptions,
     ToolCall,
+    ToolDefinition,
     ToolResult,
     Turn,
+    pack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
-from tollhouse.inference.formats.canonical.request import (
-    CanonicalRequest,
-    CanonicalToolChoice,
-    JsonOutput,
-    ThinkingOptions,
-    ToolDefinition,
-)
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
-from tollhouse.inference.formats.responses.request import parse_request
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.responses.wire import parse_request
 from tollhouse.kernel.errors import Invalid
 
 
 def prompt(**fields: Any) -> CanonicalRequest:
-    return ResponsesClientFormat(request(**fields)).parse_request()
+    return RESPONSES_CLIENT.parse_request(request(**fields))
 
 
 def turns(*items: dict[str, Any], **fields: Any) -> tuple[Turn, ...]:
@@ -375,4 +375,4 @@ def test_deep_nesting_is_rejected(nested: bytes) -> None:
 
 def deep(item: bytes) -> CanonicalRequest:
     body = b'{"model":"m","input":[' + item + b"]}"
-    return ResponsesClientFormat(parse_request(body)).parse_request()
+    return RESPONSES_CLIENT.parse_request(parse_request(body))

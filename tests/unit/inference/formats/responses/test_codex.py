@@ -4,17 +4,17 @@ import json
 from typing import Any
 
 from tests.unit.inference.formats.responses.response_fixtures import ENDPOINT
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
     ReasoningBlock,
     TextBlock,
+    ThinkingOptions,
     ToolCall,
     ToolResult,
 )
-from tollhouse.inference.formats.canonical.request import ThinkingOptions
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
-from tollhouse.inference.formats.responses.request import parse_request
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.formats.responses.wire import parse_request
 
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin Patch" hunk+'}
 FUNCTIONS: list[dict[str, Any]] = [
@@ -100,7 +100,7 @@ def test_only_the_model_of_a_codex_request_changes() -> None:
 
 
 def test_a_codex_request_is_translated_to_other_formats() -> None:
-    prompt = ResponsesClientFormat(REQUEST).parse_request()
+    prompt = RESPONSES_CLIENT.parse_request(REQUEST)
     assert [turn.role for turn in prompt.turns] == [
         "system",
         "system",
@@ -122,8 +122,8 @@ def test_a_codex_request_is_translated_to_other_formats() -> None:
 
 
 def test_a_translated_codex_request_survives_a_round_trip() -> None:
-    prompt = ResponsesClientFormat(REQUEST).parse_request()
-    body = json.loads(ResponsesProviderFormat().render_request(prompt, ENDPOINT))
+    prompt = RESPONSES_CLIENT.parse_request(REQUEST)
+    body = json.loads(RESPONSES_PROVIDER.render_request(prompt, ENDPOINT))
     said = ("store", "stream", "include", "prompt_cache_key", "text", "reasoning", "tool_choice")
     assert {name: body[name] for name in said} == {name: FIELDS[name] for name in said}
     assert [item["type"] for item in body["input"]] == [

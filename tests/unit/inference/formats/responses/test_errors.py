@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from tollhouse.inference.formats.responses.errors import (
-    envelope,
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.formats.responses.wire import (
     interrupted_response,
     parse_error,
     parse_failure_event,
@@ -18,7 +18,7 @@ from tollhouse.kernel.errors import (
 
 
 def test_before_the_stream_an_error_code_is_an_integer() -> None:
-    assert envelope(Invalid("input: no."), "gen-1") == {
+    assert FORMATS["/responses"].render_error(Invalid("input: no."), "gen-1") == {
         "error": {"code": 400, "message": "input: no."}
     }
 
@@ -49,6 +49,7 @@ def test_in_a_stream_an_error_has_a_code_of_the_format(
         (b'{"code":"a","message":"b"}', ("a", "b")),
         (b'{"type":"error","code":null,"message":"b"}', (None, "b")),
         (b'{"type":"server_error","message":"b"}', ("server_error", "b")),
+        (b'{"type":"server_error","message":"b","code":1.5}', ("server_error", "b")),
         (b'{"type":"error","error":{"code":5,"message":"b"}}', (5, "b")),
         (b'"b"', (None, "b")),
         (b"{}", (None, None)),

@@ -17,11 +17,10 @@ from tests.unit.inference.formats.responses.response_fixtures import (
 from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
 from tests.unit.inference.formats.responses.responses_stream_checks import check_response
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, pack
+from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses.request import parse_request
-from tollhouse.inference.providers.profiles import server_of
+from tollhouse.inference.formats.responses.wire import parse_request
+from tollhouse.inference.providers.registry import server_of
 from tollhouse.inference.types import Profile
 from tollhouse.kernel.errors import ProviderUnavailable
 from tollhouse.settings.sections import ProviderSettings

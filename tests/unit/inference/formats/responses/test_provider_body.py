@@ -6,28 +6,27 @@ import msgspec
 import pytest
 
 from tests.unit.inference.formats.responses.response_fixtures import ENDPOINT
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     AudioBlock,
     Block,
+    CanonicalRequest,
+    CanonicalToolChoice,
     DocumentBlock,
     ImageBlock,
+    JsonOutput,
     ReasoningBlock,
     RefusalBlock,
     Role,
     TextBlock,
+    ThinkingOptions,
     ToolCall,
+    ToolDefinition,
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI
-from tollhouse.inference.formats.canonical.request import (
-    CanonicalRequest,
-    CanonicalToolChoice,
-    JsonOutput,
-    ThinkingOptions,
-    ToolDefinition,
-)
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
 from tollhouse.inference.types import Profile
 from tollhouse.kernel.errors import Invalid
 
@@ -41,9 +40,7 @@ PROOF = ReasoningBlock("Sum.", is_summary=True, encrypted="gA", id="rs_1", forma
 def asked(prompt: CanonicalRequest | None = None, **fields: Any) -> dict[str, Any]:
     """Return the provider's request body."""
     return json.loads(
-        ResponsesProviderFormat().render_request(
-            prompt or CanonicalRequest(HELLO, **fields), ENDPOINT
-        )
+        RESPONSES_PROVIDER.render_request(prompt or CanonicalRequest(HELLO, **fields), ENDPOINT)
     )
 
 
@@ -300,7 +297,5 @@ def test_the_other_supported_parameters_are_rendered() -> None:
 
 def test_rejected_parameters_are_left_out() -> None:
     picky = replace(ENDPOINT, profile=Profile(refuses=frozenset({"store", "user"})))
-    body = json.loads(
-        ResponsesProviderFormat().render_request(CanonicalRequest(HELLO, user="u"), picky)
-    )
+    body = json.loads(RESPONSES_PROVIDER.render_request(CanonicalRequest(HELLO, user="u"), picky))
     assert body.keys() == {"model", "input"}

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.formats.responses.response_fixtures import request
-from tollhouse.inference.formats.responses.request import parse_request
+from tollhouse.inference.formats.responses.wire import parse_request
 from tollhouse.kernel.errors import Invalid
 
 

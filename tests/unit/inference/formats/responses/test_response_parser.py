@@ -15,19 +15,19 @@ from tests.unit.inference.formats.responses.provider import (
 )
 from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.types import (
+    OPENAI,
+    CanonicalResponse,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
     ToolCall,
 )
-from tollhouse.inference.formats.canonical.reasoning import OPENAI
-from tollhouse.inference.formats.canonical.response import CanonicalResponse
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
 
 
 def read(*output: dict[str, Any], **fields: Any) -> CanonicalResponse:
-    return ResponsesProviderFormat().parse_response(body(*output, **fields))
+    return RESPONSES_PROVIDER.parse_response(body(*output, **fields))
 
 
 def message(*content: dict[str, Any]) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def test_a_failed_response_raises_the_providers_error(fields: dict[str, Any]) ->
 )
 def test_a_body_that_is_not_a_response_is_malformed(unreadable: bytes) -> None:
     with pytest.raises(MalformedResponse):
-        ResponsesProviderFormat().parse_response(unreadable)
+        RESPONSES_PROVIDER.parse_response(unreadable)
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    reply = ResponsesProviderFormat().parse_response(body(MESSAGE).replace(b"Hello!", b"\xff"))
+    reply = RESPONSES_PROVIDER.parse_response(body(MESSAGE).replace(b"Hello!", b"\xff"))
     assert reply.choices[0].blocks == (TextBlock("\N{REPLACEMENT CHARACTER}"),)

@@ -14,23 +14,26 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     request,
 )
 from tests.unit.inference.formats.responses.responses_stream_checks import check_response
-from tollhouse.inference.formats.canonical.blocks import (
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    OPENAI,
     Block,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
     ToolCall,
+    pack,
 )
-from tollhouse.inference.formats.canonical.reasoning import OPENAI, pack
-from tollhouse.inference.formats.raw_json import raw
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.wire import raw
 
 
 def rendered(*blocks: Block, request_fields: Any = None, **fields: Any) -> dict[str, Any]:
-    client_format = ResponsesClientFormat(
-        request(**(request_fields or {"tools": [PATCH, WEATHER]}))
+    asked = request(**(request_fields or {"tools": [PATCH, WEATHER]}))
+    source = TranslationSource(asked, RESPONSES_CLIENT)
+    shown = json.loads(
+        RESPONSES_CLIENT.render_response(source, reply(*blocks, **fields), IDENTITY, charge())
     )
-    shown = json.loads(client_format.render_response(reply(*blocks, **fields), IDENTITY, charge()))
     check_response(shown)
     return shown
 

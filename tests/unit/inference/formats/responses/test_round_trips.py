@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 
 from tests.unit.inference.formats.responses.response_fixtures import (
-    CLIENT_FORMAT,
     CUT,
     IDENTITY,
+    SOURCE,
     charge,
     events_of,
     read_stream,
@@ -20,11 +20,11 @@ from tests.unit.inference.formats.responses.responses_stream_checks import (
     check_response,
     check_stream,
 )
-from tollhouse.inference.formats.canonical.blocks import ToolCall
-from tollhouse.inference.formats.canonical.response import CanonicalResponse
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
+from tollhouse.inference.formats.canonical.types import CanonicalResponse, ToolCall
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
 
-PROVIDER_FORMAT = ResponsesProviderFormat()
+PROVIDER_FORMAT = RESPONSES_PROVIDER
 
 
 def expected_finish(reply: CanonicalResponse) -> str:
@@ -36,7 +36,9 @@ def expected_finish(reply: CanonicalResponse) -> str:
 @settings(max_examples=60)
 @given(replies)
 def test_a_complete_response_survives_a_round_trip(reply: CanonicalResponse) -> None:
-    again = PROVIDER_FORMAT.parse_response(CLIENT_FORMAT.render_response(reply, IDENTITY, charge()))
+    again = PROVIDER_FORMAT.parse_response(
+        RESPONSES_CLIENT.render_response(SOURCE, reply, IDENTITY, charge())
+    )
     assert unpacked(again.choices[0].blocks) == reply.choices[0].blocks
     assert again.choices[0].finish_reason == expected_finish(reply)
     assert again.usage == reply.usage
@@ -56,7 +58,7 @@ def test_a_stream_survives_a_round_trip(reply: CanonicalResponse) -> None:
 @settings(max_examples=30)
 @given(replies)
 def test_a_stream_ends_with_the_same_response_as_a_complete_reply(reply: CanonicalResponse) -> None:
-    whole = json.loads(CLIENT_FORMAT.render_response(reply, IDENTITY, charge()))
+    whole = json.loads(RESPONSES_CLIENT.render_response(SOURCE, reply, IDENTITY, charge()))
     check_response(whole)
     streamed = check_stream(written(*events_of(reply))).response
     assert without_encrypted_content(streamed) == without_encrypted_content(whole)
@@ -76,7 +78,7 @@ def without_encrypted_content(response: dict[str, Any]) -> dict[str, Any]:
 def test_a_stream_cut_anywhere_is_legal_for_the_client(reply: CanonicalResponse) -> None:
     events = events_of(reply)
     for cut in range(len(events) + 1):
-        encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+        encoder = RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY)
         broken = b"".join([*map(encoder.write, events[:cut]), encoder.fail(CUT)])
         assert check_stream(broken).failed
         assert check_stream(written(*events[:cut])).failed == (cut <= len(events) - 1)

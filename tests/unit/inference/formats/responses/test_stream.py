@@ -32,8 +32,10 @@ from tests.unit.inference.formats.responses.responses_stream_checks import (
     check_stream,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses.stream import ResponsesStream
+from tollhouse.inference.formats.responses.passthrough import (
+    ResponsesPassthroughAdapter,
+    ResponsesStream,
+)
 from tollhouse.inference.sse import EventParser
 from tollhouse.kernel.errors import Bug, Invalid
 

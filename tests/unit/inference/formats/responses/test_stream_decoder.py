@@ -19,8 +19,9 @@ from tests.unit.inference.formats.responses.provider import (
 )
 from tests.unit.inference.formats.responses.response_fixtures import USAGE, read_stream
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.block_sequencer import BlockSequencer
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.stream import BlockSequencer
+from tollhouse.inference.formats.canonical.types import (
+    OPENAI,
     BlockEnded,
     CanonicalEvent,
     ChoiceFinished,
@@ -32,9 +33,8 @@ from tollhouse.inference.formats.canonical.events import (
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.canonical.reasoning import OPENAI
-from tollhouse.inference.formats.responses.provider_format import ResponsesProviderFormat
-from tollhouse.inference.formats.responses.stream_decoder import ResponsesStreamDecoder
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.formats.responses.provider_response import ResponsesStreamDecoder
 from tollhouse.inference.sse import EventParser
 
 NAMES = {
@@ -89,7 +89,7 @@ def test_the_input_of_a_custom_call_becomes_an_object() -> None:
 def test_a_stream_decodes_to_its_complete_response(name: str) -> None:
     items = [ITEMS[each][1] for each in NAMES[name]]
     body = completed(*items).split(b'"response":', 1)[1].removesuffix(b"}\n\n")
-    assert read_stream(b"".join(STREAMS[name])) == ResponsesProviderFormat().parse_response(body)
+    assert read_stream(b"".join(STREAMS[name])) == RESPONSES_PROVIDER.parse_response(body)
 
 
 @pytest.mark.parametrize("name", STREAMS)

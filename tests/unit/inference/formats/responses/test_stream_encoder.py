@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.inference.formats.responses.response_fixtures import (
-    CLIENT_FORMAT,
     CUT,
     IDENTITY,
+    SOURCE,
     charge,
     reply,
     request,
@@ -19,11 +19,14 @@ from tests.unit.inference.formats.responses.responses_stream_checks import (
     check_stream,
 )
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.blocks import ReasoningBlock
-from tollhouse.inference.formats.canonical.events import (
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
     BlockEnded,
     CanonicalEvent,
     ChoiceFinished,
+    ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
     RefusalDelta,
@@ -32,10 +35,10 @@ from tollhouse.inference.formats.canonical.events import (
     ToolCallDelta,
     ToolCallStarted,
     UsageReported,
+    unpack,
 )
-from tollhouse.inference.formats.canonical.reasoning import ANTHROPIC, OPENAI, unpack
-from tollhouse.inference.formats.raw_json import raw
-from tollhouse.inference.formats.responses.client_format import ResponsesClientFormat
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.wire import raw
 from tollhouse.kernel.errors import Bug, Invalid
 
 STOP = ChoiceFinished(0, "stop")
@@ -243,13 +246,13 @@ def test_a_stream_without_a_finish_reason_fails_legally() -> None:
 
 
 def test_a_failure_before_the_first_event_is_a_legal_stream() -> None:
-    stream = check_stream(CLIENT_FORMAT.stream_encoder(IDENTITY).fail(CUT))
+    stream = check_stream(RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY).fail(CUT))
     assert stream.types == [*OPENING, "failed"]
     assert stream.response["error_type"] == "provider_unavailable"
 
 
 def test_events_after_the_end_are_malformed_and_the_client_gets_a_legal_end() -> None:
-    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    encoder = RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY)
     begun = encoder.write(TextDelta(0, 0, "a")) + encoder.write(BlockEnded(0, 0))
     with pytest.raises(MalformedResponse):
         encoder.write(TextDelta(0, 0, "b"))
@@ -257,7 +260,7 @@ def test_events_after_the_end_are_malformed_and_the_client_gets_a_legal_end() ->
 
 
 def test_arguments_without_a_call_are_malformed_and_the_client_gets_a_legal_end() -> None:
-    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    encoder = RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY)
     begun = encoder.write(TextDelta(0, 0, "a"))
     with pytest.raises(MalformedResponse):
         encoder.write(ToolCallDelta(0, 1, "{}"))
@@ -265,29 +268,29 @@ def test_arguments_without_a_call_are_malformed_and_the_client_gets_a_legal_end(
 
 
 def test_a_stream_ends_once() -> None:
-    encoder = CLIENT_FORMAT.stream_encoder(IDENTITY)
+    encoder = RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY)
     encoder.end(charge())
     with pytest.raises(Bug):
         encoder.fail(Invalid("no"))
 
 
 def test_the_message_of_a_bug_is_masked() -> None:
-    broken = CLIENT_FORMAT.stream_encoder(IDENTITY).fail(Bug("secret"))
+    broken = RESPONSES_CLIENT.stream_encoder(SOURCE, IDENTITY).fail(Bug("secret"))
     assert b"secret" not in broken
     assert json.loads(broken.split(b"data: ")[-2])["response"]["error"]["code"] == "server_error"
 
 
 @pytest.mark.parametrize("summary", ["auto", "concise", "detailed", "none", None])
 def test_reasoning_is_rendered_as_a_summary_if_one_is_requested(summary: str | None) -> None:
-    client_format = ResponsesClientFormat(request(reasoning={"summary": summary}))
+    source = TranslationSource(request(reasoning={"summary": summary}), RESPONSES_CLIENT)
     thought = ReasoningBlock("Hm", signature="s", format=ANTHROPIC)
     told = (
         ReasoningDelta(0, 0, "Hm"),
         ReasoningSignature(0, 0, signature="s", format=ANTHROPIC),
         STOP,
     )
-    streamed = check_stream(written(*told, client_format=client_format))
-    whole = json.loads(client_format.render_response(reply(thought), IDENTITY, charge()))
+    streamed = check_stream(written(*told, source=source))
+    whole = json.loads(RESPONSES_CLIENT.render_response(source, reply(thought), IDENTITY, charge()))
     asked = summary not in {"none", None}
     assert ("reasoning_summary_text.delta" in streamed.types) is asked
     for item in (streamed.response["output"][0], whole["output"][0]):

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tollhouse.sandbox.daemon.sessions.questions import (
-    BadAnswer,
+from tollhouse.sandbox.daemon.sessions.approvals import (
+    InvalidAnswer,
+    public_question,
     read_answer,
-    shown,
     standing_answer,
 )
 
@@ -33,9 +33,9 @@ def accepted(**content: object) -> str:
 
 def test_clients_see_what_is_asked_and_not_for_what_it_counts() -> None:
     told = {"kind": "permission", "operation": "curl", "options": OPTIONS}
-    assert shown(PERMISSION) == {"permission": told}
+    assert public_question(PERMISSION) == {"permission": told}
     told = {"kind": "elicitation", "message": "Which?", "fields": FIELDS}
-    assert shown(ELICITATION) == {"elicitation": told}
+    assert public_question(ELICITATION) == {"elicitation": told}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_permission_is_given_or_not(option: str, verdict: tuple[str, str] | No
 
 @pytest.mark.parametrize("option", ["reject_always", "allow", "", "{}", "Allow_once"])
 def test_an_option_that_was_not_offered_is_refused(option: str) -> None:
-    with pytest.raises(BadAnswer, match="allow_once"):
+    with pytest.raises(InvalidAnswer, match="allow_once"):
         read_answer(PERMISSION, option)
 
 
@@ -90,7 +90,7 @@ def test_content_that_fits_is_taken(content: dict[str, object]) -> None:
     ids=str,
 )
 def test_content_that_does_not_fit_is_refused(content: dict[str, object]) -> None:
-    with pytest.raises(BadAnswer):
+    with pytest.raises(InvalidAnswer):
         read_answer(ELICITATION, accepted(**content))
 
 
@@ -103,7 +103,7 @@ def test_content_that_does_not_fit_is_refused(content: dict[str, object]) -> Non
     ],
 )
 def test_half_a_character_is_refused(answer: str) -> None:
-    with pytest.raises(BadAnswer, match="half a character"):
+    with pytest.raises(InvalidAnswer, match="half a character"):
         read_answer(ELICITATION, answer)
 
 

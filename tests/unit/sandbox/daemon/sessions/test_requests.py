@@ -6,36 +6,36 @@ import json
 
 import pytest
 
-from tollhouse.sandbox.daemon.errors import Refused
-from tollhouse.sandbox.daemon.sessions.requests import (
+from tollhouse.sandbox.daemon.http import RequestError
+from tollhouse.sandbox.daemon.sessions.endpoints import (
     MOST_INPUT,
-    read_prompt,
-    read_reply,
+    read_answer_request,
+    read_run_request,
     read_session,
 )
 
 
 def test_a_prompt_drives_itself_unless_it_says_so() -> None:
-    assert read_prompt(b'{"input": "a", "more": 1}').mode == "self-drive"
-    assert read_prompt(b'{"input": "a", "approval_mode": "manual"}').mode == "manual"
+    assert read_run_request(b'{"input": "a", "more": 1}').mode == "self-drive"
+    assert read_run_request(b'{"input": "a", "approval_mode": "manual"}').mode == "manual"
 
 
 def test_a_prompt_may_be_long() -> None:
     text = "é" * MOST_INPUT
-    assert read_prompt(json.dumps({"input": text}).encode()).text == text
+    assert read_run_request(json.dumps({"input": text}).encode()).text == text
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"\xff", b"[" * 100_000, b"null", b'{"input": null}', b'{"input": ["a"]}']
 )
 def test_a_prompt_that_is_none_is_refused(body: bytes) -> None:
-    with pytest.raises(Refused) as refused:
-        read_prompt(body)
+    with pytest.raises(RequestError) as refused:
+        read_run_request(body)
     assert (refused.value.status, refused.value.reason) == (400, "bad_request")
 
 
 def test_what_was_said_is_not_repeated() -> None:
-    shown = repr((read_prompt(b'{"input": "canary"}'), read_reply(REPLY)))
+    shown = repr((read_run_request(b'{"input": "canary"}'), read_answer_request(REPLY)))
     assert "canary" not in shown
 
 
@@ -51,6 +51,6 @@ def test_a_session_is_any_text(segment: bytes, name: str) -> None:
 
 @pytest.mark.parametrize("segment", [b"", b"a" * 257, b"%00", b"%0a", b"%7f", b"%C2%85", b"%ff"])
 def test_a_session_has_a_name_that_can_be_printed(segment: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         read_session(segment)
     assert refused.value.status == 400

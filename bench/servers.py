@@ -1,0 +1,446 @@
+"""The servers of the measurements: the upstream, the gateway, and nginx beside it.
+
+load (process)  ──>  gateway or nginx (measured)  ──>  upstream (process)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import AbstractContextManager, closing, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import trustme
+import yaml
+from msgspec import Raw
+
+from bench import cpu
+from bench.batch_bodies import ITEMS_BASE, ITEMS_MODEL
+from bench.formats import FORMATS, INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL, chat_request
+from bench.processes import BenchError, Child, free_port, wait_until_listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from bench.report import Report
+
+PROGRAM: Final = Path(sys.executable).with_name("tollhouse")
+_ROOT: Final = Path(__file__).parents[1]
+MODEL: Final = "bench/fixed"
+"""The model of a provider that speaks chat."""
+TLS_MODEL: Final = "bench/fixed-tls"
+SLOW_MODEL: Final = "bench/fixed-slow"
+"""Its streams take seconds, as a model's do."""
+MESSAGES_MODEL: Final = "bench/fixed-messages"
+"""The model of the provider that speaks messages."""
+_START_SECONDS: Final = 60.0
+_BOOKED_SECONDS: Final = 20.0
+_OK: Final = 200
+_PLENTY: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A checkout whose gateway is measured."""
+
+    name: str
+    command: tuple[str, ...]
+    """What starts its `tollhouse`."""
+    settings: Mapping[str, object]
+    """Settings by their dotted names."""
+
+    @classmethod
+    def at(cls, root: Path, settings: Mapping[str, object]) -> Tree:
+        """Return a checkout whose environment is made.
+
+        Raises:
+            BenchError: It has none.
+        """
+        program = root / ".venv" / "bin" / "tollhouse"
+        if not program.exists():
+            raise BenchError(f"{program} is missing; `make setup` in {root} makes it")
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        name = " ".join((done.stdout.strip() or root.name, *map(_assignment, settings.items())))
+        return cls(name, (str(program),), settings)
+
+
+def _assignment(setting: tuple[str, object]) -> str:
+    return f"{setting[0]}={setting[1]}"
+
+
+def this_tree(settings: Mapping[str, object] | None = None) -> Tree:
+    """Return the checkout of this benchmark."""
+    return Tree.at(_ROOT, settings or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The running upstream."""
+
+    child: Child
+    plain: int
+    """Its ports."""
+    tls: int
+    slow: int
+    authority: Path
+    """The certificate authority that its certificate is from."""
+
+
+def certificates(folder: Path, names: Sequence[str]) -> tuple[Path, Path]:
+    """Write an authority, and a certificate with its key for some names; return both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    authority, certificate = folder / "authority.pem", folder / "certificate.pem"
+    issuer = trustme.CA()
+    issuer.cert_pem.write_to_path(authority)
+    issuer.issue_cert(*names).private_key_and_cert_chain_pem.write_to_path(certificate)
+    return authority, certificate
+
+
+def start_upstream(
+    folder: Path, chunk_ms: float = 5.0, slow_ms: float = 200.0, *, report_lost: bool = False
+) -> Upstream:
+    """Start the upstream.
+
+    Args:
+        folder: Where its certificates are written.
+        chunk_ms: Between two chunks of a stream.
+        slow_ms: The same on the slow port.
+        report_lost: Whether it says a line for each stream that its client cut.
+    """
+    authority, certificate = certificates(folder, ("127.0.0.1", "localhost"))
+    command = [sys.executable, "-m", "bench.upstream", "--certificate", str(certificate)]
+    command += ["--chunk-interval-ms", str(chunk_ms), "--slow-interval-ms", str(slow_ms)]
+    child = Child("the upstream", command + ["--report-lost"] * report_lost)
+    try:
+        said = child.receive_object()
+    except BaseException:
+        child.stop()
+        raise
+    return Upstream(child, said["port"], said["tls_port"], said["slow_port"], authority)
+
+
+def write_config(
+    path: Path, upstream: Upstream | None = None, more: Mapping[str, object] | None = None
+) -> Path:
+    """Write a configuration file and return its path.
+
+    Args:
+        path: Where.
+        upstream: Whose models there are; None for the simulated provider alone.
+        more: Further settings, by their dotted names.
+    """
+    settings: dict[str, Any] = {
+        "server": {
+            "max_requests_per_address_per_minute": 1_000 * _PLENTY,
+            "max_connections_per_address": _PLENTY,
+        },
+        "accounting": {"initial_grant": str(_PLENTY)},
+        "upstream": {"connections_per_host": _PLENTY},
+    }
+    for name, value in (more or {}).items():
+        *sections, last = name.split(".")
+        place = settings
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    if upstream is not None:
+        plain = f"http://127.0.0.1:{upstream.plain}"
+        listed = (
+            (MODEL, "openai_compatible", f"{plain}/v1"),
+            (TLS_MODEL, "openai_compatible", f"https://127.0.0.1:{upstream.tls}/v1"),
+            (SLOW_MODEL, "openai_compatible", f"http://127.0.0.1:{upstream.slow}/v1"),
+            (MESSAGES_MODEL, "anthropic", f"{plain}/v1"),
+            (ITEMS_MODEL, "openai_compatible", plain + ITEMS_BASE),
+        )
+        pricing = {"prompt": INPUT_PRICE, "completion": OUTPUT_PRICE}
+        slugs = [model.replace("/", "-") for model, _, _ in listed]
+        settings["providers"] = [
+            {"slug": slug, "kind": kind, "base_url": url, "api_key": "none"}
+            for slug, (_, kind, url) in zip(slugs, listed, strict=True)
+        ]
+        settings["models"] = [
+            {
+                "id": model,
+                "context_length": 128_000,
+                "endpoints": [{"provider": slug, "model": PROVIDER_MODEL, "pricing": pricing}],
+            }
+            for slug, (model, _, _) in zip(slugs, listed, strict=True)
+        ]
+    path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    return path
+
+
+class Gateway(AbstractContextManager["Gateway"]):
+    """A running `tollhouse serve`; as a context manager it is ended on the way out."""
+
+    first_reply_seconds: float
+    """From its start to the end of its first reply to an inference request."""
+    ready_seconds: float
+    """From its start until `/readyz` answered 200."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Path,
+        key: str = "",
+        *,
+        command: Sequence[str] = (str(PROGRAM),),
+        authority: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it and wait until it is ready.
+
+        Args:
+            folder: Its data folder, which it makes where it is not there.
+            config: Its configuration file.
+            key: The API key that the folder's first start showed; empty for a new folder.
+            command: What starts `tollhouse`.
+            authority: Certificate authority that it trusts; the system's where it is None.
+            environment: Variables that it gets besides.
+
+        Raises:
+            BenchError: It does not start.
+        """
+        self.folder, self.key = folder, key
+        self.port = free_port()
+        self.sent = self.booked() if key else 0
+        """Generations that its folder should have: of requests so far, and of items of batches."""
+        arguments = ["serve", "--data-dir", str(folder), "--config", str(config), "--json"]
+        variables = {"TOLLHOUSE_SERVER__CORE_DUMPS": "true"}  # py-spy looks into it
+        if authority is not None:
+            variables["SSL_CERT_FILE"] = str(authority)
+        self.child = Child(
+            "the gateway",
+            [*command, *arguments, "--port", str(self.port)],
+            environment={**variables, **(environment or {})},
+        )
+        self.pid = self.child.pid
+        try:
+            if not key:
+                self.key = str(self.child.receive_object(_START_SECONDS)["api_key"])
+            self.first_reply_seconds = self._wait_until(self._replies)
+            self.sent += 1
+            self.ready_seconds = self._wait_until(self._is_ready)
+        except BaseException as error:
+            self.child.stop()
+            if isinstance(error, KeyError):
+                raise BenchError(f"the gateway's first line has no {error}") from error
+            raise
+
+    def __enter__(self) -> Self:
+        """Return the gateway."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.child.stop()
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Send one request on a connection of its own; return its status and its JSON body."""
+        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        sent = None if body is None else msgspec.json.encode(body)
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request(method, path, sent, headers)
+            response = connection.getresponse()
+            data = response.read()
+        return response.status, msgspec.json.decode(data) if data else None
+
+    def expect(self, method: str, path: str, body: object = None) -> Any:
+        """Send one request and return the JSON body of its reply.
+
+        Raises:
+            BenchError: It is refused.
+        """
+        status, said = self.ask(method, path, body)
+        if not 200 <= status < 300:
+            raise BenchError(f"{method} {path} was answered with {status}: {said}")
+        return said
+
+    def idle_memory(self, seconds: float) -> tuple[int, int]:
+        """Return proportional and resident bytes of all its processes after some idle seconds."""
+        sleep(seconds)
+        return cpu.pss(self.pid), cpu.rss(self.pid)
+
+    def query(self, statement: str, *values: str) -> Any:
+        """Return one value from the database file: a request would cost the gateway CPU time."""
+        path = f"file:{self.folder / 'tollhouse.db'}?mode=ro"
+        with closing(sqlite3.connect(path, uri=True)) as connection:
+            return connection.execute(statement, values).fetchone()[0]
+
+    def booked(self) -> int:
+        """Return how many generations the database has."""
+        return int(self.query("SELECT count(*) FROM generations"))
+
+    def wait_until_booked(self) -> None:
+        """Return once every request so far is in the database: its cost has been paid.
+
+        Raises:
+            BenchError: Some are missing for too long, or there are too many.
+        """
+        deadline = perf_counter() + _BOOKED_SECONDS
+        while (found := self.booked()) < self.sent and perf_counter() < deadline:
+            sleep(0.02)
+        if found != self.sent:
+            raise BenchError(f"{self.sent} requests were answered, {found} are booked")
+
+    def _wait_until(self, happened: Callable[[], bool]) -> float:
+        """Return after how many seconds from the start something happened."""
+        while not happened():
+            if not self.child.running:
+                self.child.receive_object(1.0)  # raises, with its last words
+            if perf_counter() > self.child.started + _START_SECONDS:
+                raise BenchError(f"the gateway was not ready within {_START_SECONDS:.0f} s")
+            sleep(0.002)
+        return perf_counter() - self.child.started
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError, HTTPException):
+            return self.ask("GET", "/readyz")[0] == _OK
+        return False
+
+    def _replies(self) -> bool:
+        body = Raw(chat_request(MODEL, stream=False))
+        with suppress(OSError, HTTPException):
+            return self.ask("POST", FORMATS["chat"].path, body)[0] == _OK
+        return False
+
+
+class Side:
+    """A checkout in a comparison: its data folder, its figures, and its gateway while it runs."""
+
+    gateway: Gateway
+
+    def __init__(
+        self, name: str, tree: Tree, folder: Path, upstream: Upstream, report: Report
+    ) -> None:
+        """Prepare a checkout; its data go to a folder of that name in `folder`."""
+        self.name = name
+        self.report = report
+        self.data = folder / name
+        self.key = ""
+        """That of the data folder; empty where there is none yet."""
+        self._tree = tree
+        self._authority = upstream.authority
+        self._config = write_config(folder / f"{name}.yaml", upstream, tree.settings)
+
+    def start(self) -> Gateway:
+        """Start the gateway, in the folder of the one before."""
+        self.gateway = Gateway(
+            self.data,
+            self._config,
+            self.key,
+            command=self._tree.command,
+            authority=self._authority,
+        )
+        self.key = self.gateway.key
+        return self.gateway
+
+
+# nginx as a plain reverse proxy, for comparison: it reads no JSON and knows no keys.
+
+NGINX_MISSING: Final = (
+    "nginx is not installed, so there is no ratio; on Debian: apt-get install nginx-light"
+)
+UNBUFFERED: Final = "/unbuffered"
+"""Requests below this path are relayed as the bytes come."""
+TLS_UPSTREAM: Final = "/tls"
+"""Requests below this path go to the upstream's TLS port, whose certificate is verified."""
+
+_NGINX: Final = """\
+{user}daemon off;
+worker_processes 1;
+error_log stderr error;
+pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    client_body_buffer_size 64k;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    upstream fixed {{
+        server 127.0.0.1:{upstream.plain};
+        keepalive 256;
+        keepalive_requests 1000000000;
+    }}
+    upstream fixed_tls {{
+        server 127.0.0.1:{upstream.tls};
+        keepalive 256;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port} backlog=1024;
+        proxy_http_version 1.1;
+        proxy_set_header Connection "";
+        location / {{ proxy_pass http://fixed; }}
+        location {unbuffered}/ {{
+            proxy_buffering off;
+            proxy_pass http://fixed/;
+        }}
+        location {tls}/ {{
+            proxy_ssl_verify on;
+            proxy_ssl_name localhost;
+            proxy_ssl_trusted_certificate {upstream.authority};
+            proxy_pass https://fixed_tls/;
+        }}
+    }}
+}}
+"""
+
+
+def find_nginx() -> str | None:
+    """Return where nginx is, or None."""
+    # Debian keeps it where only root's path looks.
+    places = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+    return shutil.which("nginx", path=places)
+
+
+def nginx_version(program: str) -> str:
+    """Return what nginx says of its version."""
+    done = subprocess.run([program, "-v"], capture_output=True, text=True, check=False)
+    return done.stderr.strip().removeprefix("nginx version: ")
+
+
+def start_nginx(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
+    """Start nginx in front of an upstream; return the process and its port.
+
+    Raises:
+        BenchError: It does not start.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    port, path = free_port(), folder / "nginx.conf"
+    # A worker of root's stays root, to reach the folder.
+    user = "user root;\n" if os.geteuid() == 0 else ""
+    text = _NGINX.format(
+        user=user,
+        folder=folder,
+        port=port,
+        upstream=upstream,
+        unbuffered=UNBUFFERED,
+        tls=TLS_UPSTREAM,
+    )
+    path.write_text(text, encoding="utf-8")
+    child = Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)])
+    try:
+        wait_until_listening(child, port, 10.0)
+    except BaseException:
+        child.stop()
+        raise
+    return child, port

@@ -1,0 +1,518 @@
+"""Whether a request may begin, or a batch be paid for: pure, apart from the state that it reads.
+
+    requests          of its model in a minute; of free models in a minute and in a UTC day
+    key limits        what the key used, holds, and would hold; then the same of its payer
+    balance           the same of the account's credits
+    in-flight budget  a part of the balance, for all requests at once
+
+Of key limits and of the balance a request holds the most that it may cost. One that names no limit
+of its output must be able to pay for its prompt; where what is left does not pay for all that its
+model could write, it holds what is left, and is asked with a limit of its output. What batches have
+reserved is taken from both before; their requests are no part of the in-flight budget. A limit that
+only other requests' holds exceed can be waited for; any other refuses at once.
+
+A batch reserves from what is left of its keys' limits and of the balance. Requests under way do not
+count: they are over long before a batch is.
+
+Source: the order of the public gateway's checks, the six rules of its in-flight budget, its table
+of 429 errors, and its free-model limits: 20 a minute; 50 a UTC day, 1,000 from ten purchased
+credits on, where one credit less is enough; for an account, however many keys it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.admission.types import (
+    FREE_PER_DAY,
+    LABELS,
+    AccountFacts,
+    AdmissionRefusal,
+    AdmissionRequest,
+    CreditLimit,
+    LimitLabel,
+    RequestLimit,
+    Source,
+)
+from tollhouse.accounting.limits import AccountingRules, resets_at
+from tollhouse.accounting.policy import free_requests_a_day
+from tollhouse.accounting.types import KeyStatus, Reset
+from tollhouse.identity.types import AccountType
+from tollhouse.kernel.clock import iso_utc_seconds
+from tollhouse.kernel.errors import RateLimited, RateWindow
+from tollhouse.kernel.money import format_credits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from tollhouse.accounting.admission.accounts import AccountState, KeyState
+
+_OR_BATCHES = ", or wait for batches to end"
+
+
+@dataclass(slots=True)
+class AdmissionContext:
+    """A request, what decides about it, and what it will hold. Not frozen: each request has one."""
+
+    account: AccountState
+    request: AdmissionRequest
+    rules: AccountingRules
+    now: float
+    """Seconds of a clock that never jumps."""
+    keys: tuple[tuple[KeyState, LimitLabel], ...] = field(init=False)
+    """All whose limits hold."""
+    counted_keys: tuple[tuple[KeyState, LimitLabel], ...] = field(init=False)
+    """Those of them whose limits it can use up."""
+    takes_credits: bool = field(init=False)
+    weight_nano: int = field(init=False)
+    """What it holds of every limit that it counts towards, the in-flight budget apart."""
+    holds_free: bool = False
+
+    def __post_init__(self) -> None:
+        request, account = self.request, self.account
+        self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
+        if request.own_key:
+            self.counted_keys = tuple(each for each in self.keys if each[0].limit.include_byok)
+        else:
+            self.counted_keys = self.keys if request.paid else ()
+        self.takes_credits = request.paid and not request.own_key and account.needs_credits
+        self.weight_nano = _open_weight_nano(self) if request.open_ended else request.maximum_nano
+
+    @property
+    def today(self) -> date:
+        """The UTC day that it counts to."""
+        return self.request.now.date()
+
+    @property
+    def credits_nano(self) -> int:
+        """What it holds of the balance."""
+        return self.weight_nano if self.takes_credits else 0
+
+    @property
+    def counts_as_free(self) -> bool:
+        """Whether limits of free models count it: no exempt account's, and none with own keys."""
+        request = self.request
+        return request.free and not request.own_key and not self.account.facts.free_limits_exempt
+
+    @property
+    def spendable_nano(self) -> int | None:
+        """What it may cost, where that is less than the most that it could."""
+        request, weight = self.request, self.weight_nano
+        return weight if request.open_ended and weight < request.maximum_nano else None
+
+
+def _open_weight_nano(context: AdmissionContext) -> int:
+    """Return the weight of a request without a limit of its output: at most what is left.
+
+    Others' holds do not lower it: no answer is cut short by what is free again in a moment.
+    """
+    request, left = context.request, context.request.maximum_nano
+    for key, _ in context.counted_keys:
+        if (limit := key.limit.limit_nano) is not None:
+            left = min(left, key.left_nano(limit, context.today))
+    if context.takes_credits:
+        left = min(left, context.account.available_nano)
+    return max(request.minimum_nano, left)
+
+
+# Limits of requests
+
+
+def check_request_limits(context: AdmissionContext, at: datetime) -> bool:
+    """Tell whether a request may use free models; one that wants paid ones too goes on without.
+
+    Raises:
+        RateLimited: It may not, and wants nothing else; or its model's own limit is reached.
+    """
+    request, refused = context.request, _rate_limited(context, at)
+    if refused is None:
+        return request.free
+    if request.free and not request.only_free:
+        return False
+    raise refused
+
+
+def current_request_limits(context: AdmissionContext, at: datetime) -> Sequence[RequestLimit]:
+    """Return every limit of requests that holds for a request, at a time of day."""
+    account, request, found = context.account, context.request, list[RequestLimit]()
+    if request.free and not context.counts_as_free:
+        return found
+    if (rate := request.rate) is not None:
+        used, leaves = account.minute(rate).current(context.now)
+        free_again = None if leaves is None else at + timedelta(seconds=leaves)
+        found.append(RequestLimit(rate.bucket, rate.per_minute, used, 0, free_again))
+    if request.free:
+        limit, held = free_requests_a_day(account.facts.credits, context.rules), account.free_held
+        used, midnight = account.free_used(context.today) - held, _midnight(context)
+        found.append(RequestLimit(FREE_PER_DAY, limit, used, held, midnight))
+    return found
+
+
+def count_request(context: AdmissionContext, *, may_use_free: bool) -> None:
+    """Count a request that begins towards the limit of a minute."""
+    request = context.request
+    if request.rate is None or (request.free and not (may_use_free and context.counts_as_free)):
+        return
+    context.account.minute(request.rate).take(context.now)
+
+
+def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
+    account, request, rules = context.account, context.request, context.rules
+    if request.free and not context.counts_as_free:
+        return None
+    if request.free:
+        limit = free_requests_a_day(account.facts.credits, rules)
+        if account.free_used(context.today) >= limit:
+            raised = rules.free_per_day_raised
+            more = (
+                f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
+            )
+            return _too_many(
+                f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
+                RateWindow(limit, 0, _midnight(context)),
+            )
+    if (rate := request.rate) is None:
+        return None
+    wait = account.minute(rate).wait(rate.per_minute, context.now)
+    if wait <= 0:
+        return None
+    return _too_many(
+        f"Rate limit exceeded: {rate.bucket}. Wait {ceil(wait)} seconds.",
+        RateWindow(rate.per_minute, 0, at + timedelta(seconds=wait)),
+    )
+
+
+def _too_many(message: str, window: RateWindow) -> RateLimited:
+    metadata = {"error_type": RateLimited.code, "headers": window.headers()}
+    return RateLimited(message, metadata=metadata, window=window)
+
+
+def _midnight(context: AdmissionContext) -> datetime:
+    return resets_at(Reset.DAILY, context.today)
+
+
+# Limits of credits
+
+
+def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
+    """Return why a request may not begin for want of credits; None where it may."""
+    budget = budget_nano(context)
+    return (
+        _of_keys(context, _spent)
+        or _no_credits(context)
+        or _heavier_than_budget(context, budget)
+        or _of_keys(context, _held)
+        or _held_budget(context, budget)
+        or _held_credits(context)
+    )
+
+
+def limits_too_small(context: AdmissionContext) -> Collection[Source]:
+    """Return the limits of credits in which a request does not fit now, whichever refuses it."""
+    budget = budget_nano(context)
+    refusals: dict[Source, AdmissionRefusal | None] = {
+        label.source: _spent(context, key, label) or _held(context, key, label)
+        for key, label in context.counted_keys
+    }
+    refusals |= {
+        "credits": _no_credits(context) or _held_credits(context),
+        "in_flight_budget": _heavier_than_budget(context, budget) or _held_budget(context, budget),
+    }
+    return {source for source, refused in refusals.items() if refused is not None}
+
+
+def current_credit_limits(
+    context: AdmissionContext, refused: AdmissionRefusal | None
+) -> Sequence[CreditLimit]:
+    """Return every limit of credits that holds for a request; the one that refuses it first."""
+    account = context.account
+    of_keys = (key.credit_limit(context.today, label.source) for key, label in context.keys)
+    found = [limit for limit in of_keys if limit is not None]
+    if account.needs_credits:
+        owned, held = account.credits, account.held_nano + account.facts.reserved_nano
+        found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, held))
+    if (budget := budget_nano(context)) is not None:
+        account.in_flight.held_nano(context.now)
+        recent, running = account.in_flight.recent_nano, account.in_flight.running_nano
+        found.append(CreditLimit("in_flight_budget", budget, recent, running))
+    return sorted(found, key=lambda limit: refused is None or limit.source != refused.source)
+
+
+def budget_nano(context: AdmissionContext) -> int | None:
+    """Return what all requests in flight may hold: a part of the balance, up to the ceiling.
+
+    What batches have reserved is no part of that balance. None where the budget does not hold for
+    a request.
+
+    Source: its second and fifth rule: prepaid accounts below a balance, and (if that is switched
+    on) those that never used anything; not free models, own provider keys, nor what has no token
+    cost.
+    """
+    account, request, rules = context.account, context.request, context.rules
+    if (
+        account.facts.type is not AccountType.PREPAID
+        or request.own_key
+        or not request.estimate_nano
+    ):
+        return None
+    available = account.available_nano
+    if available >= rules.threshold_nano and not (rules.new_accounts and account.is_new):
+        return None
+    part = available * rules.fraction.numerator // rules.fraction.denominator
+    return max(0, min(part, rules.ceiling_nano))
+
+
+def contended_credits(context: AdmissionContext) -> Collection[str]:
+    """Return whose credits a request takes where others may hold them: keys' and the account's."""
+    found = [key.hash for key, _ in context.counted_keys if key.limit.limit_nano is not None]
+    if context.takes_credits or budget_nano(context) is not None:
+        found.append(context.request.account_id)
+    return found
+
+
+def awaited_credits(context: AdmissionContext, refused: AdmissionRefusal) -> str:
+    """Return whose credits a request waits for: its key's, its payer's or the account's."""
+    hashes = (key.hash for key, label in context.keys if label.source == refused.source)
+    return next(hashes, context.request.account_id)
+
+
+def negative_balance(balance_nano: int) -> AdmissionRefusal:
+    """Return the refusal of everything, free models too, where the balance is negative."""
+    return AdmissionRefusal(
+        "negative_balance",
+        "credits",
+        f"The account's balance is negative ({format_credits(balance_nano)}); that refuses free "
+        "models, too.",
+        "Add credits.",
+    )
+
+
+def _batches(reserved_nano: int) -> str:
+    if not reserved_nano:
+        return ""
+    return f"; batches have reserved {format_credits(reserved_nano)} credits"
+
+
+def _of_keys(
+    context: AdmissionContext,
+    refuses: Callable[[AdmissionContext, KeyState, LimitLabel], AdmissionRefusal | None],
+) -> AdmissionRefusal | None:
+    """Return why the first of the keys that refuses a request does; None where none does."""
+    for key, label in context.counted_keys:
+        if (refused := refuses(context, key, label)) is not None:
+            return refused
+    return None
+
+
+# Refusals that waiting would not change
+
+
+def _spent(context: AdmissionContext, key: KeyState, label: LimitLabel) -> AdmissionRefusal | None:
+    limit = key.limit.limit_nano
+    if limit is None:
+        return None
+    left = key.left_nano(limit, context.today)
+    batches = _batches(key.reserved_nano)
+    if left <= 0:
+        return AdmissionRefusal(
+            "key_limit_exhausted",
+            label.source,
+            f"{label.limit.capitalize()} of {format_credits(limit)} credits is used up "
+            f"({format_credits(key.used_nano(context.today))} used){batches}.",
+            f"Raise {label.limit}{_or_wait(context, key)}.",
+        )
+    if context.weight_nano > left:
+        return AdmissionRefusal(
+            "weight_exceeds_key_limit",
+            label.source,
+            f"{_may_cost(context)}; {format_credits(left)} are left of {label.limit}{batches}.",
+            f"Lower max_tokens or the prompt's size, or raise {label.limit}"
+            f"{_or_wait(context, key)}.",
+        )
+    return None
+
+
+def _may_cost(context: AdmissionContext) -> str:
+    cost = format_credits(context.weight_nano)
+    if context.request.open_ended:
+        return f"The request's prompt alone may cost {cost} credits"
+    return f"The request may cost {cost} credits"
+
+
+def _or_wait(context: AdmissionContext, key: KeyState) -> str:
+    """Return what a person may wait for to have more of a key's limit."""
+    every = key.limit.reset
+    reset = None if every is None else iso_utc_seconds(resets_at(every, context.today))
+    return (f", or wait for its reset at {reset}" if reset else "") + (
+        _OR_BATCHES if key.reserved_nano else ""
+    )
+
+
+def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
+    account, balance = context.account, context.account.balance_nano
+    if not account.needs_credits:
+        return None
+    if not context.takes_credits or context.weight_nano <= account.available_nano > 0:
+        return negative_balance(balance) if balance < 0 else None
+    reserved = account.facts.reserved_nano
+    or_batches = _OR_BATCHES if reserved else ""
+    if account.available_nano <= 0:
+        return AdmissionRefusal(
+            "insufficient_credits",
+            "credits",
+            f"The account has no credits left (balance {format_credits(balance)})"
+            f"{_batches(reserved)}.",
+            f"Add credits{or_batches}.",
+        )
+    return AdmissionRefusal(
+        "weight_exceeds_credits",
+        "credits",
+        f"{_may_cost(context)}; {format_credits(account.available_nano)} are left of the account's "
+        f"balance{_batches(reserved)}.",
+        f"Lower max_tokens or the prompt's size, or add credits{or_batches}.",
+    )
+
+
+def _heavier_than_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefusal | None:
+    request = context.request
+    if budget is None or request.estimate_nano <= budget:
+        return None
+    why = ", since it names no max_tokens," if request.open_ended else ""
+    return AdmissionRefusal(
+        "weight_exceeds_budget",
+        "credits",
+        f"The request would hold {format_credits(request.estimate_nano)} credits{why} and the "
+        f"whole in-flight budget is {format_credits(budget)}"
+        f"{_batches(context.account.facts.reserved_nano)}.",
+        "Set max_tokens or lower it, shorten the prompt, or add credits; the same request again "
+        "does not help.",
+    )
+
+
+# What others hold
+
+
+def _held(context: AdmissionContext, key: KeyState, label: LimitLabel) -> AdmissionRefusal | None:
+    limit = key.limit.limit_nano
+    if limit is None or not key.held_nano:
+        return None
+    left = key.left_nano(limit, context.today) - key.held_nano
+    if left > 0 and context.weight_nano <= left:
+        return None
+    return AdmissionRefusal(
+        "key_limit_held",
+        label.source,
+        f"Requests under way hold {format_credits(key.held_nano)} credits of {label.limit}; "
+        f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
+        f"Wait for them and send the request again, or raise {label.limit}.",
+        retry_after=_when_others_end(context),
+    )
+
+
+def _held_credits(context: AdmissionContext) -> AdmissionRefusal | None:
+    account, held = context.account, context.account.held_nano
+    if not context.takes_credits or context.weight_nano <= account.available_nano - held:
+        return None
+    return AdmissionRefusal(
+        "credits_held",
+        "credits",
+        f"Requests under way may cost {format_credits(held)} credits of the account's balance, "
+        f"this one {format_credits(context.weight_nano)}; {format_credits(account.available_nano)} "
+        f"are left{_batches(account.facts.reserved_nano)}.",
+        "Wait for them and send the request again, lower max_tokens, or add credits.",
+        retry_after=_when_others_end(context),
+    )
+
+
+def _when_others_end(context: AdmissionContext) -> float:
+    """Return after how many seconds to try again, where nobody knows how long others take."""
+    return max(1.0, context.rules.settlement_seconds)
+
+
+def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefusal | None:
+    if budget is None:
+        return None
+    estimate, in_flight = context.request.estimate_nano, context.account.in_flight
+    held = in_flight.held_nano(context.now)
+    excess = held + estimate - budget
+    if excess <= 0:
+        return None
+    wait = in_flight.seconds_until(excess, context.now)
+    return AdmissionRefusal(
+        "in_flight_budget_exhausted",
+        "in_flight_budget",
+        f"Requests under way or just ended hold {format_credits(held)} of an in-flight budget of "
+        f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
+        f"{_batches(context.account.facts.reserved_nano)}.",
+        "Wait a moment and send the request again, lower max_tokens, or add credits.",
+        retry_after=_when_others_end(context) if wait is None else ceil(wait),
+    )
+
+
+# Limits of reservations
+
+
+def reservation_refusal(
+    amount_nano: int, account: AccountFacts, keys: Sequence[KeyStatus]
+) -> AdmissionRefusal | None:
+    """Return why an amount cannot be reserved with a key, and the one that answers for it, if any.
+
+    A batch that costs nothing is refused, as free models are, by a negative balance alone.
+    """
+    if not amount_nano:
+        balance = account.credits.balance_nano
+        return negative_balance(balance) if account.type.needs_credits and balance < 0 else None
+    for key, label in zip(keys, LABELS, strict=False):
+        if (refused := _beyond_key(amount_nano, key, label)) is not None:
+            return refused
+    return _beyond_credits(amount_nano, account)
+
+
+def reservation_limits(
+    account: AccountFacts, keys: Sequence[KeyStatus], refused: AdmissionRefusal
+) -> Sequence[CreditLimit]:
+    """Return every limit of credits that holds for a batch; the one that refuses it first."""
+    found: list[CreditLimit] = []
+    for key, label in zip(keys, LABELS, strict=False):
+        if (own := key.own_budget) is not None:
+            limit, used, reserved = own.limit_nano, own.spend_nano, key.reserved_nano
+            found.append(CreditLimit(label.source, limit, used, reserved, own.resets_at))
+    if account.type.needs_credits:
+        owned, reserved = account.credits, account.reserved_nano
+        found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, reserved))
+    return sorted(found, key=lambda limit: limit.source != refused.source)
+
+
+def _beyond_key(amount_nano: int, key: KeyStatus, label: LimitLabel) -> AdmissionRefusal | None:
+    limit, reserved = key.own_budget, key.reserved_nano
+    if limit is None or amount_nano <= limit.remaining_nano - reserved:
+        return None
+    left = max(0, limit.remaining_nano - reserved)
+    reset = limit.resets_at
+    wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
+    return AdmissionRefusal(
+        "batch_exceeds_key_limit",
+        label.source,
+        f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
+        f"left of {label.limit} of {format_credits(limit.limit_nano)} "
+        f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
+        "batches).",
+        f"Make it smaller, lower max_tokens, or raise {label.limit}{wait}.",
+    )
+
+
+def _beyond_credits(amount_nano: int, account: AccountFacts) -> AdmissionRefusal | None:
+    balance, reserved = account.credits.balance_nano, account.reserved_nano
+    if not account.type.needs_credits or amount_nano <= balance - reserved:
+        return None
+    return AdmissionRefusal(
+        "batch_exceeds_credits",
+        "credits",
+        f"The batch may cost {format_credits(amount_nano)} credits; "
+        f"{format_credits(max(0, balance - reserved))} are left (balance "
+        f"{format_credits(balance)}, {format_credits(reserved)} reserved for batches).",
+        "Make it smaller, lower max_tokens, add credits, or wait for other batches to end.",
+    )

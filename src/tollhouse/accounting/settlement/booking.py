@@ -1,0 +1,219 @@
+"""A group of charges in the database: its rows, and the totals that they raise.
+
+Rows are tuples in the order of the columns below. SQLite takes them one by one, PostgreSQL those of
+a table as one JSON argument. Neither goes through SQLAlchemy: its cost of a write transaction is
+ten times that of the statements themselves, and this is the one write on the way of every request.
+All take the statements and their rows in one order, so that none waits for another in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from tollhouse.accounting.types import CUSTOMER, REVENUE, GenerationRecord, PostingKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+    from datetime import date
+
+Row = tuple[str | int | None, ...]
+_PLACE: Final = ("account_id", "day", "key_hash", "model", "provider", "workspace_id")
+_COUNTERS: Final = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "cached_tokens",
+    "usage_nano",
+    "byok_usage_nano",
+)
+
+
+class Unbookable(Exception):
+    """A charge that no database state would take: a foreign account, a number out of range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Rows to add and totals to raise: a field is called like its table, in the locks' order."""
+
+    postings: Sequence[Row]
+    account_totals: Sequence[Row]
+    account_days: Sequence[Row]
+    key_totals: Sequence[Row]
+    key_days: Sequence[Row]
+    usage_days: Sequence[Row]
+
+    def changes(self) -> Iterator[tuple[str, Sequence[Row]]]:
+        """Yield each table that changes, with its rows."""
+        for each in fields(self):
+            if rows := getattr(self, each.name):
+                yield each.name, rows
+
+
+generation_row = msgspec.structs.astuple
+"""Returns the row of `generations` of a record."""
+
+
+def added(
+    records: Sequence[GenerationRecord], new_ids: Collection[str]
+) -> Sequence[GenerationRecord]:
+    """Return those of a group whose row of `generations` was added just now.
+
+    Of those with one id that is the first.
+    """
+    first = {record.id: record for record in reversed(records)}
+    return [record for record in reversed(first.values()) if record.id in new_ids]
+
+
+def booking(fresh: Sequence[GenerationRecord]) -> Booking:
+    """Return what generations change that were added just now.
+
+    Rows of totals are sorted, so that two writers lock them in one order.
+    """
+    totals = _Totals()
+    postings: list[Row] = []
+    for record in fresh:
+        totals.count(record)
+        if record.cost_nano:
+            postings.append(_posting(record))
+    return Booking(
+        postings=postings,
+        account_totals=[(account, used) for account, used in sorted(totals.accounts.items())],
+        account_days=[(*place, count) for place, count in sorted(totals.free.items())],
+        key_totals=_key_totals(totals.keys),
+        key_days=[(*place, *counts[:3]) for place, counts in sorted(totals.keys.items())],
+        usage_days=[(*place, *counts) for place, counts in sorted(totals.usage.items())],
+    )
+
+
+class _Totals:
+    """Sums of a group; written out step by step, since every charge goes through it."""
+
+    def __init__(self) -> None:
+        self.accounts = Counter[str]()
+        self.free = Counter[tuple[str, str]]()
+        self.keys: dict[tuple[str, str], list[int]] = {}
+        """By key and day: use, use with an own provider key, requests, when it was used last."""
+        self.usage: dict[tuple[str, ...], list[int]] = {}
+        self._days: dict[date, str] = {}
+
+    def count(self, record: GenerationRecord) -> None:
+        account, key, cost = record.account_id, record.key_hash, record.cost_nano
+        used, own = (0, record.provider_cost_nano or 0) if record.is_byok else (cost, 0)
+        day = self._day(record.utc_day)
+        if cost:
+            self.accounts[account] += cost
+        if record.free_limited:
+            self.free[account, day] += 1
+        self._count_key(key, day, used, own, record.created_ms)
+        if record.payer_hash is not None:
+            self._count_key(record.payer_hash, day, used, own, record.created_ms)
+        place = (account, day, key, record.model, record.provider or "", record.workspace_id)
+        counts = self.usage.get(place)
+        if counts is None:
+            counts = self.usage[place] = [0] * len(_COUNTERS)
+        prompt = (
+            record.input_tokens
+            + record.cache_read_tokens
+            + record.cache_write_tokens
+            + record.cache_write_1h_tokens
+        )
+        counts[0] += 1
+        counts[1] += prompt
+        counts[2] += record.output_tokens
+        counts[3] += record.reasoning_tokens
+        counts[4] += record.cache_read_tokens
+        counts[5] += used
+        counts[6] += own
+
+    def _count_key(self, key: str, day: str, used: int, own: int, at_ms: int) -> None:
+        counts = self.keys.get((key, day))
+        if counts is None:
+            counts = self.keys[key, day] = [0, 0, 0, at_ms]
+        counts[0] += used
+        counts[1] += own
+        counts[2] += 1
+        counts[3] = max(counts[3], at_ms)
+
+    def _day(self, day: date) -> str:
+        text = self._days.get(day)
+        if text is None:
+            text = self._days[day] = day.isoformat()
+        return text
+
+
+def _key_totals(days: dict[tuple[str, str], list[int]]) -> Sequence[Row]:
+    totals: dict[str, tuple[int, int, int]] = {}
+    for (key, _), (used, own, _, at_ms) in days.items():
+        found = totals.get(key, (0, 0, at_ms))
+        totals[key] = (found[0] + used, found[1] + own, max(found[2], at_ms))
+    return [(key, *counts) for key, counts in sorted(totals.items())]
+
+
+def _posting(record: GenerationRecord) -> Row:
+    return (
+        f"usage-{record.id}",
+        record.account_id,
+        PostingKind.USAGE.value,
+        CUSTOMER + record.account_id,
+        REVENUE,
+        record.cost_nano,
+        record.id,
+        record.created_ms,
+    )
+
+
+# The statements
+
+
+class RaisedTotals(NamedTuple):
+    """A table whose rows are raised by those of a booking."""
+
+    keys: tuple[str, ...]
+    counters: tuple[str, ...]
+    latest: tuple[str, ...] = ()
+    """Columns that keep the larger value."""
+    zeros: tuple[str, ...] = ()
+    """Columns that are 0 in a new row."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of a row."""
+        return (*self.keys, *self.counters, *self.latest)
+
+    def raising(self, table: str, source: str, larger: str) -> str:
+        """Return the statement that takes rows from a source; `larger` is a function in SQL."""
+        changes = [f"{name} = {table}.{name} + excluded.{name}" for name in self.counters]
+        changes += [f"{name} = {larger}({table}.{name}, excluded.{name})" for name in self.latest]
+        into = adding(table, (*self.columns, *self.zeros), source)
+        return f"{into} ON CONFLICT ({', '.join(self.keys)}) DO UPDATE SET {', '.join(changes)}"
+
+
+TOTALS: Final = {
+    "account_totals": RaisedTotals(
+        ("account_id",), ("used_nano",), zeros=("purchased_nano", "granted_nano")
+    ),
+    "account_days": RaisedTotals(("account_id", "day"), ("free_requests",)),
+    "key_totals": RaisedTotals(("key_hash",), ("usage_nano", "byok_usage_nano"), ("last_used_at",)),
+    "key_days": RaisedTotals(("key_hash", "day"), ("usage_nano", "byok_usage_nano", "requests")),
+    "usage_days": RaisedTotals(_PLACE, _COUNTERS),
+}
+_NAMES: Final = {"attempts_json": "attempts", "created_ms": "created_at"}
+GENERATION: Final = tuple(_NAMES.get(name, name) for name in GenerationRecord.__struct_fields__)
+"""The columns of `generations`, in the order of a row."""
+POSTING: Final = (
+    *("id", "account_id", "kind", "source", "destination", "amount_nano", "generation_id"),
+    "created_at",
+)
+ONCE: Final = "ON CONFLICT (id) DO NOTHING"
+
+
+def adding(table: str, columns: Sequence[str], source: str) -> str:
+    """Return the statement that adds rows from a source."""
+    # By name: a column that a later release has added gets its default, and not NULL.
+    return f"INSERT INTO {table} ({', '.join(columns)}) {source}"

@@ -1,0 +1,114 @@
+"""The books process: it reads charges from the journal and writes them to the database.
+
+`messages` says what is on its standard streams. It keeps nothing between two groups: the server
+says where a group is, and empties the file once the group is booked. A group that is booked again,
+because one of the two was killed in between, changes nothing.
+
+It is `sqlite_child` or `postgresql_child`, which import no more than their database needs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from binascii import crc32
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tollhouse.accounting.settlement.booking import Unbookable
+from tollhouse.accounting.settlement.messages import (
+    FROM_BOOKS,
+    TO_BOOKS,
+    BookCharges,
+    Booked,
+    BookFile,
+    NotBooked,
+    Open,
+    SetAside,
+    Unreadable,
+)
+from tollhouse.accounting.settlement.payloads import record_of
+from tollhouse.kernel.channel import ChannelClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tollhouse.accounting.settlement.messages import FromBooks, ToBooks
+    from tollhouse.accounting.types import GenerationRecord
+
+    Write = Callable[[Sequence[GenerationRecord]], None]
+LARGEST_TRANSACTION: Final = 1_000
+"""Charges that are booked in one transaction."""
+_CHECKSUM_BYTES: Final = len(b"00000000 ")
+"""What stands before a payload in its line of the journal."""
+
+
+class Books:
+    """Books groups of charges."""
+
+    def __init__(self, write: Write, journal: Path) -> None:
+        """Call `write` with the charges of one transaction; it raises `Unbookable`, or anything."""
+        self._write = write
+        self._journal = journal
+
+    def answer(self, message: ToBooks) -> FromBooks:
+        """Do what the server asks for."""
+        match message:
+            case BookCharges(payloads):
+                return self.book(payloads)
+            case BookFile(name, size, checksum):
+                payloads = _payloads(self._journal / name, size, checksum)
+                return Unreadable() if payloads is None else self.book(payloads)
+            case Open():
+                return NotBooked("it is open")
+
+    def book(self, payloads: Sequence[bytes]) -> FromBooks:
+        """Book charges, and tell which of them never can be."""
+        set_aside: list[SetAside] = []
+        try:
+            for start in range(0, len(payloads), LARGEST_TRANSACTION):
+                self._book(payloads[start : start + LARGEST_TRANSACTION], set_aside)
+        except Exception as error:  # noqa: BLE001 - the edge: whatever it was, the server tries again
+            return NotBooked(type(error).__name__)
+        return Booked(set_aside)
+
+    def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside]) -> None:
+        try:
+            self._write(list(map(record_of, payloads)))
+        except (Unbookable, msgspec.MsgspecError) as error:
+            if len(payloads) > 1:
+                for payload in payloads:
+                    self._book([payload], set_aside)
+                return
+            set_aside.append(SetAside(payloads[0], type(error.__cause__ or error).__name__))
+
+
+def _payloads(path: Path, size: int, checksum: int) -> Sequence[bytes] | None:
+    """Return the charges at the beginning of a file; None where it is not as it was written."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(size)
+    except OSError:
+        return None
+    if crc32(data) != checksum:
+        return None
+    return [line[_CHECKSUM_BYTES:] for line in data.splitlines()]
+
+
+def serve(open_database: Callable[[str], Write]) -> None:
+    """Answer the server until it is gone, and end at once: nothing is left to tidy up."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
+        signal.signal(number, signal.SIG_IGN)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    try:
+        begin = TO_BOOKS.receive_blocking(source)
+        if isinstance(begin, Open):
+            books = Books(open_database(begin.database), Path(begin.journal))
+            while True:
+                FROM_BOOKS.send_blocking(sink, books.answer(TO_BOOKS.receive_blocking(source)))
+    except (ChannelClosed, BrokenPipeError):
+        os._exit(0)
+    os._exit(1)

@@ -1,0 +1,34 @@
+"""The books process of PostgreSQL: `python -m tollhouse.accounting.settlement.postgresql_child`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tollhouse.accounting.settlement.child import serve
+from tollhouse.accounting.settlement.postgresql_writer import PostgresqlChargeWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.settlement.child import Write
+    from tollhouse.accounting.types import GenerationRecord
+
+
+def main() -> None:
+    """Book what the server says."""
+    with asyncio.Runner() as runner:
+
+        def open_database(dsn: str) -> Write:
+            writer = PostgresqlChargeWriter(dsn)
+
+            def write(records: Sequence[GenerationRecord]) -> None:
+                runner.run(writer.write(records))
+
+            return write
+
+        serve(open_database)
+
+
+if __name__ == "__main__":
+    main()

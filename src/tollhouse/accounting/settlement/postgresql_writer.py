@@ -1,0 +1,87 @@
+"""Books groups of charges in a PostgreSQL database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import asyncpg
+
+from tollhouse.accounting.settlement.booking import Unbookable, added, booking
+from tollhouse.accounting.settlement.postgresql_statements import (
+    ADD_GENERATIONS,
+    STATEMENTS,
+    generations_json,
+    rows_json,
+)
+from tollhouse.storage.postgresql_connection import open_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.types import GenerationRecord
+
+# Raised for what a record holds, whatever the state of the database.
+_OF_THE_RECORD: Final = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    OverflowError,
+    UnicodeError,
+)
+# The connection is gone, or a server that stops or fails over is about to end it.
+_LOST: Final = (
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's farewell came while nothing was asked
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    OSError,
+)
+
+
+class PostgresqlChargeWriter:
+    """Books groups of generations over a connection of its own, opened again where it was lost."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def write(self, records: Sequence[GenerationRecord]) -> None:
+        """Book a group in one transaction; those already booked change nothing.
+
+        Raises:
+            Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
+            Exception: The database cannot be reached or written; nothing of the group is known
+                to be booked.
+        """
+        try:
+            try:
+                await self._book(records)
+            except _LOST:
+                # Perhaps after the commit: booking again is harmless.
+                self._disconnect()
+                await self._book(records)
+        except _OF_THE_RECORD as error:
+            raise Unbookable(str(error)) from error
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close(timeout=1)
+
+    async def _book(self, records: Sequence[GenerationRecord]) -> None:
+        connection = await self._connect()
+        async with connection.transaction():
+            rows = await connection.fetch(ADD_GENERATIONS, generations_json(records))
+            fresh = added(records, {row["id"] for row in rows})
+            for table, changed in booking(fresh).changes():
+                await connection.execute(STATEMENTS[table], rows_json(table, changed))
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await open_connection(self._dsn)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.terminate()

@@ -1,0 +1,15 @@
+"""The books process of an SQLite file: `python -m tollhouse.accounting.settlement.sqlite_child`."""
+
+from __future__ import annotations
+
+from tollhouse.accounting.settlement.child import serve
+from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
+
+
+def main() -> None:
+    """Book what the server says."""
+    serve(lambda path: SqliteChargeWriter(path).write)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Books groups of charges in an SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.accounting.settlement.booking import (
+    GENERATION,
+    ONCE,
+    POSTING,
+    TOTALS,
+    Unbookable,
+    adding,
+    booking,
+    generation_row,
+)
+from tollhouse.storage.connections import BUSY_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.types import GenerationRecord
+
+
+def _values(columns: Sequence[str], zeros: Sequence[str] = ()) -> str:
+    return f"VALUES ({', '.join(['?'] * len(columns) + ['0'] * len(zeros))})"
+
+
+ADD_GENERATION: Final = f"{adding('generations', GENERATION, _values(GENERATION))} {ONCE}"
+STATEMENTS: Final = {
+    "postings": adding("postings", POSTING, _values(POSTING)),
+    **{
+        table: each.raising(table, _values(each.columns, each.zeros), "max")
+        for table, each in TOTALS.items()
+    },
+}
+"""By table, for rows of a `Booking`."""
+# Raised for what a record holds, whatever the state of the database.
+_OF_THE_RECORD: Final = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    OverflowError,
+    UnicodeError,
+)
+
+
+class SqliteChargeWriter:
+    """Books groups of generations over a connection of its own."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def write(self, records: Sequence[GenerationRecord]) -> None:
+        """Book a group in one transaction; those already booked change nothing.
+
+        Raises:
+            Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
+            sqlite3.Error: The file cannot be written; nothing of the group is booked.
+        """
+        connection = self._connect()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for table, rows in booking(_add_new(connection, records)).changes():
+                connection.executemany(STATEMENTS[table], rows)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            # SQLite ends it by itself where the disk is full or fails, say.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, _OF_THE_RECORD):
+                raise Unbookable(str(error)) from error
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = sqlite3.connect(
+                self._path, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000
+            )
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.execute("PRAGMA synchronous = FULL")
+        return self._connection
+
+
+def _add_new(
+    connection: sqlite3.Connection, records: Sequence[GenerationRecord]
+) -> Sequence[GenerationRecord]:
+    """Add the generations that are not there yet, and return them."""
+    rows = list(map(generation_row, records))
+    # One call for all costs half as much, and cannot say which were there: they hardly ever are.
+    connection.execute("SAVEPOINT all_at_once")
+    if connection.executemany(ADD_GENERATION, rows).rowcount == len(rows):
+        connection.execute("RELEASE all_at_once")
+        return records
+    connection.execute("ROLLBACK TO all_at_once")
+    connection.execute("RELEASE all_at_once")
+    return [
+        record
+        for record, row in zip(records, rows, strict=True)
+        if connection.execute(ADD_GENERATION, row).rowcount
+    ]

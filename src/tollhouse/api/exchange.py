@@ -1,0 +1,304 @@
+"""One request on a connection of the server, and the response to it.
+
+The connection makes an `Exchange` for each request. A `RequestHandler` answers it with plain calls,
+which never wait:
+
+    respond(200, headers, body)             a whole response
+    begin(200, headers); write(...) ...; finish()      a stream
+
+How a body is framed is decided here: by `content-length` where a header says it, in chunks
+otherwise, and until the connection closes for a client of HTTP/1.0.
+
+Source: RFC 9112 section 6 (framing), section 9.3 (persistence); RFC 9110 section 6.4.1 (responses
+without content).
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import unquote
+
+import httptools
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+LARGEST_HANDLED_BODY: Final = 262_144
+"""Bytes of the largest request that a `RequestHandler` is offered."""
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+STATUS_LINES: Final = {status: _status_line(status) for status in range(200, 600)}
+_WITHOUT_CONTENT: Final = (204, 304)
+_CLOSE: Final = b"connection: close\r\n"
+_KEEP_ALIVE: Final = b"connection: keep-alive\r\n"
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+
+
+def read_target(target: bytes) -> tuple[bytes, str, bytes]:
+    """Return the path of a request's target as it came, the same decoded, and the query.
+
+    Raises:
+        HttpParserError: It is none of a request, apart from CONNECT.
+
+    Source: RFC 9112, section 3.2.
+    """
+    if target[:1] == b"/" and b"#" not in target:
+        raw_path, _, query = target.partition(b"?")
+    else:
+        parsed: Any = httptools.parse_url(target)
+        raw_path, query = parsed.path or b"/", parsed.query or b""
+    path = raw_path.decode("ascii")
+    return raw_path, unquote(path) if "%" in path else path, query
+
+
+class HttpChannel(Protocol):
+    """What an exchange needs of the connection that it came on."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    writable: bool
+    """Whether the client keeps up with what is written."""
+
+    def date_line(self) -> bytes:
+        """Return the line of the header `date`."""
+        ...
+
+    def end_exchange(self, exchange: Exchange) -> None:
+        """Go on after a response: with the next request, or with the end of the connection."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection, after what was written."""
+        ...
+
+
+class Exchange:
+    """One request, and the response to it.
+
+    After its end, or once the client has hung up, all that is written goes nowhere.
+    """
+
+    __slots__ = (
+        *("method", "path", "raw_path", "query", "fields", "headers", "http_version"),
+        *("peer", "scheme", "body", "received", "on_gone", "on_writable", "began", "keep_alive"),
+        "accepted",
+        *("_channel", "_head", "_is_chunked", "_left", "_is_silent"),
+    )
+
+    method: str
+    path: str
+    """Decoded, as `path` is in ASGI."""
+    raw_path: bytes
+    """As it came, without the query."""
+    query: bytes
+    fields: list[tuple[bytes, bytes]]
+    """The headers in the order in which they came, names in lower case."""
+    headers: dict[bytes, bytes]
+    """The last of each name."""
+    http_version: str
+    peer: str | None
+    """The client's address; None on a Unix socket."""
+    scheme: str
+    body: bytes
+    """Whole once `RequestHandler.handle` is called."""
+    received: bool
+    """Whether the body has come to its end."""
+    on_gone: Callable[[], None] | None
+    """Called once if the client hangs up before the end of the response."""
+    on_writable: Callable[[], None] | None
+    """Called once there is room again, after `write` has returned false."""
+    began: bool
+    """Whether the response has begun: no other one can be sent."""
+    keep_alive: bool
+    """Whether the connection may stay open after the response."""
+    accepted: object
+    """What a `RequestHandler` keeps from `accepts` for `handle`."""
+
+    def __init__(self, channel: HttpChannel) -> None:
+        self._channel: HttpChannel | None = channel
+        self.body = b""
+        self.received = False
+        self.on_gone = None
+        self.on_writable = None
+        self.began = False
+        self.accepted = None
+        self._head = b""
+        self._is_chunked = False
+        self._left: int | None = None
+        self._is_silent = False
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.method}>"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more can be written: the response has ended, or the client is gone."""
+        return self._channel is None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a `RequestHandler` is offered it."""
+        length = self.headers.get(b"content-length")
+        return (
+            length is not None
+            and b"expect" not in self.headers
+            and int(length) <= LARGEST_HANDLED_BODY
+        )
+
+    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole response; `content-length` is added.
+
+        Raises:
+            ValueError: A header cannot be sent.
+        """
+        channel = self._channel
+        if channel is None:
+            return
+        has_content = status not in _WITHOUT_CONTENT
+        last = b"content-length: %d\r\n\r\n" % len(body) if has_content else b"\r\n"
+        head = self._render(channel, status, headers, last)
+        self.began = True
+        if has_content and self.method != "HEAD":
+            head += body
+        self._end(channel, head)
+
+    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send the head of a response whose body follows in pieces.
+
+        It leaves with the first piece, or in the next turn of the event loop.
+
+        Raises:
+            ValueError: A header cannot be sent.
+        """
+        channel = self._channel
+        if channel is None:
+            return
+        length = next((value for name, value in headers if name == b"content-length"), None)
+        last = b"\r\n"
+        if length is not None:
+            self._left = int(length)
+        elif status not in _WITHOUT_CONTENT and self.method != "HEAD":
+            if self.http_version == "1.1":
+                self._is_chunked, last = True, _CHUNKED + last
+            else:
+                self.keep_alive = False
+        self._is_silent = status in _WITHOUT_CONTENT or self.method == "HEAD"
+        self._head = self._render(channel, status, headers, last)
+        self.began = True
+        channel.loop.call_soon(self._send_head)
+
+    def write(self, data: bytes) -> bool:
+        """Send a piece of the body; false while the client is behind, or gone.
+
+        What is written while it is behind is kept in memory.
+
+        Raises:
+            ValueError: The body is longer than its `content-length` says.
+        """
+        channel = self._channel
+        if channel is None:
+            return False
+        framed = self._framed(data)
+        if framed:
+            channel.transport.write(framed)
+        return channel.writable
+
+    def finish(self, data: bytes = b"") -> None:
+        """Send the last piece of the body, and end the response.
+
+        Raises:
+            ValueError: The body is not as long as its `content-length` says.
+        """
+        channel = self._channel
+        if channel is None:
+            return
+        framed = self._framed(data)
+        if self._is_chunked:
+            framed += b"0\r\n\r\n"
+        if self._left and not self._is_silent:
+            raise ValueError("the body is shorter than its content-length")
+        self._end(channel, framed)
+
+    def abort(self) -> None:
+        """Close the connection: nothing legal can follow what was sent."""
+        self._send_head()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self.on_gone = self.on_writable = None
+            channel.close()
+
+    def leave(self) -> None:
+        """Take notice that the client is gone; the connection calls this."""
+        gone, self.on_gone, self.on_writable, self._channel = self.on_gone, None, None, None
+        if gone is not None:
+            gone()
+
+    def _end(self, channel: HttpChannel, last: bytes) -> None:
+        self._channel = self.on_gone = self.on_writable = None
+        if last:
+            channel.transport.write(last)
+        channel.end_exchange(self)
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head and self._channel is not None:
+            self._channel.transport.write(head)
+
+    def _framed(self, data: bytes) -> bytes:
+        """Return a piece as it is sent, behind the head if that has not left yet."""
+        head, self._head = self._head, b""
+        if not data or self._is_silent:
+            return head
+        if self._is_chunked:
+            return b"%b%x\r\n%b\r\n" % (head, len(data), data)
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise ValueError("the body is longer than its content-length")
+        return head + data if head else data
+
+    def _render(
+        self, channel: HttpChannel, status: int, headers: Sequence[tuple[bytes, bytes]], last: bytes
+    ) -> bytes:
+        """Return a head that ends with `last`.
+
+        Raises:
+            ValueError: A header has a line break in it, so that what follows would be read as
+                another one.
+        """
+        lines = [b"%b: %b\r\n" % field for field in headers]
+        if not self.keep_alive:
+            lines.append(_CLOSE)
+        elif self.http_version == "1.0":
+            lines.append(_KEEP_ALIVE)
+        text = b"".join(lines)
+        if not text.count(b"\n") == text.count(b"\r") == len(lines) or b"\0" in text:
+            raise ValueError("a header cannot be sent")
+        return b"%b%b%b%b" % (STATUS_LINES[status], channel.date_line(), text, last)
+
+
+class RequestHandler(Protocol):
+    """Answers requests without an application of ASGI: with no task and no future."""
+
+    def accepts(self, exchange: Exchange) -> bool:
+        """Tell whether it answers a request whose head has come.
+
+        It is offered requests with a `content-length` of at most `LARGEST_HANDLED_BODY`, without
+        `expect` and without an upgrade; all others go to the ASGI application, and so do those
+        that it does not accept. It may answer already: then the body is thrown away.
+        """
+        ...
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer a request whose body has come; never raises."""
+        ...

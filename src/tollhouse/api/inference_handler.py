@@ -1,0 +1,86 @@
+"""Inference by callbacks: requests for which nothing has to be waited for before a provider.
+
+Most requests are small, come with a key that is remembered, and ask for nothing unusual. They are
+answered from the callbacks of their connection. All others (a key that has to be read, a browser's
+page, a large body, a client that may not pass) go through `RequestGate`, which decides the same and
+can wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tollhouse.api import request_rules
+from tollhouse.api.hot_routes import Inference
+from tollhouse.identity.types import KeyKind
+from tollhouse.kernel.errors import TollhouseError, status_of, without_frames
+from tollhouse.observability.server_log import log_request
+
+if TYPE_CHECKING:
+    from tollhouse.api.exchange import Exchange
+    from tollhouse.api.request_gate import RequestGate
+    from tollhouse.identity.types import Subject
+    from tollhouse.inference.reply_buffer import Reply
+
+_POST: Final = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    route: Inference
+    path: str
+    subject: Subject
+    began: float
+
+
+class InferenceHandler:
+    """Fulfils `RequestHandler` for the routes of inference behind a gate."""
+
+    def __init__(self, gate: RequestGate) -> None:
+        self._gate = gate
+        self._routes = {
+            path: route for path, route in gate.routes.hot.items() if isinstance(route, Inference)
+        }
+
+    def accepts(self, exchange: Exchange) -> bool:
+        """Tell whether a request is a plain one of a client that may pass."""
+        path = request_rules.api_path(exchange.path)
+        route = None if path is None else self._routes.get(path)
+        if path is None or route is None or exchange.method != _POST:
+            return False
+        if int(exchange.headers[b"content-length"]) > route.largest_body:
+            return False
+        subject = self._gate.admit_plain(exchange, path)
+        if subject is None or subject.kind is KeyKind.MANAGEMENT:
+            return False
+        exchange.accepted = _Accepted(route, path, subject, self._gate.clock.monotonic())
+        return True
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer a request that was accepted."""
+        accepted = exchange.accepted
+        if not isinstance(accepted, _Accepted):
+            raise TypeError("the request was not accepted")
+        try:
+            accepted.route.handle(exchange, accepted.subject, self._refuse)
+        except Exception as error:  # noqa: BLE001 - the edge of the request
+            shown = self._gate.shown(error, exchange.method)
+            self._refuse(exchange, shown, None)
+            log_request(
+                logging.INFO,
+                method=exchange.method,
+                route=accepted.path,
+                status=status_of(shown),
+                error=shown.code,
+                ms=int((self._gate.clock.monotonic() - accepted.began) * 1000),
+                key_label=accepted.subject.label,
+            )
+
+    def _refuse(self, exchange: Exchange, error: TollhouseError, reply: Reply | None) -> None:
+        if exchange.began:
+            exchange.abort()
+            return
+        path = request_rules.api_path(exchange.path) or ""
+        exchange.respond(*self._gate.refusal(path, without_frames(error), reply))

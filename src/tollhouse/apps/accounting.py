@@ -1,0 +1,85 @@
+"""Accounting: admission of requests, settlement of charges, and the check of the ledger."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.ledger.service import LedgerSampler
+from tollhouse.accounting.service import DatabaseAccountLoader
+from tollhouse.accounting.settlement.books import BooksProcess
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.settler import Settler
+from tollhouse.kernel.errors import StartError
+from tollhouse.observability.invariants import Invariants
+
+if TYPE_CHECKING:
+    from tollhouse.apps.core import Core
+    from tollhouse.observability.metrics import Metrics
+    from tollhouse.settings.sections import AccountingSettings
+    from tollhouse.storage.data_folder import DataFolder
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountingComponents:
+    """What admits requests and books what they cost."""
+
+    admission: AdmissionController
+    settler: Settler
+    books: BooksProcess
+    invariants: Invariants
+
+    async def start(self) -> None:
+        """Book what a killed server left in its journal, then verify the ledger at intervals.
+
+        Balances are too high before the journal is booked, so no request may be admitted earlier.
+        """
+        try:
+            await self.books.start()
+        except OSError as error:
+            raise StartError(f"the books process cannot be started: {error.strerror}") from error
+        recovered = await self.settler.recover()
+        if recovered.charges or recovered.damaged:
+            _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
+        self.invariants.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Book what is pending; a check of the ledger that runs may finish, but not for long."""
+        del seconds
+        await self.invariants.stop()
+        await self.settler.close()
+
+
+def build_accounting(
+    settings: AccountingSettings, core: Core, folder: DataFolder, metrics: Metrics
+) -> AccountingComponents:
+    """Return accounting on a database whose schema is there; must run inside the event loop."""
+    turn = core.database.write_lock if core.database.dialect == "sqlite" else nullcontext()
+    books = BooksProcess(core.database.url, folder.journal, turn)
+    settler = Settler(Journal(folder.journal), books, sync=settings.journal_sync == "always")
+    loader = DatabaseAccountLoader(core.database, core.clock, settler.between_groups)
+    admission = AdmissionController(
+        core.rules,
+        loader,
+        core.clock,
+        reserve_capacity=settler.reserve_capacity,
+        max_age_seconds=core.max_age_seconds,
+    )
+    settler.observer = admission
+    core.changes.heard_by = admission.invalidate
+    core.changes.hinted_to = admission.refresh
+    sampler = LedgerSampler(core.ledger, core.database)
+
+    async def ledger_differences() -> list[dict[str, object]]:
+        return [asdict(difference) for difference in await sampler.differences()]
+
+    checks = {"ledger": ledger_differences}
+    return AccountingComponents(
+        admission, settler, books, Invariants(checks, metrics, settings.verify_seconds)
+    )

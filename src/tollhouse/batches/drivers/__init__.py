@@ -1,1 +1,0 @@
-"""How the items of a batch get their responses: one driver for each way."""

@@ -1,1 +1,0 @@
-"""What `tollhouse egress` is made of."""

@@ -1,0 +1,303 @@
+"""OpenAI's legacy text completions: passed through, or translated to a chat. Pure.
+
+    chunk* (usage | error) [DONE]
+
+Source: https://platform.openai.com/docs/api-reference/completions/object; a chunk has the same
+schema as a complete response.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    ClientRequest,
+    MalformedResponse,
+    PassthroughAdapter,
+)
+from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
+from tollhouse.inference.formats.canonical.types import (
+    SAMPLING,
+    CanonicalEvent,
+    CanonicalRequest,
+    ChoiceFinished,
+    RefusalBlock,
+    RefusalDelta,
+    TextBlock,
+    TextDelta,
+    Turn,
+)
+from tollhouse.inference.formats.chat_completions.passthrough import ChunkStream
+from tollhouse.inference.formats.chat_completions.wire import (
+    asks_for_usage,
+    decode_fields,
+    normalize_finish_reason,
+    parse_usage,
+    render_stream_error,
+    render_usage,
+    reply_fields,
+)
+from tollhouse.inference.formats.wire import (
+    DONE,
+    GATEWAY_FIELDS,
+    NULL,
+    Fields,
+    encoder,
+    estimate_usage,
+    for_provider,
+    given_fields,
+    read_field,
+    read_flag,
+    read_model,
+    read_object,
+    read_typed,
+    text_decoder,
+    texts,
+)
+from tollhouse.inference.sse import event as sse_event
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+from tollhouse.kernel.errors import Invalid, TollhouseError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.canonical.translation import TranslationSource
+    from tollhouse.inference.formats.canonical.types import CanonicalResponse, Choice
+
+
+_prompt = msgspec.json.Decoder(str | list[msgspec.Raw])
+
+
+class CompletionsRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_tokens",)
+    answer_counts = ("n", "best_of")
+    content_field = "prompt"
+
+
+def parse_request(body: bytes) -> CompletionsRequest:
+    """Parse a completions request; raises `Invalid`, whose message names the bad field.
+
+    Source: https://platform.openai.com/docs/api-reference/completions/create
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
+    return CompletionsRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+
+
+# Rendering
+
+
+def _completion(
+    identity: ReplyIdentity, choices: Sequence[dict[str, object]], **more: object
+) -> dict[str, object]:
+    """Return a completion or a chunk."""
+    return {**reply_fields(identity, "text_completion"), "choices": choices, **more}
+
+
+def render_choice(index: int, text: str, finish_reason: str | None) -> dict[str, object]:
+    """Return a choice; `tool_calls`, which completions do not have, becomes `stop`.
+
+    Source: https://platform.openai.com/docs/api-reference/completions/object, `finish_reason`.
+    """
+    if finish_reason == "tool_calls":
+        finish_reason = "stop"
+    return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
+
+
+def _render_end(identity: ReplyIdentity, request: Fields, charge: Charge) -> bytes:
+    """Return the end of a completed stream: the usage chunk, then `[DONE]`."""
+    choices = [] if asks_for_usage(request) else [render_choice(0, "", None)]
+    last = _completion(identity, choices, usage=render_usage(charge))
+    return sse_event(encoder.encode(last)) + sse_event(DONE)
+
+
+def _render_failure(identity: ReplyIdentity, error: TollhouseError) -> bytes:
+    return render_stream_error(error, _completion(identity, [render_choice(0, "", "error")]))
+
+
+class CompletionsStreamEncoder(StreamEncoder):
+    """Encodes a stream as chunks."""
+
+    def __init__(self, source: TranslationSource, identity: ReplyIdentity) -> None:
+        self._request = source.request.fields
+        self._identity = identity
+        self._finished: set[int] = set()
+
+    def write(self, event: CanonicalEvent) -> bytes:
+        """Return the chunk of an event; empty unless it is text or the end of a choice."""
+        if isinstance(event, (TextDelta, RefusalDelta)):
+            choice = render_choice(event.choice, event.text, None)
+        elif isinstance(event, ChoiceFinished):
+            choice = render_choice(event.choice, "", event.finish_reason)
+        else:
+            return b""
+        if event.choice in self._finished:
+            raise MalformedResponse("a choice goes on after its end")
+        if isinstance(event, ChoiceFinished):
+            self._finished.add(event.choice)
+        return sse_event(encoder.encode(_completion(self._identity, [choice])))
+
+    def _end(self, charge: Charge) -> bytes:
+        return _render_end(self._identity, self._request, charge)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return _render_failure(self._identity, error)
+
+
+# Pass-through
+
+
+class _Choice(msgspec.Struct):
+    text: str = ""
+    index: int = 0
+    finish_reason: str | None = None
+
+
+_choices: Final = msgspec.json.Decoder(list[_Choice])
+
+
+def _output_bytes(choice: _Choice) -> int:
+    return len(choice.text.encode())
+
+
+class CompletionsPassthroughAdapter(PassthroughAdapter[CompletionsRequest]):
+    """Passes requests through to providers of the dialect."""
+
+    dialect = Dialect.COMPLETIONS
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body: the client's, with the provider's model name."""
+        refuses = endpoint.profile.refuses
+        rejected = GATEWAY_FIELDS | refuses if refuses else GATEWAY_FIELDS
+        fields = for_provider(self._request.fields, rejected, endpoint.model)
+        if self._request.stream and endpoint.profile.usage_in_streams:
+            fields["stream_options"] = {"include_usage": True}
+        return encoder.encode(fields)
+
+    def parse_response(self, body: bytes) -> CompletionsResponse:
+        """Parse a provider's complete response."""
+        fields, choices, upstream_id = _read(body)
+        if not choices:
+            raise MalformedResponse("the reply has no choices")
+        reported = parse_usage(fields.get("usage"))
+        return CompletionsResponse(
+            reported=reported,
+            seen=reported or estimate_usage(self._request.size, sum(map(_output_bytes, choices))),
+            finish_reason=normalize_finish_reason(choices[0].finish_reason),
+            native_finish_reason=choices[0].finish_reason,
+            upstream_id=upstream_id,
+            fields=fields,
+        )
+
+    def open_stream(self, identity: ReplyIdentity) -> CompletionsStream:
+        """Return the adapter of one streamed response."""
+        return CompletionsStream(identity, self._request)
+
+
+@dataclass(slots=True, repr=False)
+class CompletionsResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    fields: Fields
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        ours = reply_fields(identity, "text_completion")
+        return encoder.encode({**self.fields, **ours, "usage": render_usage(charge)})
+
+
+class CompletionsStream(ChunkStream):
+    """A provider's stream, forwarded with the gateway's own fields."""
+
+    def _chunk(self, data: bytes) -> bytes:
+        fields, choices, upstream_id = _read(data)
+        self.reported = parse_usage(fields.pop("usage", None)) or self.reported
+        self.upstream_id = self.upstream_id or upstream_id
+        for choice in choices:
+            self._follow(choice.index, len(choice.text.encode()), choice.finish_reason)
+        ours = reply_fields(self._identity, "text_completion")
+        return sse_event(encoder.encode({**fields, **ours})) if choices else b""
+
+    def _end(self, charge: Charge) -> bytes:
+        return _render_end(self._identity, self._request, charge)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return _render_failure(self._identity, error)
+
+
+def _read(data: bytes) -> tuple[Fields, Sequence[_Choice], str | None]:
+    try:
+        fields = decode_fields(data)
+        upstream_id = text_decoder.decode(fields.get("id", NULL))
+        return fields, _choices.decode(fields.get("choices", b"[]")), upstream_id
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("the reply is no completion") from None
+
+
+# Translation; the prompt becomes the only user message
+
+_NOT_OF_COMPLETIONS: Final = {"top_a", "prompt_cache_key", "service_tier", "safety_identifier"}
+_SAMPLING: Final = tuple(name for name in SAMPLING if name not in _NOT_OF_COMPLETIONS)
+
+
+class _Body(Struct):
+    prompt: str | list[str]
+    stream: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    user: str | None = None
+
+
+_body: Final = msgspec.json.Decoder(_Body)
+
+
+def parse_canonical_request(request: CompletionsRequest) -> CanonicalRequest:
+    """Convert a completions request; raises `Invalid` if a field is of the wrong type.
+
+    Chat models take neither several prompts nor token ids.
+    """
+    read = read_typed(_body, request.body)
+    prompts = texts(read.prompt)
+    if len(prompts) != 1:
+        raise Invalid("prompt: this model takes one text at a time; send a request for each.")
+    return CanonicalRequest(
+        turns=(Turn("user", (TextBlock(prompts[0]),)),),
+        stream=bool(read.stream),
+        max_tokens=read.max_tokens,
+        stop=texts(read.stop),
+        choices=read.n,
+        user=read.user,
+        sampling=given_fields(request.fields, _SAMPLING),
+    )
+
+
+def render_response(
+    source: TranslationSource, reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge
+) -> bytes:
+    """Return a text completion."""
+    del source
+    choices = [
+        render_choice(choice.index, _said(choice), choice.finish_reason) for choice in reply.choices
+    ]
+    return encoder.encode(_completion(identity, choices, usage=render_usage(charge)))
+
+
+def _said(choice: Choice) -> str:
+    return "".join(
+        each.text for each in choice.blocks if isinstance(each, (TextBlock, RefusalBlock))
+    )
+
+
+COMPLETIONS_CLIENT: Final = ClientFormat(
+    parse_canonical_request, render_response, CompletionsStreamEncoder
+)

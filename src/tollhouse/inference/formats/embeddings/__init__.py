@@ -1,1 +1,0 @@
-"""OpenAI's embeddings, with the public gateway's additions."""

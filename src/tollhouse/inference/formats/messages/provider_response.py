@@ -1,0 +1,354 @@
+"""Decodes a provider's messages and streams to the canonical form. Pure.
+
+    message_start
+      (content_block_start content_block_delta* content_block_stop)*    numbered from 0
+      message_delta+                                                    the last has a stop reason
+    message_stop                    ping and events of unknown kinds: anywhere in between
+
+The order, which clients rely on, is checked. Blocks without a canonical form (of the provider's own
+tools) and citations are skipped; the remaining blocks are numbered without gaps.
+
+Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.canonical.translation import StreamDecoder
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    Block,
+    BlockEnded,
+    CanonicalEvent,
+    CanonicalResponse,
+    Choice,
+    ChoiceFinished,
+    ReasoningBlock,
+    ReasoningDelta,
+    ReasoningSignature,
+    StreamStarted,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStarted,
+    UsageReported,
+)
+from tollhouse.inference.formats.messages.wire import (
+    ContentBlock,
+    MessageObject,
+    MessagesDelta,
+    MessagesEvent,
+    event_decoder,
+    message_decoder,
+    normalize_finish_reason,
+    parse_error,
+    parse_input,
+    parse_report,
+    parse_usage,
+    read_fields,
+)
+from tollhouse.inference.formats.wire import (
+    DONE,
+    NULL,
+    fields_decoder,
+    replace_invalid_utf8,
+    text_decoder,
+    try_decode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tollhouse.inference.formats.wire import Fields
+
+
+_OWN_DELTAS: Final[Mapping[str, frozenset[str]]] = {
+    "text": frozenset({"text_delta", "citations_delta"}),
+    "thinking": frozenset({"thinking_delta", "signature_delta"}),
+    "tool_use": frozenset({"input_json_delta"}),
+    "redacted_thinking": frozenset(),
+}
+"""The known delta types of the known block types."""
+_KNOWN_DELTAS: Final = frozenset(delta for own in _OWN_DELTAS.values() for delta in own)
+
+
+class _Failure(msgspec.Struct):
+    type: str | None = None
+    error: Raw = NULL
+
+
+_failure = msgspec.json.Decoder(_Failure)
+
+
+def _decode_event(data: bytes) -> MessagesEvent:
+    try:
+        if b'"error"' in data:
+            failure = _failure.decode(data)
+            if failure.type == "error" or failure.error != NULL:
+                raise parse_error(data)
+        return event_decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("an event of the stream is none of a message") from None
+
+
+class MessagesEventOrder:
+    """Tracks how far a stream is."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.stopped = False
+        """A stop reason arrived."""
+        self.done = False
+        self.open_block: str | None = None
+        """The type of the open block."""
+        self.block_count = 0
+        """How many blocks have begun; the open one is the last."""
+        self._take: Mapping[str, Callable[[MessagesEvent], None]] = {
+            "message_start": self._message_start,
+            "content_block_start": self._block_start,
+            "content_block_delta": self._block_delta,
+            "content_block_stop": self._block_stop,
+            "message_delta": self._message_delta,
+            "message_stop": self._message_stop,
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Whether the message is complete, though `message_stop` may be missing."""
+        return self.done or (self.stopped and self.open_block is None)
+
+    def accept(self, data: bytes) -> MessagesEvent:
+        """Decode a provider event and advance by it; raises as `StreamDecoder.feed` does."""
+        event = _decode_event(data)
+        take = self._take.get(event.type)
+        if take is not None:
+            take(event)
+        return event
+
+    def _message_start(self, event: MessagesEvent) -> None:
+        _require(not self.started and event.message is not None)
+        self.started = True
+
+    def _block_start(self, event: MessagesEvent) -> None:
+        _require(self.started and not self.stopped and self.open_block is None)
+        _require(event.content_block is not None and event.index == self.block_count)
+        self.open_block = event.content_block.type if event.content_block else None
+        self.block_count += 1
+
+    def _block_delta(self, event: MessagesEvent) -> None:
+        delta, block = event.delta, self.open_block
+        _require(
+            block is not None
+            and event.index == self.block_count - 1
+            and delta is not None
+            and fits_block(delta.type, block)
+        )
+
+    def _block_stop(self, event: MessagesEvent) -> None:
+        _require(self.open_block is not None and event.index == self.block_count - 1)
+        self.open_block = None
+
+    def _message_delta(self, event: MessagesEvent) -> None:
+        _require(self.started and self.open_block is None)
+        if event.delta is not None and event.delta.stop_reason is not None:
+            self.stopped = True
+
+    def _message_stop(self, _: MessagesEvent) -> None:
+        _require(self.stopped)
+        self.done = True
+
+
+def fits_block(delta: str | None, block: str | None) -> bool:
+    """Return whether a delta of some type may be one of a block of some type."""
+    if block not in _OWN_DELTAS or delta not in _KNOWN_DELTAS:
+        # Types newer than this gateway cannot be checked.
+        return True
+    return delta in _OWN_DELTAS[block]
+
+
+def _require(holds: bool) -> None:  # noqa: FBT001 - reads as a sentence
+    if not holds:
+        raise MalformedResponse("an event of the stream is out of order")
+
+
+# Decoding
+
+
+def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
+    """Decode a complete response: its raw fields and its typed message.
+
+    Raises `MalformedResponse`, or `ErrorEvent` for an error sent with a success status.
+    """
+    try:
+        body = replace_invalid_utf8(body)
+        fields = fields_decoder.decode(body)
+        if fields.get("error", NULL) != NULL:
+            raise parse_error(body)
+        message = message_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        message = None
+        fields = {}
+    if message is None or message.content is None:
+        raise MalformedResponse("the reply is not a message")
+    return fields, message
+
+
+def parse_response(body: bytes) -> CanonicalResponse:
+    """Parse a complete response; raises as `decode_message` does."""
+    _, message = decode_message(body)
+    usage = read_fields(message.usage)
+    tier = try_decode(text_decoder, usage.get("service_tier", NULL))
+    blocks = (_parse_block(block) for block in message.content or ())
+    choice = Choice(
+        blocks=tuple(block for block in blocks if block is not None),
+        finish_reason=normalize_finish_reason(message.stop_reason or ""),
+        native_finish_reason=message.stop_reason,
+        stop_sequence=message.stop_sequence,
+    )
+    return CanonicalResponse(
+        choices=(choice,),
+        usage=parse_usage(usage),
+        upstream_id=message.id,
+        service_tier="default" if tier == "standard" else tier,
+    )
+
+
+def _parse_block(block: ContentBlock) -> Block | None:
+    """Convert a block; None if it has no canonical form or is empty."""
+    if block.type == "text":
+        return TextBlock(block.text) if block.text else None
+    if block.type == "tool_use":
+        arguments = "{}" if block.input == NULL else bytes(block.input).decode()
+        return ToolCall(block.id or "", block.name or "", arguments)
+    if block.type == "thinking":
+        signature = block.signature or None
+        return ReasoningBlock(text=block.thinking or "", signature=signature, format=ANTHROPIC)
+    if block.type == "redacted_thinking":
+        return ReasoningBlock(encrypted=block.data or "", format=ANTHROPIC)
+    return None
+
+
+class MessagesStreamDecoder(StreamDecoder):
+    """Decodes a stream of messages events."""
+
+    def __init__(self) -> None:
+        self._order = MessagesEventOrder()
+        self._block = -1
+        """The canonical number of the open or the last block."""
+        self._open: _OpenBlock | None = None
+        self._finished = False
+        self._first_usage: Fields = {}
+        self._last_usage: Fields = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the response is complete if the body ends here."""
+        return self._order.complete
+
+    def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
+        if data == DONE:
+            return ()
+        event = self._order.accept(replace_invalid_utf8(data))
+        self.done = self._order.done
+        if event.type == "content_block_stop":
+            return self._end_block()
+        if event.type == "content_block_start" and event.content_block is not None:
+            return self._start_block(event.content_block)
+        if event.type == "content_block_delta" and event.delta is not None:
+            return () if self._open is None else self._open.take(event.delta)
+        if event.type == "message_start":
+            return self._start(event)
+        return self._delta(event) if event.type == "message_delta" else ()
+
+    def _start(self, event: MessagesEvent) -> list[CanonicalEvent]:
+        if event.message is None:
+            return []
+        self._first_usage = read_fields(event.message.usage)
+        return [StreamStarted(event.message.id, parse_input(self._first_usage))]
+
+    def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
+        opened = _OpenBlock(block, self._block + 1)
+        if opened.kind is None:
+            return []
+        self._open = opened
+        self._block += 1
+        return opened.start()
+
+    def _end_block(self) -> list[CanonicalEvent]:
+        ended = [] if self._open is None else self._open.end()
+        self._open = None
+        return ended
+
+    def _delta(self, event: MessagesEvent) -> list[CanonicalEvent]:
+        self._last_usage |= read_fields(event.usage)
+        events: list[CanonicalEvent] = []
+        native = event.delta.stop_reason if event.delta else None
+        if event.delta is not None and native is not None and not self._finished:
+            self._finished = True
+            sequence = event.delta.stop_sequence
+            events.append(ChoiceFinished(0, normalize_finish_reason(native), native, sequence))
+        usage = parse_report(self._first_usage, self._last_usage)
+        return [*events, UsageReported(usage)] if usage is not None else events
+
+
+class _OpenBlock:
+    """A block that has not ended."""
+
+    def __init__(self, first: ContentBlock, number: int) -> None:
+        self.kind = _KINDS.get(first.type)
+        self._first = first
+        self._number = number
+        self._has_arguments = False
+        self._signature = first.signature
+
+    def start(self) -> list[CanonicalEvent]:
+        if self.kind is ToolCall:
+            return [ToolCallStarted(0, self._number, self._first.id or "", self._first.name or "")]
+        text = self._first.thinking if self.kind is ReasoningBlock else self._first.text
+        return self._text_event(text)
+
+    def take(self, delta: MessagesDelta) -> list[CanonicalEvent]:
+        if delta.type == "signature_delta":
+            self._signature = delta.signature
+        if delta.type == "input_json_delta" and delta.partial_json:
+            self._has_arguments = True
+            return [ToolCallDelta(0, self._number, delta.partial_json)]
+        if delta.type in {"text_delta", "thinking_delta"}:
+            return self._text_event(delta.thinking if self.kind is ReasoningBlock else delta.text)
+        return []
+
+    def end(self) -> list[CanonicalEvent]:
+        return [*self._rest(), BlockEnded(0, self._number)]
+
+    def _text_event(self, text: str | None) -> list[CanonicalEvent]:
+        if not text:
+            return []
+        if self.kind is ReasoningBlock:
+            return [ReasoningDelta(0, self._number, text)]
+        return [TextDelta(0, self._number, text)]
+
+    def _rest(self) -> list[CanonicalEvent]:
+        """Return content of the block's start, or that is known only at its end."""
+        block = _parse_block(self._first)
+        if isinstance(block, ToolCall) and not self._has_arguments:
+            return [ToolCallDelta(0, self._number, block.arguments)]
+        if self.kind is not ReasoningBlock:
+            return []
+        encrypted = block.encrypted if isinstance(block, ReasoningBlock) else None
+        proof = self._signature or None
+        return [ReasoningSignature(0, self._number, proof, encrypted, format=ANTHROPIC)]
+
+
+_KINDS = {
+    "text": TextBlock,
+    "tool_use": ToolCall,
+    "thinking": ReasoningBlock,
+    "redacted_thinking": ReasoningBlock,
+}
+"""The block types that have a canonical form."""

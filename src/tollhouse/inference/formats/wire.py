@@ -1,0 +1,325 @@
+"""What the wire formats share: JSON that is decoded in part, token estimates and cost fields."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.accounting.types import Charge, Usage
+from tollhouse.kernel.errors import Invalid, parse_validation_error
+from tollhouse.kernel.money import nano_to_float
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+
+T = TypeVar("T")
+Fields = dict[str, msgspec.Raw]
+"""A JSON object of which only the top level is decoded."""
+
+GATEWAY_FIELDS: Final = frozenset(
+    {
+        "fallbacks",
+        "models",
+        "provider",
+        "route",
+        "plugins",
+        "transforms",
+        "session_id",
+        "trace",
+        "usage",
+        "debug",
+    }
+)
+"""Request fields addressed to the gateway; a provider would reject them."""
+
+DONE: Final = b"[DONE]"
+"""The data of a stream's last event: in some dialects, and from some servers in every one."""
+NULL: Final = Raw(b"null")
+encoder: Final = msgspec.json.Encoder()
+fields_decoder: Final = msgspec.json.Decoder(Fields)
+text_decoder: Final = msgspec.json.Decoder(str | None)
+_GIVEN: Final = re.compile(r" '.*'$", re.DOTALL)
+_string = msgspec.json.Decoder(str)
+_list = msgspec.json.Decoder(list[Raw])
+_flag = msgspec.json.Decoder(bool | None)
+
+
+def read_object(body: bytes) -> Fields:
+    """Return the fields of a body; raises `Invalid` if it is not JSON or not an object."""
+    try:
+        if not body.isascii():
+            # The decoder does not check the encoding of raw values.
+            body.decode()
+        return fields_decoder.decode(body)
+    except msgspec.ValidationError:
+        raise Invalid("The body must be a JSON object.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid(f"The body is not valid JSON: {_position(error, body)}.") from None
+
+
+def read_optional(
+    decoder: msgspec.json.Decoder[T], fields: Fields, name: str, wanted: str
+) -> T | None:
+    """Return a field's value, as `read_field` does; None if it is missing."""
+    return read_field(decoder, fields, name, wanted) if name in fields else None
+
+
+def read_typed(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode a body as a type; the message of `Invalid` begins with the first bad field's path."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Invalid(_wrong_field(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"The body is not valid JSON: {_position(error, body)}.") from None
+
+
+def try_decode(decoder: msgspec.json.Decoder[T], data: bytes | str | Raw) -> T | None:
+    """Return decoded JSON; None if it is not of the decoder's type."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_at(decoder: msgspec.json.Decoder[T], data: Raw, path: str) -> T:
+    """Decode the part of a body at a path, as `read_typed` does."""
+    try:
+        return read_typed(decoder, bytes(data))
+    except Invalid as error:
+        raise Invalid(_below(path, error.message)) from None
+
+
+def _below(path: str, finding: str) -> str:
+    """Return a part's validation error as one of the body."""
+    if finding.startswith("The body"):
+        return f"{path}: must be JSON that is not nested too deeply."
+    if finding.startswith("body: "):
+        return f"{path}: {finding.removeprefix('body: ')}"
+    return f"{path}{'' if finding.startswith('[') else '.'}{finding}"
+
+
+def _wrong_field(error: msgspec.ValidationError) -> str:
+    """Return the decoder's error as path and problem: "messages[2].role: Expected `str` ..."."""
+    path, problem = parse_validation_error(error)
+    # The given value stays out of the message: it may be a secret.
+    problem = _GIVEN.sub("", problem)
+    path = path.lstrip(".").replace("[...]", "{}")
+    return f"{path or 'body'}: {problem}."
+
+
+def _position(error: Exception, body: bytes) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 (byte {error.start})"
+    # msgspec's message quotes nothing of the body, and names the position unless it is the end.
+    text = str(error).removeprefix("JSON is malformed: ")
+    return text if "(byte " in text else f"it ends too early (byte {len(body)})"
+
+
+def read_model(fields: Fields) -> str:
+    """Return the requested model; raises `Invalid` if it is missing, empty or not a string."""
+    return read_field(_string, fields, "model", "a string", filled=True)
+
+
+def read_messages(fields: Fields) -> None:
+    """Raise `Invalid` if the messages are missing, empty or not a list."""
+    if begins_list_of_objects(fields.get("messages", NULL)):
+        return
+    if not read_field(_list, fields, "messages", "a list of messages"):
+        raise Invalid("messages: at least one message is required.")
+
+
+def begins_list_of_objects(value: Raw) -> bool:
+    """Return whether a value is a list that begins with an object, written without a space."""
+    return bytes(memoryview(value)[:2]) == b"[{"
+
+
+def read_flag(fields: Fields, name: str) -> bool:
+    """Return whether a field is true; missing and null count as false, others are `Invalid`."""
+    return name in fields and bool(read_field(_flag, fields, name, "true or false"))
+
+
+def read_field(
+    decoder: msgspec.json.Decoder[T],
+    fields: Fields,
+    name: str,
+    wanted: str,
+    *,
+    filled: bool = False,
+) -> T:
+    """Return a field's value; `wanted` is its type, for the error message.
+
+    Raises `Invalid` if it is missing, of another type, or empty although `filled`.
+    """
+    if name not in fields:
+        raise Invalid(f"{name}: this field is required.")
+    try:
+        value = decoder.decode(fields[name])
+    except (msgspec.DecodeError, RecursionError):
+        raise Invalid(f"{name}: must be {wanted}.") from None
+    if filled and not value:
+        raise Invalid(f"{name}: must not be empty.")
+    return value
+
+
+# JSON that is forwarded without being decoded
+
+
+def replace_invalid_utf8(data: bytes) -> bytes:
+    """Return a provider's JSON with U+FFFD in place of invalid UTF-8, as event streams do.
+
+    Raw values are not checked later, and clients reject a response with such bytes.
+
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+    """
+    if data.isascii():
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace").encode()
+    return data
+
+
+def join_lines(data: bytes) -> bytes:
+    """Return an event's JSON on one line; providers and clients may spread theirs over several.
+
+    Raw values keep their line breaks, which would end the `data:` line of an event.
+    """
+    return data.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def text_bytes(text: str) -> int:
+    """Return how many bytes a text takes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def raw(value: object) -> Raw:
+    """Return a value as raw JSON."""
+    return Raw(encoder.encode(value))
+
+
+def given(value: Raw) -> Raw | None:
+    """Return a value; None for a JSON null."""
+    return None if value == NULL else value
+
+
+def given_fields(fields: Fields, names: Iterable[str]) -> Fields:
+    """Return those of some fields that are neither missing nor null."""
+    return {name: fields[name] for name in names if name in fields and fields[name] != NULL}
+
+
+def without(fields: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    """Return fields without those of some names."""
+    if not names:
+        return dict(fields)
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+def for_provider(fields: Fields, rejected: frozenset[str], model: str) -> dict[str, object]:
+    """Return the fields of a provider's request: without some, and with its name of the model."""
+    if rejected.isdisjoint(fields):
+        return {**fields, "model": model}
+    return {**without(fields, rejected), "model": model}
+
+
+def present(fields: Mapping[str, T | None]) -> dict[str, T]:
+    """Return the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def texts(value: str | list[str] | None) -> tuple[str, ...]:
+    """Return the texts of a field that holds one or several."""
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def named_event(kind: str, data: bytes) -> bytes:
+    """Return an event with its name; line breaks in its JSON become spaces."""
+    return b"event: " + kind.encode() + b"\ndata: " + join_lines(data) + b"\n\n"
+
+
+# Token estimates
+
+BYTES_PER_TOKEN = 4
+"""The usual rule of thumb for English text; good enough for an estimate."""
+
+MAX_TOKENS = 2**31 - 1
+"""No response has more; the cost of far more would not fit its column."""
+
+
+def estimate_tokens(size: int) -> int:
+    """Estimate the tokens of a text of `size` bytes; at least one if it is not empty."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def estimate_usage(request_size: int, output_size: int) -> Usage:
+    """Estimate the tokens of a request and its response from their bytes."""
+    return Usage(
+        input_tokens=estimate_tokens(request_size), output_tokens=estimate_tokens(output_size)
+    )
+
+
+# Usage and costs
+
+
+class InputTokenDetails(msgspec.Struct):
+    """Parts of a `usage`'s input tokens."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class OutputTokenDetails(msgspec.Struct):
+    """Parts of a `usage`'s output tokens."""
+
+    reasoning_tokens: int | None = None
+
+
+def disjoint_usage(
+    given: int, made: int, prompt: InputTokenDetails | None, completion: OutputTokenDetails | None
+) -> Usage | None:
+    """Return OpenAI's counts of input and output in disjoint token classes; None if not usable.
+
+    A count that is negative or above `MAX_TOKENS` makes the usage unusable: an unknown cost gets
+    noticed, a wrong one does not.
+    """
+    read = (prompt.cached_tokens or 0) if prompt else 0
+    written = (prompt.cache_write_tokens or 0) if prompt else 0
+    reasoning = (completion.reasoning_tokens or 0) if completion else 0
+    if not (
+        0 <= given <= MAX_TOKENS
+        and 0 <= read <= MAX_TOKENS
+        and 0 <= written <= MAX_TOKENS
+        and 0 <= made <= MAX_TOKENS
+        and 0 <= reasoning <= MAX_TOKENS
+    ):
+        return None
+    return Usage(
+        # The input includes cached tokens; if a provider excludes them the result is clamped.
+        input_tokens=max(0, given - read - written),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        output_tokens=made,
+        reasoning_tokens=reasoning,
+    )
+
+
+def render_costs(charge: Charge) -> dict[str, object]:
+    """Return the cost fields of a `usage`; `cost` is null if it is unknown."""
+    if charge.cost is None:
+        return {"cost": None, "is_byok": False}
+    return {
+        "cost": nano_to_float(charge.cost_nano),
+        "is_byok": False,
+        "cost_details": {
+            "upstream_inference_cost": None,
+            "upstream_inference_prompt_cost": nano_to_float(charge.cost.prompt_nano),
+            "upstream_inference_completions_cost": nano_to_float(charge.cost.completion_nano),
+        },
+    }

@@ -1,1 +1,0 @@
-"""The HTTP client side of the relay: one port, its errors and its adapters."""

@@ -1,0 +1,1 @@
+"""The workspaces of interns: folders, what they hold, and their archives."""

@@ -1,1 +1,0 @@
-"""Test doubles and builders, shipped for those who build on the gateway."""

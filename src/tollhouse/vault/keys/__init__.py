@@ -1,1 +1,0 @@
-"""Where key-encryption keys are: a file, the environment, or any program."""

@@ -1,0 +1,1 @@
+"""Fake providers, clocks and stores, and builders of values, for all tests and benchmarks."""

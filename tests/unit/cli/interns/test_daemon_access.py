@@ -1,0 +1,81 @@
+"""The way to an intern, and what its refusals are to a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollhouse.cli.errors import CommandFailed
+from tollhouse.cli.interns.daemon import DaemonCredentials, daemon_refusal, parse_access
+from tollhouse.kernel.secret import Secret
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "canary" not in repr(DaemonCredentials("http://127.0.0.1:1", Secret("canary")))
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://127.0.0.1:8000", "https://1d.interns.example.com", "http://localhost"]
+)
+def test_the_gateway_tells_an_origin_and_a_token(origin: str) -> None:
+    access = parse_access({"origin": origin, "token": "a-B_9", "viewer": {}})
+    assert (access.origin, access.token.reveal()) == (origin, "a-B_9")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, [], "x", {}, {"origin": "http://a"}, {"token": "x"}),
+        *({"origin": 5, "token": "x"}, {"origin": "http://a", "token": None}),
+        *({"origin": "http://a", "token": ""}, {"origin": "http://a", "token": "a\r\nX: y"}),
+        *(
+            {"origin": origin, "token": "x"}
+            for origin in (
+                *("", "a", "ftp://a", "http://", "http://a/", "http://a/b", "http://a?b"),
+                *("http://a@b", "http://a:b@c", "http://a:99999", "http://a:", "http://a b"),
+                *("http://a\r\n", "http://é", "http://-a", "//a"),
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_way_is_refused(reply: object) -> None:
+    with pytest.raises(CommandFailed, match="the gateway gave no address of the intern"):
+        parse_access(reply)
+
+
+@pytest.mark.parametrize(
+    ("origin", "near"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://localhost", True),
+        ("http://1d.interns.localhost:80", True),
+        ("https://1d.interns.example.com", False),
+        ("http://localhost.example.com", False),
+    ],
+)
+def test_an_origin_on_this_machine_is_reached_past_any_proxy(origin: str, *, near: bool) -> None:
+    assert DaemonCredentials(origin, Secret("x")).is_near is near
+
+
+def test_a_refusal_is_in_the_interns_words() -> None:
+    body = b'{"error": {"code": 507, "message": "The workspace is full."}}'
+    failed = daemon_refusal(507, body)
+    assert str(failed) == "the intern refused: The workspace is full"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {}}', b"\xff"]
+)
+def test_a_refusal_without_words_has_its_status(body: bytes) -> None:
+    assert str(daemon_refusal(502, body)) == "the intern refused: status 502"
+
+
+def test_a_refusal_cannot_write_on_the_terminal() -> None:
+    body = b'{"error": {"code": 400, "message": "\\u001b[2Jgone"}}'
+    assert "\x1b" not in str(daemon_refusal(400, body))
+
+
+def test_what_may_pass_says_so() -> None:
+    assert daemon_refusal(503, b"").retryable
+    assert daemon_refusal(401, b"").retryable
+    assert not daemon_refusal(404, b"").retryable

@@ -1,0 +1,115 @@
+"""What a dry run shares with a real request, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inference.fakes import (
+    MODEL,
+    FakeProvider,
+    PipelineFixture,
+    failed,
+    parsed_request,
+    received,
+    whole_reply,
+)
+from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference import policy_filter
+from tollhouse.inference.estimate import DryRun, RequestEstimate
+from tollhouse.inference.formats.chat_completions.wire import parse_request
+from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Guard:
+    """A guardrail that must not be asked."""
+
+    on_failure = "refuse"
+
+    async def ask(self, asked: bytes) -> Any:
+        raise AssertionError(asked)
+
+
+@dataclass
+class FakeForecast:
+    """Says what the test wants; remembers the requests."""
+
+    error: TollhouseError | None = None
+    requests: Sequence[AdmissionRequest] = ()
+
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
+        self.requests = [*self.requests, request]
+        return AdmissionPreview((), (), (), 0, 0, Admitted(may_use_free=False), error=self.error)
+
+
+async def estimated(
+    w: PipelineFixture, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
+) -> RequestEstimate:
+    body = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
+    asked = parsed_request(parse_request(json.dumps(body | fields).encode()))
+    asked.subject = replace(asked.subject, policies=w.policies)
+    services = replace(w.services, admission=forecast or FakeForecast())
+    dry_run = DryRun(w.catalog, services)
+    flagged: Forbidden | None = None
+    try:
+        policy_filter.require_unflagged(w.policies, asked.body)
+    except Forbidden as error:
+        flagged = error
+    return await dry_run.estimate(asked, flagged)
+
+
+async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
+    w, forecast = PipelineFixture([FakeProvider(whole_reply())]), FakeForecast()
+    told = await estimated(w, forecast, max_tokens=50)
+    [provider] = w.providers
+    assert (provider.calls, w.admission.requests, w.settler.records) == ([], [], [])
+    await received(w.begin(max_tokens=50))
+    [foretold], [real] = forecast.requests, w.admission.requests
+    assert foretold.estimate_nano == real.estimate_nano > 0
+    assert (foretold.paid, foretold.open_ended) == (real.paid, real.open_ended)
+    assert [each.candidate.endpoint.provider for each in told.candidates] == ["p0"]
+
+
+async def test_guardrails_are_named_and_not_asked() -> None:
+    guard: Any = Guard()
+    policies = (AccessPolicy("key", guardrails=("privacy",)),)
+    w = PipelineFixture(
+        [FakeProvider(whole_reply())], guardrails={"privacy": guard}, policies=policies
+    )
+    assert (await estimated(w)).guardrails == ["privacy"]
+
+
+async def test_what_admission_says_is_the_refusal() -> None:
+    error = Unavailable("The disk is full.")
+    told = await estimated(PipelineFixture([FakeProvider(whole_reply())]), FakeForecast(error))
+    assert told.refusal is error
+    assert len(told.candidates) == 1
+
+
+async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
+    policies = (AccessPolicy("key", blocked_models=("acme/*",)),)
+    w, forecast = PipelineFixture([FakeProvider(whole_reply())], policies=policies), FakeForecast()
+    told = await estimated(w, forecast)
+    assert isinstance(told.refusal, Forbidden)
+    assert (told.admission, forecast.requests) == (None, ())
+    assert [each.reason for each in told.excluded] == ["policy"]
+    assert (await failed(w.begin())).message == told.refusal.message
+
+
+async def test_the_first_refusal_is_the_one_that_is_told() -> None:
+    policies = (AccessPolicy("key", blocked_models=("acme/*",), patterns=("hi",)),)
+    told = await estimated(PipelineFixture([FakeProvider(whole_reply())], policies=policies))
+    assert told.refusal is not None
+    assert told.refusal.metadata["patterns"] == ["hi"]
+
+
+async def test_an_unknown_model_is_no_estimate() -> None:
+    with pytest.raises(NotFound):
+        await estimated(PipelineFixture([FakeProvider(whole_reply())]), model="acme/none")

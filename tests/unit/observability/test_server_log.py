@@ -1,0 +1,91 @@
+"""The log in the data folder: whole, bounded, and never in the way of what is logged."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from tollhouse.observability.logging import configure_logging
+from tollhouse.observability.server_log import LogFile, log_files, log_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "logs" / "server.log"
+
+
+@pytest.fixture
+def logging_kept() -> Iterator[None]:
+    """Leave logging as it was."""
+    root = logging.getLogger()
+    before = root.handlers, root.level, logging.raiseExceptions
+    yield
+    root.handlers, root.level, logging.raiseExceptions = before
+    structlog.reset_defaults()
+
+
+def lines(path: Path) -> list[str]:
+    return [line for file in log_files(path) for line in file.read_text().splitlines()]
+
+
+def test_it_has_the_latest_lines_in_order_and_never_more_than_its_bytes(path: Path) -> None:
+    log = LogFile(path, 500)
+    for number in range(1_000):
+        log.write(f"{number:09}\n")
+        assert sum(file.stat().st_size for file in log_files(path)) <= 500
+    kept = lines(path)
+    assert kept == [f"{number:09}" for number in range(1_000 - len(kept), 1_000)]
+    assert len(kept) >= 40
+
+
+def test_it_goes_on_where_an_earlier_process_ended(path: Path) -> None:
+    LogFile(path, 500).write("a\n")
+    LogFile(path, 500).write("b\n")
+    assert lines(path) == ["a", "b"]
+
+
+def test_a_line_that_is_longer_than_a_file_is_kept_whole(path: Path) -> None:
+    log = LogFile(path, 50)
+    log.write("short\n")
+    log.write("x" * 100 + "\n")
+    assert lines(path) == ["short", "x" * 100]
+
+
+def test_only_the_servers_user_can_read_it(path: Path) -> None:
+    LogFile(path, 500).write("a\n")
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_it_gets_json_without_secrets_whatever_standard_error_gets(path: Path) -> None:
+    out = io.StringIO()
+    configure_logging("info", "console", out, LogFile(path, 10_000))
+    structlog.get_logger("tollhouse.test").warning("provider_failed", token="hidden", model="m")
+    log_request(status=200)
+    first, second = map(json.loads, lines(path))
+    assert (first["event"], first["level"], first["model"]) == ("provider_failed", "warning", "m")
+    assert (second["event"], second["level"], second["status"]) == ("request", "info", 200)
+    assert "hidden" not in path.read_text()
+    assert [text in out.getvalue() for text in ("provider_failed", "request")] == [True, True]
+
+
+@pytest.mark.usefixtures("logging_kept")
+def test_one_that_cannot_be_written_is_in_nobodys_way(path: Path) -> None:
+    path.parent.write_text("no folder")
+    out = io.StringIO()
+    configure_logging("info", "json", out, LogFile(path, 10_000))
+    structlog.get_logger("tollhouse.test").warning("still_logged")
+    log_request(status=200)
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == [
+        "still_logged",
+        "request",
+    ]

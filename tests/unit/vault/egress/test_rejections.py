@@ -1,0 +1,105 @@
+"""What the proxy answers where it refuses: HTTP that any client reads, in words of its own."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+import h11
+import httptools
+import pytest
+
+from tollhouse.vault.egress import rejections
+from tollhouse.vault.egress.rejections import PASSWORD, REASON_HEADER, Rejected, Rejection
+
+ALL = [each for each in vars(rejections).values() if isinstance(each, Rejection)]
+each_refusal = pytest.mark.parametrize("rejection", ALL, ids=[each.reason for each in ALL])
+
+
+def read(data: bytes) -> tuple[h11.Response, bytes, h11.Connection]:
+    """Return an answer as a client reads it."""
+    client = h11.Connection(h11.CLIENT)
+    client.send(h11.Request(method="GET", target="/", headers=[("host", "a.com")]))
+    client.send(h11.EndOfMessage())
+    client.receive_data(data)
+    response = client.next_event()
+    assert isinstance(response, h11.Response)
+    body = b""
+    while isinstance(event := client.next_event(), h11.Data):
+        body += event.data
+    assert isinstance(event, h11.EndOfMessage)
+    return response, body, client
+
+
+@each_refusal
+def test_an_answer_is_whole_and_the_last_one(rejection: Rejection) -> None:
+    response, body, client = read(rejection.answer())
+    headers = dict(response.headers)
+    assert (response.status_code, response.http_version) == (rejection.status, b"1.1")
+    assert response.reason == HTTPStatus(rejection.status).phrase.encode()
+    assert int(headers[b"content-length"]) == len(body)
+    assert headers[b"connection"] == b"close"
+    assert client.trailing_data == (b"", False)
+    assert client.their_state is h11.MUST_CLOSE
+
+
+@each_refusal
+def test_another_reader_reads_the_same(rejection: Rejection) -> None:
+    seen: dict[bytes, bytes] = {}
+
+    class Reader:
+        def on_header(self, name: bytes, value: bytes) -> None:
+            seen[name.lower()] = value
+
+        def on_body(self, body: bytes) -> None:
+            seen[b"body"] = body
+
+    parser = httptools.HttpResponseParser(Reader())
+    parser.feed_data(rejection.answer())
+    assert parser.get_status_code() == rejection.status
+    assert not parser.should_keep_alive()
+    assert seen[b"body"] == rejection.body()
+
+
+@each_refusal
+def test_it_says_why_in_the_header_and_in_the_body(rejection: Rejection) -> None:
+    response, body, _ = read(rejection.answer())
+    headers = dict(response.headers)
+    assert REASON_HEADER == b"x-tollhouse-egress"
+    assert headers[REASON_HEADER] == rejection.reason.encode()
+    assert headers[b"content-type"] == b"application/json"
+    assert body.endswith(b"}\n")
+    assert json.loads(body) == {
+        "error": {
+            "code": rejection.status,
+            "message": rejection.message,
+            "metadata": {"reason": rejection.reason},
+        }
+    }
+
+
+@each_refusal
+def test_only_a_missing_password_asks_for_one(rejection: Rejection) -> None:
+    response, _, _ = read(rejection.answer())
+    challenge = dict(response.headers).get(b"proxy-authenticate")
+    assert challenge == (b'Basic realm="tollhouse"' if rejection is PASSWORD else None)
+
+
+def test_every_refusal_has_a_reason_of_its_own_and_words_of_its_own() -> None:
+    assert len(ALL) > 20
+    assert len({each.reason for each in ALL}) == len(ALL)
+    assert len({each.message for each in ALL}) == len(ALL)
+
+
+@each_refusal
+def test_a_message_is_a_sentence_and_a_reason_a_name(rejection: Rejection) -> None:
+    assert rejection.reason.isidentifier()
+    assert rejection.reason.islower()
+    assert rejection.message[0].isupper()
+    assert rejection.message.endswith((".", "again."))
+    assert 400 <= rejection.status < 600
+
+
+def test_what_is_raised_says_the_reason_and_nothing_of_the_request() -> None:
+    refused = Rejected(PASSWORD)
+    assert (str(refused), refused.rejection) == ("password", PASSWORD)
