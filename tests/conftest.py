@@ -13,13 +13,13 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.canary_watch import leaks_in, watch_answers
-from tests.fakes.clock import FakeClock
-from tests.fakes.ids import SequentialIds
-from tests.integration.postgresql_databases import PostgresqlDatabases
-from tests.integration.postgresql_server import postgresql_server
-from tests.reply_validation import rejected_replies
-from tests.sandbox_support import sandbox_problem, sandboxes_required
+from tests.support.canary_watch import leaks_in, watch_answers
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
+from tests.support.postgresql_databases import PostgresqlDatabases
+from tests.support.postgresql_server import postgresql_server
+from tests.support.reply_validation import rejected_replies
+from tests.support.sandbox_support import sandbox_problem, sandboxes_required
 from tollhouse.settings.environment import TEST_PREFIX
 from tollhouse.storage.failures import parse_database_url
 
@@ -54,7 +54,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     if "tollhouse.api.hot_routes" in sys.modules:
-        from tests.reply_tee import install  # noqa: PLC0415 - it loads a gateway
+        from tests.support.reply_tee import install  # noqa: PLC0415 - it loads a gateway
 
         install()
 

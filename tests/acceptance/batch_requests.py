@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.accounts import AccountClient
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.accounts import AccountClient
+    from tests.support.server_process import ServerProcess
 
 CHAT = "/v1/chat/completions"
 ENDED = {"completed", "failed", "expired", "cancelled"}

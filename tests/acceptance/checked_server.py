@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests import chat_tee
-from tests.acceptance.server_process import start_server
-from tests.chat_grammar import check_recorded
+from tests.support import chat_tee
+from tests.support.chat_grammar import check_recorded
+from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 RECORDING = "chats"
 

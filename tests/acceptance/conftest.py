@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.accounts import Accounts
 from tests.acceptance.egress_hosts import serve_hosts
-from tests.acceptance.intern_client import InternClient
+from tests.support.accounts import Accounts
+from tests.support.intern_client import InternClient
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import EgressHosts
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

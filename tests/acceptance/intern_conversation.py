@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.chat_grammar import check_stream
+from tests.support.chat_grammar import check_stream
 
 if TYPE_CHECKING:
-    from tests.acceptance.intern_client import InternClient
-    from tests.chat_grammar import ParsedChat
+    from tests.support.chat_grammar import ParsedChat
+    from tests.support.intern_client import InternClient
 
 
 class ChatRefused(AssertionError):

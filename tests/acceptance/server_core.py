@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.fakes.builders import OPERATOR
+from tests.support.builders import OPERATOR
 from tollhouse.apps.core import build_core
 from tollhouse.apps.startup import database_url
 from tollhouse.identity.types import KeyKind, NewKey

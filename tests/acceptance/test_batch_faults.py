@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.accounts import AccountClient, Accounts
 from tests.acceptance.batch_requests import (
     batch_body,
     batch_folders,
@@ -28,7 +27,8 @@ from tests.acceptance.batch_requests import (
     texts_of,
     until,
 )
-from tests.acceptance.server_process import TOLLHOUSE, ServerProcess, start_server
+from tests.support.accounts import AccountClient, Accounts
+from tests.support.server_process import TOLLHOUSE, ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -85,7 +85,7 @@ class IntermittentProvider:
     @contextmanager
     def running(self) -> Generator[None]:
         """Run during the block."""
-        module = "tests.fakes.openai_upstream"
+        module = "tests.support.providers.openai_upstream"
         command = [sys.executable, "-m", module, "--port", str(self.port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:

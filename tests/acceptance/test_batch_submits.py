@@ -26,14 +26,14 @@ from tests.acceptance.batch_requests import (
     texts_of,
     until,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     import httpx2
 
-    from tests.acceptance.accounts import AccountClient, Accounts
+    from tests.support.accounts import AccountClient, Accounts
 
 LARGEST, MOST_ITEMS = 4_000_000, 32_000
 DEEP = b"[" * 2_000 + b"]" * 2_000

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.canaries import PLANTED, PROVIDER_KEY, Scanner, new_canary
-from tests.canary_watch import leaks_in, watch_answers
+from tests.support.canaries import PLANTED, PROVIDER_KEY, Scanner, new_canary
+from tests.support.canary_watch import leaks_in, watch_answers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.format_clients import (
+from tests.support.format_clients import (
     Chat,
     Completions,
     FormatClient,
@@ -20,8 +20,8 @@ from tests.acceptance.format_clients import (
     Responses,
     TextRequest,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.upstream_process import start_upstream
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.upstream_process import start_upstream
 from tollhouse.kernel.money import format_credits, round_to_nano
 
 if TYPE_CHECKING:

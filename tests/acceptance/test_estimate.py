@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.accounts import LONG_TEXT, QUESTIONS, AccountClient, Accounts, body
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.accounts import LONG_TEXT, QUESTIONS, AccountClient, Accounts, body
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.upstream_process import start_upstream
-from tests.unit.inference.formats.messages.messages_stream_checks import (
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.stream_checks.messages import (
     check_stream as checked_messages,
 )
-from tests.unit.inference.formats.responses.responses_stream_checks import (
+from tests.support.stream_checks.responses import (
     check_stream as checked_response,
 )
+from tests.support.upstream_process import start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator

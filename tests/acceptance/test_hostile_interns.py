@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_client import ASK_GATEWAY, InternClient, until_nothing_runs
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.acceptance.server_users import USERS, program_as
-from tests.waiting import wait_until
+from tests.support.intern_client import ASK_GATEWAY, InternClient, until_nothing_runs
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.server_users import USERS, program_as
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -9,15 +9,15 @@ import pytest
 
 from tests.acceptance.checked_server import chats_of, start_checked_server
 from tests.acceptance.egress_hosts import BOUND
-from tests.acceptance.intern_client import InternClient, daemons, kill
 from tests.acceptance.intern_conversation import Conversation
-from tests.acp_editor import editor_over_command
+from tests.support.acp_editor import editor_over_command
+from tests.support.intern_client import InternClient, daemons, kill
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import EgressHosts
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 PROGRAM = "write: answer.py\n  print(6 * 7)\nrun: python3 answer.py"

@@ -17,16 +17,16 @@ import httpx2
 import pytest
 
 from tests.acceptance.checked_server import start_checked_server
-from tests.acceptance.intern_client import sandbox_processes
 from tests.acceptance.intern_conversation import Conversation
-from tests.chat_grammar import check_stream
-from tests.integration.sandbox.sessions.session_client import Events, assert_complete, parse_events
+from tests.support.chat_grammar import check_stream
+from tests.support.intern_client import sandbox_processes
+from tests.support.session_client import Events, assert_complete, parse_events
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tests.acceptance.intern_client import InternClient
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.intern_client import InternClient
+    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 SECONDS = 30.0

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.egress_hosts import BOUND
-from tests.acceptance.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
 from tests.acceptance.intern_conversation import Conversation
-from tests.integration.sandbox.sessions.model_server import call, run_model, says
+from tests.component.sandbox.sessions.model_server import call, run_model, says
+from tests.support.canaries import PLANTED, Scanner
+from tests.support.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import EgressHosts
-    from tests.integration.sandbox.sessions.model_server import FakeModel
+    from tests.component.sandbox.sessions.model_server import FakeModel
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.checked_server import start_checked_server
-from tests.acceptance.intern_client import InternClient
 from tests.acceptance.intern_conversation import Conversation
+from tests.support.intern_client import InternClient
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.accounts import AccountClient, Accounts
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.accounts import AccountClient, Accounts
+    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 TURNS = 2

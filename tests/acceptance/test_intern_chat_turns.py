@@ -14,9 +14,9 @@ from tests.acceptance.intern_conversation import ChatRefused, Conversation
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.intern_client import InternClient
-    from tests.acceptance.server_process import ServerProcess
-    from tests.chat_grammar import ParsedChat
+    from tests.support.chat_grammar import ParsedChat
+    from tests.support.intern_client import InternClient
+    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 ASK = "run with network: echo once >> done"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.canaries import PLANTED, Scanner
 from tests.acceptance.egress_hosts import BOUND, OTHER
-from tests.acceptance.forked import forking_program
-from tests.acceptance.intern_client import (
+from tests.support.canaries import PLANTED, Scanner
+from tests.support.forked import forking_program
+from tests.support.intern_client import (
     InternClient,
     daemons,
     kill,
@@ -22,12 +22,12 @@ from tests.acceptance.intern_client import (
     still_running,
     until_nothing_runs,
 )
-from tests.acceptance.server_process import (
+from tests.support.server_process import (
     ServerProcess,
     clean_environment,
     start_server,
 )
-from tests.acceptance.server_users import NUMBER, USERS, program_as, rights_of
+from tests.support.server_users import NUMBER, USERS, program_as, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator

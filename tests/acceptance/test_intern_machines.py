@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_client import InternClient, until_nothing_runs
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.integration.postgresql_databases import PostgresqlDatabases, plain_url
+from tests.support.intern_client import InternClient, until_nothing_runs
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

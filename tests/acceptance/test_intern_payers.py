@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.intern_client import InternClient
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.intern_client import InternClient
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.acceptance.accounts import AccountClient, Accounts
+    from tests.support.accounts import AccountClient, Accounts
 
 pytestmark = pytest.mark.sandbox
 TINY = "0.000035"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.intern_keys import new_own_key
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.intern_keys import new_own_key
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.intern_keys import new_own_key
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.intern_operation_table import OPERATION_CASES
+from tests.support.intern_keys import new_own_key
+from tests.support.intern_operation_table import OPERATION_CASES
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
 
 if TYPE_CHECKING:

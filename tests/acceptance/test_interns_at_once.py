@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.canaries import PLANTED
 from tests.acceptance.egress_hosts import BOUND
-from tests.acceptance.intern_client import InternClient
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.canaries import PLANTED
+from tests.support.intern_client import InternClient
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

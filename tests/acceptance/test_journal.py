@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.acceptance.cli.command import tollhouse
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.fakes.builders import generation_record
+from tests.support.builders import generation_record
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.accounting.settlement.journal import Journal
 
 if TYPE_CHECKING:

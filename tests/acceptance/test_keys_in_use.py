@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import start_server
+from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from tests.acceptance.accounts import AccountClient, Accounts
+    from tests.support.accounts import AccountClient, Accounts
 
 CONFIG = """
 server:

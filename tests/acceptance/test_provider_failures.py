@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.upstream_process import start_upstream
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.upstream_process import start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -33,8 +33,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import add_intern
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

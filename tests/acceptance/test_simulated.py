@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.format_clients import (
+from tests.support.format_clients import (
     Chat,
     Completions,
     FormatClient,
@@ -18,11 +18,11 @@ from tests.acceptance.format_clients import (
     Responses,
     TextRequest,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
-from tests.unit.inference.formats import completions_stream_checks
-from tests.unit.inference.formats.messages import messages_stream_checks
-from tests.unit.inference.formats.responses import responses_stream_checks
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.stream_checks import completions as completions_stream_checks
+from tests.support.stream_checks import messages as messages_stream_checks
+from tests.support.stream_checks import responses as responses_stream_checks
+from tests.support.stream_checks.chat import check_stream as checked_chat
 
 if TYPE_CHECKING:
     from collections.abc import Generator

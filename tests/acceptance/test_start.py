@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import clean_environment
-from tests.waiting import wait_until
+from tests.support.server_process import clean_environment
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.canaries import PLANTED
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
+from tests.support.canaries import PLANTED
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from tests.acceptance.canaries import PLANTED, Scanner, new_canary
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import add_intern
+from tests.support.canaries import PLANTED, Scanner, new_canary
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.kernel.files import zstd
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.canaries import PLANTED
-from tests.acceptance.forked import run_forked
-from tests.acceptance.server_process import start_server
+from tests.support.canaries import PLANTED
+from tests.support.forked import run_forked
+from tests.support.server_process import start_server
 from tollhouse.vault.envelope import new_key
 from tollhouse.vault.key_encryption import encode_key, key_id
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 SECRET = {"value": PLANTED[42], "hosts": ["api.example.com"]}
 

@@ -35,7 +35,7 @@ PLANTED = {
         "accounting/policy.py": "import sqlalchemy",
     },
     "The product never imports its tests": {
-        "api/planted.py": "import tests.fakes",
+        "api/planted.py": "import tests.support",
     },
     "A sandbox loads none of the gateway's libraries": {
         "sandbox/planted.py": "import msgspec",

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.contract.client_process import run_client
 from tests.contract.format_matrix import FormatMatrix, config
-from tests.faults.upstream_process import start_upstream
-from tests.integration.postgresql_databases import plain_url
+from tests.support.client_process import run_client
+from tests.support.postgresql_databases import plain_url
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.upstream_process import start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from tests.integration.postgresql_databases import PostgresqlDatabases
+    from tests.support.postgresql_databases import PostgresqlDatabases
 
 
 class Gateway:

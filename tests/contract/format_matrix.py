@@ -9,13 +9,13 @@ import json
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from tests.contract.client_process import CLIENTS, run_client
+from tests.support.client_process import CLIENTS, run_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.server_process import ServerProcess
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.server_process import ServerProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 Cell = tuple[str, str, str]
 """Format, dialect, feature."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.client_process import ClientFailedError, run_client
+from tests.support.client_process import ClientFailedError, run_client
 
 pytestmark = pytest.mark.contract
 

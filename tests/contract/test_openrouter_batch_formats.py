@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.client_process import CLIENTS, run_client
 from tests.contract.clients import conversations as told
+from tests.support.client_process import CLIENTS, run_client
 
 if TYPE_CHECKING:
     from tests.contract.format_matrix import FormatMatrix

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.accounts import Accounts
 from tests.contract.conftest import POSTGRESQL, SIMULATED
+from tests.support.accounts import Accounts
 
 if TYPE_CHECKING:
     from tests.contract.conftest import Gateway

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.contract.client_process import CLIENTS, run_client
-from tests.fakes.builders import OPERATOR, add_tenant
-from tests.fakes.clock import FakeClock
-from tests.fakes.ids import SequentialIds
-from tests.integration.interns.chat_server import CHATS_PER_MINUTE, serve_chat
-from tests.integration.interns.fake_daemon import (
+from tests.component.interns.chat_server import CHATS_PER_MINUTE, serve_chat
+from tests.component.interns.fake_daemon import (
     DISCONNECT,
     ELICITATION,
     ENDED,
@@ -30,8 +26,12 @@ from tests.integration.interns.fake_daemon import (
     json_response,
     stream,
 )
-from tests.integration.interns.intern_fixture import make_intern_fixture
-from tests.integration.interns.machine import running_machine
+from tests.component.interns.intern_fixture import make_intern_fixture
+from tests.component.interns.machine import running_machine
+from tests.support.builders import OPERATOR, add_tenant
+from tests.support.client_process import CLIENTS, run_client
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
 from tollhouse.api import request_rules
 from tollhouse.identity.types import KeyKind, NewKey
 from tollhouse.interns.chat.transcript import ChatTimeouts
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
-    from tests.integration.interns.chat_server import ChatServer
-    from tests.integration.interns.fake_daemon import Step
+    from tests.component.interns.chat_server import ChatServer
+    from tests.component.interns.fake_daemon import Step
 
 pytestmark = pytest.mark.contract
 LIBRARY = "openrouter-1-3-30"

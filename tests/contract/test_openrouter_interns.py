@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.intern_keys import new_own_key
-from tests.acceptance.server_process import start_server
-from tests.contract.client_process import CLIENTS, run_client
+from tests.support.client_process import CLIENTS, run_client
+from tests.support.intern_keys import new_own_key
+from tests.support.server_process import start_server
 
 pytestmark = [pytest.mark.contract, pytest.mark.sandbox]
 LIBRARY = "openrouter-1-3-30"

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
-from tests.contract.client_process import CLIENTS, run_client
 from tests.contract.conftest import POSTGRESQL, SIMULATED
-from tests.integration.postgresql_databases import plain_url
+from tests.support.client_process import CLIENTS, run_client
+from tests.support.postgresql_databases import plain_url
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from tests.integration.postgresql_databases import PostgresqlDatabases
+    from tests.support.postgresql_databases import PostgresqlDatabases
 
 pytestmark = pytest.mark.contract
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import start_server
-from tests.reply_tee import FOLDER
-from tests.reply_validation import rejected_replies
+from tests.support.reply_tee import FOLDER
+from tests.support.reply_validation import rejected_replies
+from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 import yaml
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.contract.client_process import CLIENTS, run_client
+from tests.support.client_process import CLIENTS, run_client
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.api import openapi
 
 if TYPE_CHECKING:

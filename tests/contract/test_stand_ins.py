@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.client_process import run_client
-from tests.faults.upstream_process import start_upstream
+from tests.support.client_process import run_client
+from tests.support.upstream_process import start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 pytestmark = pytest.mark.contract
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.component.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.faults.batch_provider import COST_NANO, MODEL, BatchProvider
 from tests.faults.ledger import Ledger, verify
-from tests.integration.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
-from tests.unit.disk import files_in
+from tests.support.disk import files_in
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.accounting.settlement.journal import Journal
 
 if TYPE_CHECKING:

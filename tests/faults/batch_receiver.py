@@ -12,7 +12,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from tests.fakes.memory_blobs import MemoryBlobs
+from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import own_children
 from tollhouse.batches.ingest.reader import BatchLimits

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
-from tests.faults.upstream_process import UpstreamProcess, start_upstream
+from tests.support.upstream_process import UpstreamProcess, start_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from tests.integration.postgresql_databases import PostgresqlDatabases
+    from tests.support.postgresql_databases import PostgresqlDatabases
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
-from tests.acceptance.intern_client import (
+from tests.faults.pausing_interns import BOOT, DELETE, SUSPEND
+from tests.support.intern_client import (
     ASK_GATEWAY,
     InternClient,
     daemons,
@@ -22,8 +23,7 @@ from tests.acceptance.intern_client import (
     process_tree,
     sandbox_processes,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.faults.pausing_interns import BOOT, DELETE, SUSPEND
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.interns.workspaces.archive_format import unpack
 
 if TYPE_CHECKING:

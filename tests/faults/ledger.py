@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.integration.postgresql_databases import plain_url
+from tests.support.postgresql_databases import plain_url
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.storage.postgresql import connect
 

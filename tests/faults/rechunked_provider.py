@@ -18,16 +18,16 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tests.fakes import anthropic_replies as anthropic
-from tests.fakes import openai_replies as chat
-from tests.fakes import openai_response_replies as responses
-from tests.fakes.byte_script import End, Pause
-from tests.fakes.framing import Framing, chunk
-from tests.fakes.stub_text import pieces
+from tests.support.providers import anthropic_replies as anthropic
+from tests.support.providers import openai_replies as chat
+from tests.support.providers import openai_response_replies as responses
+from tests.support.providers.byte_script import End, Pause
+from tests.support.providers.framing import Framing, chunk
+from tests.support.providers.stub_text import pieces
 
 if TYPE_CHECKING:
-    from tests.fakes.byte_script import Script
-    from tests.fakes.upstream_server import ReceivedRequest
+    from tests.support.providers.byte_script import Script
+    from tests.support.providers.upstream_server import ReceivedRequest
 
 DIALECTS = {
     "chat": "/v1/chat/completions",

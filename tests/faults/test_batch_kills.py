@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-    from tests.integration.postgresql_databases import PostgresqlDatabases
+    from tests.support.postgresql_databases import PostgresqlDatabases
 
 pytestmark = pytest.mark.timeout(600)  # a start takes some seconds on a busy machine
 MEGABYTE = 1024 * 1024

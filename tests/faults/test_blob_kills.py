@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.blob_writer import content
-from tests.unit.disk import files_in
+from tests.support.disk import files_in
 from tollhouse.storage.blobs import LocalBlobs
 
 WRITER = str(Path(__file__).with_name("blob_writer.py"))

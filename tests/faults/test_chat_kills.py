@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import httpx2
 import pytest
 
-from tests.acceptance.intern_client import InternClient, agents, daemons, kill
 from tests.acceptance.intern_conversation import ChatRefused, Conversation
-from tests.acceptance.server_process import start_server
-from tests.chat_grammar import check_stream
-from tests.integration.sandbox.sessions.session_client import assert_complete, parse_events
-from tests.waiting import WAIT_SECONDS, wait_until
+from tests.support.chat_grammar import check_stream
+from tests.support.intern_client import InternClient, agents, daemons, kill
+from tests.support.server_process import start_server
+from tests.support.session_client import assert_complete, parse_events
+from tests.support.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.acceptance.server_process import ServerProcess
-    from tests.chat_grammar import ParsedChat
+    from tests.support.chat_grammar import ParsedChat
+    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 SESSION: Final = "work"

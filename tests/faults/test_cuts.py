@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 WAYS = ("eof", "short", "rst")
 CUTS_IN_TEST = 60

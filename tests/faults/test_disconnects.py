@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 MOST_SECONDS = 10.0
 

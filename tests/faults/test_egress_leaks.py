@@ -17,9 +17,7 @@ import pytest
 import trustme
 import uvloop
 
-from tests.fakes.byte_script import End
-from tests.fakes.raw_server import Peer, RawServer, interrupt
-from tests.integration.vault.egress.egress_fixture import (
+from tests.component.vault.egress.egress_fixture import (
     API,
     OTHER,
     SECOND,
@@ -27,6 +25,8 @@ from tests.integration.vault.egress.egress_fixture import (
     Client,
     EgressFixture,
 )
+from tests.support.providers.byte_script import End
+from tests.support.providers.raw_server import Peer, RawServer, interrupt
 from tollhouse.outbound.tls import TlsLayer
 from tollhouse.vault.egress.messages import SessionLimits
 

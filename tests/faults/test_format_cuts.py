@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
-from tests.unit.inference.formats.completions_stream_checks import (
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.stream_checks.chat import check_stream as checked_chat
+from tests.support.stream_checks.completions import (
     check_stream as checked_completions,
 )
-from tests.unit.inference.formats.messages.messages_stream_checks import (
+from tests.support.stream_checks.messages import (
     check_stream as checked_messages,
 )
-from tests.unit.inference.formats.responses.responses_stream_checks import (
+from tests.support.stream_checks.responses import (
     check_stream as checked_response,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("eof", "short", "rst")

@@ -17,7 +17,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from tests.acceptance.format_clients import (
+from tests.faults.rechunked_provider import CALLS, DIALECTS, REPLIES, TEXT, THOUGHT, answer
+from tests.support.format_clients import (
     Chat,
     Completions,
     FormatClient,
@@ -25,17 +26,16 @@ from tests.acceptance.format_clients import (
     Responses,
     TextRequest,
 )
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.fakes.upstream_server import serve
-from tests.faults.rechunked_provider import CALLS, DIALECTS, REPLIES, TEXT, THOUGHT, answer
-from tests.unit.inference.chat_stream_checks import check_stream as checked_chat
-from tests.unit.inference.formats.completions_stream_checks import (
+from tests.support.providers.upstream_server import serve
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.stream_checks.chat import check_stream as checked_chat
+from tests.support.stream_checks.completions import (
     check_stream as checked_completions,
 )
-from tests.unit.inference.formats.messages.messages_stream_checks import (
+from tests.support.stream_checks.messages import (
     check_stream as checked_messages,
 )
-from tests.unit.inference.formats.responses.responses_stream_checks import (
+from tests.support.stream_checks.responses import (
     check_stream as checked_response,
 )
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from tests.fakes.memory_blobs import MemoryBlobs
 from tests.faults.batch_receiver import never_ending
+from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
 from tests.unit.batches.ingest.child_processes import is_running, own_children
 from tollhouse.batches.ingest.reader import BatchLimits

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.intern_client import InternClient
-from tests.acceptance.server_process import start_server
-from tests.acceptance.server_users import USERS, program_as
 from tests.faults.intern_crashes import POINTS, Crash, InternCrashes, crashes_of
+from tests.support.intern_client import InternClient
+from tests.support.server_process import start_server
+from tests.support.server_users import USERS, program_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.server_process import ServerProcess, start_server
 from tests.faults.ledger import Ledger, assert_consistent, recover
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.support.server_process import ServerProcess, start_server
 from tollhouse.accounting.settlement.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 CLIENTS = 100
 KILLS_IN_TEST = 2

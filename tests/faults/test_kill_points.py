@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.server_process import ServerFailedError, ServerProcess, start_server
 from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover, verify
 from tests.faults.pausing_server import BOOKS, POINTS, POINTS_OF_BOOKS
 from tests.faults.test_kill import MODELS, ask_until_killed, kill_server
+from tests.support.server_process import ServerFailedError, ServerProcess, start_server
 from tests.unit.batches.ingest.child_processes import children_of
 
 if TYPE_CHECKING:
     from tests.faults.raw_client import Answer
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 PAUSING = str(Path(__file__).with_name("pausing_server.py"))
 KILLS_IN_SOAK = 1

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import start_server
+from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 SECRET = {"value": "a secret of a test", "hosts": ["a.example.com"]}
 

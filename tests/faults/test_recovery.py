@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from tests.acceptance.server_process import clean_environment, start_server
-from tests.waiting import wait_until
+from tests.support.server_process import clean_environment, start_server
+from tests.support.waiting import wait_until
 from tollhouse.storage.data_folder import DataFolder
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from tests.acceptance.server_process import start_server
 from tests.faults.raw_client import chat, post_chat
 from tests.faults.stream_assertions import assert_legal
+from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.server_process import ServerProcess
-    from tests.faults.upstream_process import UpstreamProcess
+    from tests.support.server_process import ServerProcess
+    from tests.support.upstream_process import UpstreamProcess
 
 MODELS = {"cutter/short": "slow-chunks:20", "cutter/long": "slow-chunks:1000"}
 

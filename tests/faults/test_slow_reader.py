@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest_asyncio
 
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.fakes.openai_replies import chunk, chunked_head
-from tests.fakes.raw_server import Peer, RawServer
 from tests.faults.raw_client import chat
+from tests.support.providers.openai_replies import chunk, chunked_head
+from tests.support.providers.raw_server import Peer, RawServer
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httptools
 
-from tests.fakes.memory_transport import MemoryTransport
+from tests.support.memory_transport import MemoryTransport
 from tollhouse.api.connection import HttpConnection
 from tollhouse.api.server_context import ServerContext
 

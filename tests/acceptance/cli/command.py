@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.acceptance.forked import run_forked
-from tests.acceptance.server_process import clean_environment
+from tests.support.forked import run_forked
+from tests.support.server_process import clean_environment
 
 SECONDS = 60
 

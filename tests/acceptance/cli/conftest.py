@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.acceptance.server_process import ServerProcess, start_server
-from tests.fake_chat_gateway import FakeChatGateway, run_fake_chat_gateway
+from tests.support.fake_chat_gateway import FakeChatGateway, run_fake_chat_gateway
+from tests.support.server_process import ServerProcess, start_server
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.acceptance.cli.command import CommandRunner
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 
 class KeyWithPolicy:

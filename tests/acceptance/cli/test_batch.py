@@ -10,9 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.acceptance.accounts import Accounts
     from tests.acceptance.cli.command import CommandResult, CommandRunner
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.accounts import Accounts
+    from tests.support.server_process import ServerProcess
 
 ENDPOINTS: dict[str, dict[str, Any]] = {
     "chat/completions": {"messages": [{"role": "user", "content": "Grüße"}]},

@@ -21,9 +21,9 @@ from tests.acceptance.cli.fake_batch_server import (
     large_results,
     run_batch_server,
 )
-from tests.acceptance.cli.terminal import Terminal
-from tests.acceptance.forked import forking_program
-from tests.acceptance.server_process import TOLLHOUSE, clean_environment, restore_sigint
+from tests.support.forked import forking_program
+from tests.support.server_process import TOLLHOUSE, clean_environment, restore_sigint
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx2
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.server_process import ServerProcess, start_server
 
 NAMES = {"api_key", "management_key", "account_id", "workspace_id"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.acceptance.server_process import (
+from tests.support.server_process import (
     TOLLHOUSE,
     ServerProcess,
     clean_environment,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
-from tests.acceptance.cli.terminal import Terminal
-from tests.waiting import wait_until
+from tests.support.terminal import Terminal
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.acceptance.cli.command import CommandResult, CommandRunner
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -15,7 +15,7 @@ from tests.acceptance.cli.guardrail_server import (
     run_guardrail_server,
 )
 from tests.acceptance.cli.policy_key import KeyWithPolicy
-from tests.acceptance.server_process import ServerProcess, start_server
+from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Generator

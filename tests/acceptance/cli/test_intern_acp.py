@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 from acp import PROTOCOL_VERSION, RequestError
 
-from tests.acceptance.forked import forking_program
-from tests.acceptance.server_process import clean_environment
-from tests.acp_editor import SECONDS, editor_over_command
-from tests.fake_chat_gateway import Hang, permission, raw, reasoning, stream
+from tests.support.acp_editor import SECONDS, editor_over_command
+from tests.support.fake_chat_gateway import Hang, permission, raw, reasoning, stream
+from tests.support.forked import forking_program
+from tests.support.server_process import clean_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fake_chat_gateway import FakeChatGateway
+    from tests.support.fake_chat_gateway import FakeChatGateway
 
 
 async def test_the_agent_reports_its_name_and_capabilities(gateway: FakeChatGateway) -> None:

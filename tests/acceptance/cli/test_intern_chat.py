@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import CommandResult
-from tests.acceptance.forked import forking_program, run_forked
-from tests.acceptance.server_process import clean_environment, restore_sigint
-from tests.fake_chat_gateway import (
+from tests.support.fake_chat_gateway import (
     KEEP_ALIVE,
     USAGE,
     Disconnect,
@@ -26,12 +24,14 @@ from tests.fake_chat_gateway import (
     steering_accepted,
     stream,
 )
+from tests.support.forked import forking_program, run_forked
+from tests.support.server_process import clean_environment, restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.cli.command import CommandRunner
-    from tests.fake_chat_gateway import FakeChatGateway
+    from tests.support.fake_chat_gateway import FakeChatGateway
 
     Chat = Callable[..., CommandResult]
 

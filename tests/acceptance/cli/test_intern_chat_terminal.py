@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.cli.terminal import Terminal
-from tests.fake_chat_gateway import (
+from tests.support.fake_chat_gateway import (
     Hang,
     error_body,
     form,
@@ -17,11 +16,12 @@ from tests.fake_chat_gateway import (
     refusal,
     stream,
 )
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.fake_chat_gateway import FakeChatGateway
+    from tests.support.fake_chat_gateway import FakeChatGateway
 
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"

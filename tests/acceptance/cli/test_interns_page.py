@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.checked_server import chats_of, start_checked_server
-from tests.acceptance.forked import forking_program
-from tests.acceptance.server_process import clean_environment
+from tests.support.forked import forking_program
+from tests.support.server_process import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
-from tests.acceptance.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 BROKEN = {
     "a variable that is not set": "providers: [{slug: acme, kind: anthropic, api_key: '${GONE}'}]",

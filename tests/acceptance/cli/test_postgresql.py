@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
-from tests.integration.postgresql_databases import PostgresqlDatabases, plain_url
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 
 pytestmark = pytest.mark.postgresql
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.canaries import PLANTED
 from tests.acceptance.curl import find_curl
 from tests.acceptance.egress_hosts import BOUND, EgressHosts, serve_hosts
-from tests.acceptance.forked import forking_program
-from tests.acceptance.server_process import ServerProcess, clean_environment, start_server
+from tests.support.canaries import PLANTED
+from tests.support.forked import forking_program
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 if TYPE_CHECKING:
-    from tests.acceptance.server_process import ServerProcess
+    from tests.support.server_process import ServerProcess
 
 NOTHING = "00000000-0000-4000-8000-000000000000"
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.acceptance.cli.command import CommandResult, CommandRunner, tollhouse
-from tests.acceptance.server_process import (
+from tests.support.server_process import (
     TOLLHOUSE,
     ServerProcess,
     clean_environment,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import CommandResult, CommandRunner
-from tests.acceptance.cli.terminal import Terminal
-from tests.acceptance.forked import run_forked
-from tests.acceptance.server_process import (
+from tests.acceptance.vault_interns import VaultIntern, add_intern
+from tests.support.forked import run_forked
+from tests.support.server_process import (
     ServerProcess,
     clean_environment,
     start_server,
 )
-from tests.acceptance.vault_interns import VaultIntern, add_intern
+from tests.support.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

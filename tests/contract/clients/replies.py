@@ -1,4 +1,4 @@
-"""What the scripts that check recorded replies share. `tests.reply_tee` says who keeps them.
+"""What the scripts that check recorded replies share: `tests.support.reply_tee` keeps them.
 
 Environment: FILES, a JSON list of files; a line is {"path", "streams", "body"}. A stream that its
 client left ends anywhere: its whole events count. A line without an end is no line.

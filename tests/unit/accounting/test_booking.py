@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from tests.fakes.builders import charge, generation_record
-from tests.fakes.clock import START
+from tests.support.builders import charge, generation_record
+from tests.support.clock import START
 from tollhouse.accounting.settlement.booking import (
     GENERATION,
     POSTING,

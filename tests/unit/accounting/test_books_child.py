@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.builders import generation_record
+from tests.support.builders import generation_record
 from tollhouse.accounting.settlement import child as module
 from tollhouse.accounting.settlement.booking import Unbookable
 from tollhouse.accounting.settlement.child import Books

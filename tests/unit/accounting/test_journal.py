@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.disk import largest_file
+from tests.support.disk import largest_file
 from tollhouse.accounting.settlement import journal as module
 from tollhouse.accounting.settlement.journal import (
     GROWTH_BYTES,

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.fakes.builders import api_key, generation_record
+from tests.support.builders import api_key, generation_record
 from tollhouse.accounting.policy import may_read_generation
 from tollhouse.identity.types import KeyKind, subject_of
 

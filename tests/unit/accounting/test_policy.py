@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 from tollhouse.accounting.policy import (
     balance_change,
     check_credits,

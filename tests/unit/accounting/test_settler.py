@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import structlog
 
-from tests.fakes.builders import generation_record
+from tests.support.builders import generation_record
 from tollhouse.accounting.settlement import settler as module
 from tollhouse.accounting.settlement.journal import Journal, JournalPart
 from tollhouse.accounting.settlement.messages import SetAside

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.loop_time import LoopTime
+from tests.support.loop_time import LoopTime
 from tests.unit.inference.fakes import steps
 from tollhouse.api.request_bodies import GRACE_SECONDS, LEAST_RATE, BodyMemory, read_body
 from tollhouse.kernel.errors import TimedOut, Unavailable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.fakes.memory_transport import MemoryTransport
-from tests.loop_time import LoopTime
+from tests.support.loop_time import LoopTime
+from tests.support.memory_transport import MemoryTransport
 from tollhouse.api import connection as module
 from tollhouse.api.connection import (
     BODY_SECONDS,

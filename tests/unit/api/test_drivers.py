@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.clock import FakeClock
-from tests.fakes.memory_transport import MemoryTransport
+from tests.support.clock import FakeClock
+from tests.support.memory_transport import MemoryTransport
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeExchange, FakeResponse
 from tests.unit.inference.fakes import MODEL, SPOKEN, SUBJECT, FakeProvider, PipelineFixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.api.asgi_client import Client, scope
-from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     SUBJECT,
     FakeProvider,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.api.asgi import JSON, respond

@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter
 from structlog.testing import capture_logs
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import (
     MODEL,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop_time import LoopTime
+from tests.support.loop_time import LoopTime
 from tollhouse.api.asgi import ON_GONE
 from tollhouse.api.asgi_call import MOST_UNTAKEN
 from tollhouse.api.connection import BODY_SECONDS, HttpConnection

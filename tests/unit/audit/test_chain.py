@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.clock import START as NOW
+from tests.support.clock import START as NOW
 from tollhouse.audit.chain import ChainVerifier, exported, facts, link
 from tollhouse.audit.types import (
     GENESIS,

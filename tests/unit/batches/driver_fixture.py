@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.fakes.batches import batch
-from tests.fakes.builders import generation_record
-from tests.fakes.clock import FakeClock
+from tests.support.batches import batch
+from tests.support.builders import generation_record
+from tests.support.clock import FakeClock
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.batches.chunk_store import LeasedChunk
 from tollhouse.batches.chunks import item_line, pack, read_lines

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from tests.fakes.batches import batch
-from tests.fakes.builders import generation_record
-from tests.fakes.clock import START
+from tests.support.batches import batch
+from tests.support.builders import generation_record
+from tests.support.clock import START
 from tests.unit.batches.virtual_time import VirtualClock
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.accounting.types import Price, Rates

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tollhouse.batches.concurrency import (
     FIRST_PLACES,
     ConcurrencyLimiter,

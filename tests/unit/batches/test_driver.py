@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fakes.builders import generation_record
+from tests.support.builders import generation_record
 from tests.unit.batches.driver_fixture import ITEMS, DriverFixture, FakeChunkStore, echo, lines
 from tollhouse.batches.chunk_store import CAREFUL_FROM, MOST_CRASHES
 from tollhouse.batches.chunks import item_line

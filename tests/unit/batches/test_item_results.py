@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.batches import batch
-from tests.fakes.builders import charge, generation_record
+from tests.support.batches import batch
+from tests.support.builders import charge, generation_record
 from tollhouse.accounting.types import Usage
 from tollhouse.batches.items import (
     closing_error,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.batches import batch
-from tests.fakes.builders import api_key
-from tests.fakes.clock import START
+from tests.support.batches import batch
+from tests.support.builders import api_key
+from tests.support.clock import START
 from tollhouse.batches.chunks import item_line
 from tollhouse.batches.items import call_of, read_line
 from tollhouse.batches.types import BatchEndpoint

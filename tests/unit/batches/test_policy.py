@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from tests.fakes.batches import batch
-from tests.fakes.builders import api_key
-from tests.fakes.clock import START
+from tests.support.batches import batch
+from tests.support.builders import api_key
+from tests.support.clock import START
 from tollhouse.accounting.types import Price, Rates
 from tollhouse.batches.policy import (
     BatchRules,

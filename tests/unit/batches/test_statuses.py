@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.batches import batch
+from tests.support.batches import batch
 from tollhouse.batches.types import (
     HAVE_RESULTS,
     NEXT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.memory_blobs import MemoryBlobs
+from tests.support.memory_blobs import MemoryBlobs
 from tollhouse.batches.chunks import DamagedChunk, pack, read_lines
 from tollhouse.batches.stored_chunks import compress_chunk, load_chunk
 from tollhouse.kernel.files import zstd

@@ -7,7 +7,7 @@ import selectors
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

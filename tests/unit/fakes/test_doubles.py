@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.builders import api_key, charge, generation_record
-from tests.fakes.clock import START, FakeClock
-from tests.fakes.ids import SequentialIds
+from tests.support.builders import api_key, charge, generation_record
+from tests.support.clock import START, FakeClock
+from tests.support.ids import SequentialIds
 
 if TYPE_CHECKING:
     from tollhouse.kernel.clock import Clock

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from tests.fakes.builders import api_key
+from tests.support.builders import api_key
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import KeyKind, Switches, subject_of
 from tollhouse.kernel.errors import NotFound, NotOffered, Unauthenticated

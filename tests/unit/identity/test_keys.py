@@ -3,8 +3,8 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.builders import api_key
-from tests.fakes.ids import SequentialIds
+from tests.support.builders import api_key
+from tests.support.ids import SequentialIds
 from tollhouse.identity.access import PREFIX, hash_key, mask_key, new_key_text
 from tollhouse.identity.types import IssuedKey
 from tollhouse.kernel.ids import RandomIds

@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.fakes.builders import api_key
-from tests.fakes.clock import START
+from tests.support.builders import api_key
+from tests.support.clock import START
 from tollhouse.identity.access import CALLER, billed_to, key_holder, manager, operator, usable
 from tollhouse.identity.types import (
     AccessPolicy,

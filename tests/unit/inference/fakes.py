@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tests.fakes.clock import START, FakeClock
-from tests.fakes.ids import SequentialIds
+from tests.support.clock import START, FakeClock
+from tests.support.ids import SequentialIds
 from tests.unit.inference import replies
 from tollhouse.accounting.admission.types import AdmissionPreview, Admitted
 from tollhouse.accounting.types import Attribution, Price

@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 from tests.unit.inference.fakes import SUBJECT, parsed_request
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import FREE, Price, Rates

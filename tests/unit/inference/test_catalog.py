@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 from tollhouse.accounting.types import FREE
 from tollhouse.inference.catalog import Catalog, build_catalog
 from tollhouse.inference.types import Dialect

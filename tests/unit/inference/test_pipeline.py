@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from tests.unit.inference.chat_stream_checks import check_stream
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference.fakes import (
     FakeProvider,
     FakeReply,

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
-from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     FakeProvider,
     FakeReply,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.intern_operation_table import INTERN_STATES, OPERATION_CASES
+from tests.support.intern_operation_table import INTERN_STATES, OPERATION_CASES
 from tollhouse.interns.lifecycle import (
     ACTIONS,
     ALL_STATES,

@@ -11,7 +11,7 @@ from tollhouse.interns.logs import LARGEST_LOG, InternLogs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fakes.clock import FakeClock
+    from tests.support.clock import FakeClock
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.ids import SequentialIds
+from tests.support.ids import SequentialIds
 from tollhouse.interns.workspaces.folders import machine_name
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tests.loop_time import LoopTime
+from tests.support.loop_time import LoopTime
 from tollhouse.kernel.concurrency import IdleDeadline
 
 

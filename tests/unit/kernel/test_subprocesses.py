@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 import uvloop
 
-from tests.slow_start import SlowStart, is_gone
+from tests.support.slow_start import SlowStart, is_gone
 from tollhouse.kernel.subprocesses import kill, own_module, start
 
 if TYPE_CHECKING:

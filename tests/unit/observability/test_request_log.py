@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.server_log import RequestLog, log_request
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.unit.disk import files_in, largest_file
+from tests.support.disk import files_in, largest_file
 from tollhouse.storage.blobs import (
     BlobExists,
     BlobsFull,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 from tollhouse.vault.policy import resolve, verdict
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 

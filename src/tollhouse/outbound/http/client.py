@@ -10,7 +10,7 @@
 `pool` has the places and the resting connections of an origin, `proxy` is the way through a proxy.
 
 No library's client is used: what they get wrong is listed in `docs/decisions`, and shown by the
-fault suite in `tests/integration/outbound/http/`.
+fault suite in `tests/component/outbound/http/`.
 """
 
 from __future__ import annotations

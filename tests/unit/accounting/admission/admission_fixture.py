@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from tests.fakes.builders import charge, generation_record
-from tests.fakes.clock import FakeClock
+from tests.support.builders import charge, generation_record
+from tests.support.clock import FakeClock
 from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.admission.types import AccountFacts, AdmissionRequest, KeyFacts
 from tollhouse.accounting.limits import AccountingRules

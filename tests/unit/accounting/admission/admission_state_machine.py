@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.fakes.clock import START
+from tests.support.clock import START
 from tests.unit.accounting.admission.admission_model import (
     CREDIT,
     KEYS,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.fakes.builders import charge, generation_record
-from tests.fakes.clock import FakeClock
+from tests.support.builders import charge, generation_record
+from tests.support.clock import FakeClock
 from tests.unit.accounting.admission import admission_state_machine
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
 from tests.unit.accounting.admission.admission_model import CREDIT, PAYERS, ModelRequest, keys_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import START, FakeClock
+from tests.support.clock import START, FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture, limits
 from tollhouse.accounting.admission.types import KeyFacts
 from tollhouse.accounting.limits import key_status

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from tests.fakes.memory_blobs import MemoryBlobs
+from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.child_processes import own_children
 
 if TYPE_CHECKING:

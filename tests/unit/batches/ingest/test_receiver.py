@@ -24,7 +24,7 @@ from tollhouse.storage.blobs import BlobExists, BlobsFull, BlobsUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.fakes.memory_blobs import MemoryBlobs
+    from tests.support.memory_blobs import MemoryBlobs
 
 FOLDER = "batches/1"
 THREAD = 1 << 30

@@ -21,7 +21,7 @@ from tollhouse.cli.progress import QUIET_SECONDS, LineProgress, progress_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.fakes.clock import FakeClock
+    from tests.support.clock import FakeClock
 
 AWAY = CommandFailed("nobody is there", retryable=True)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chat_grammar import check_stream
-from tests.fake_chat_gateway import (
+from tests.support.chat_grammar import check_stream
+from tests.support.fake_chat_gateway import (
     DONE,
     KEEP_ALIVE,
     ChunkBuilder,

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
-from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
     PRICE,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.stream_checks import responses as responses_stream_checks
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import FakeReply, parsed_request, received
-from tests.unit.inference.formats.responses import responses_stream_checks
 from tests.unit.inference.generation.pipeline_fixtures import make_pipeline
 from tollhouse.inference.formats.chat_completions.wire import parse_request
 from tollhouse.inference.formats.registry import FORMATS

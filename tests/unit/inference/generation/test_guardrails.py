@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.chat_stream_checks import check_stream
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference.fakes import (
     FakeProvider,
     PipelineFixture,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import START
-from tests.unit.inference.chat_stream_checks import check_stream
+from tests.support.clock import START
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference.fakes import (
     MODEL,
     FakeAdmission,

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
-from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
 from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import FakeClock
-from tests.fakes.ids import SequentialIds
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import fakes
-from tests.unit.inference.chat_stream_checks import check_stream
 from tests.unit.inference.providers.simulations import (
     added_up,
     asked,

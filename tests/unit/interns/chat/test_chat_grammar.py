@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import DONE, KEEP_ALIVE, TOOL, IllegalStream, check_stream
+from tests.support.chat_grammar import DONE, KEEP_ALIVE, TOOL, IllegalStream, check_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import IllegalStream, check_recorded
-from tests.chat_tee import ChatTee, RecordedStream
+from tests.support.chat_grammar import IllegalStream, check_recorded
+from tests.support.chat_tee import ChatTee, RecordedStream
 from tests.unit.interns.chat.test_chat_grammar import as_bytes, asking, failing, legal
 
 if TYPE_CHECKING:

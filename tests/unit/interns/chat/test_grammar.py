@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chat_grammar import IN_STREAM, OWN_MODEL, ParsedChat, check_stream
+from tests.support.chat_grammar import IN_STREAM, OWN_MODEL, ParsedChat, check_stream
 from tollhouse.interns.chat.errors import (
     IN_STREAM as FAULTS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tollhouse.interns.chat.service import ChatRateLimiter
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import RateLimited

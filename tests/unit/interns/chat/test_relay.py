@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.chat_grammar import ParsedChat, check_stream
+from tests.support.chat_grammar import ParsedChat, check_stream
 from tollhouse.interns.chat.daemon_client import StreamSevered
 from tollhouse.interns.chat.errors import CLIENT_CLOSED
 from tollhouse.interns.chat.events import DaemonTextEvent, RunEnded, RunStarted

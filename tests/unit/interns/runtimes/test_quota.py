@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.clock import FakeClock
+from tests.support.clock import FakeClock
 from tollhouse.interns.runtimes import quota
 from tollhouse.interns.runtimes.base import Launch, SandboxLimits
 from tollhouse.interns.runtimes.quota import (

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tollhouse.vault.egress.certificates import Authority
 
 if TYPE_CHECKING:
-    from tests.fakes.clock import FakeClock
+    from tests.support.clock import FakeClock
 
 HOST = "api.example.com"
 ANY_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: the clock is the test's

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stream_checks.chat import CheckedStream, check_stream
 from tests.unit.inference import replies
-from tests.unit.inference.chat_stream_checks import CheckedStream, check_stream
 from tests.unit.inference.replies import DONE, ROLE, STREAMS, USAGE, USAGE_CHUNK, chunk, event
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Usage

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from tests.unit.inference.chat_stream_checks import check_stream
+from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference.formats.canonical.response_fixtures import USED, events_of, replies
 from tollhouse.accounting.types import FREE, Charge, Cost, CostState
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.completions_stream_checks import CheckedStream, check_stream
+from tests.support.stream_checks.completions import CheckedStream, check_stream
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.completions import CompletionsPassthroughAdapter, parse_request
 from tollhouse.inference.types import ReplyIdentity

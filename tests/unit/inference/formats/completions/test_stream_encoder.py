@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.inference.formats.completions_stream_checks import check_stream
+from tests.support.stream_checks.completions import check_stream
 from tollhouse.inference.formats.canonical.translation import TranslationSource
 from tollhouse.inference.formats.canonical.types import ChoiceFinished
 from tollhouse.inference.formats.completions import (

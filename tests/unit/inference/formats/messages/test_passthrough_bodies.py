@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inference.formats.messages.messages_stream_checks import check_usage
+from tests.support.stream_checks.messages import check_usage
 from tests.unit.inference.formats.messages.samples import CHARGE, IDENTITY, USAGE, USED, request
 from tollhouse.accounting.types import Charge, CostState, Usage
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse

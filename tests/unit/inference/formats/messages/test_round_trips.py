@@ -4,8 +4,8 @@ import json
 
 from hypothesis import given, settings
 
+from tests.support.stream_checks.messages import check_stream
 from tests.unit.inference.formats.messages.conversations import replies, restored, tellings
-from tests.unit.inference.formats.messages.messages_stream_checks import check_stream
 from tests.unit.inference.formats.messages.samples import CHARGE, ENDPOINT, IDENTITY, USED, request
 from tollhouse.inference.formats.canonical.stream import ResponseBuilder
 from tollhouse.inference.formats.canonical.translation import TranslationSource

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.inference.formats.messages.messages_stream_checks import CheckedStream, check_stream
+from tests.support.stream_checks.messages import CheckedStream, check_stream
 from tests.unit.inference.formats.messages.samples import (
     CHARGE,
     CUT,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.inference.formats.messages.conversations import tellings
-from tests.unit.inference.formats.messages.messages_stream_checks import (
+from tests.support.stream_checks.messages import (
     CheckedStream,
     check_stream,
     check_usage,
 )
+from tests.unit.inference.formats.messages.conversations import tellings
 from tests.unit.inference.formats.messages.samples import CHARGE, CUT, IDENTITY, USED, request
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.adapter import MalformedResponse

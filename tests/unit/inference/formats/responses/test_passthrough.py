@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.stream_checks.responses import check_response
 from tests.unit.inference.formats.responses.provider import CALL, MESSAGE, USAGE, body, response
 from tests.unit.inference.formats.responses.response_fixtures import (
     ENDPOINT,
@@ -15,7 +16,6 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     request,
 )
 from tests.unit.inference.formats.responses.response_fixtures import USAGE as COUNTED
-from tests.unit.inference.formats.responses.responses_stream_checks import check_response
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.stream_checks.responses import check_response
 from tests.unit.inference.formats.responses.response_fixtures import (
     IDENTITY,
     PATCH,
@@ -13,7 +14,6 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     reply,
     request,
 )
-from tests.unit.inference.formats.responses.responses_stream_checks import check_response
 from tollhouse.inference.formats.canonical.translation import TranslationSource
 from tollhouse.inference.formats.canonical.types import (
     OPENAI,

@@ -5,6 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings
 
+from tests.support.stream_checks.responses import (
+    check_response,
+    check_stream,
+)
 from tests.unit.inference.formats.responses.response_fixtures import (
     CUT,
     IDENTITY,
@@ -15,10 +19,6 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     replies,
     unpacked,
     written,
-)
-from tests.unit.inference.formats.responses.responses_stream_checks import (
-    check_response,
-    check_stream,
 )
 from tollhouse.inference.formats.canonical.types import CanonicalResponse, ToolCall
 from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT

@@ -7,6 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.stream_checks.responses import (
+    CheckedStream,
+    check_stream,
+)
 from tests.unit.inference.formats.responses.provider import (
     CREATED,
     DONE,
@@ -26,10 +30,6 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     charge,
     relayed,
     request,
-)
-from tests.unit.inference.formats.responses.responses_stream_checks import (
-    CheckedStream,
-    check_stream,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.responses.passthrough import (

@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.stream_checks.responses import (
+    CheckedStream,
+    check_stream,
+)
 from tests.unit.inference.formats.responses.response_fixtures import (
     CUT,
     IDENTITY,
@@ -13,10 +17,6 @@ from tests.unit.inference.formats.responses.response_fixtures import (
     reply,
     request,
     written,
-)
-from tests.unit.inference.formats.responses.responses_stream_checks import (
-    CheckedStream,
-    check_stream,
 )
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.canonical.translation import TranslationSource

@@ -1,0 +1,310 @@
+"""Settling on both databases: grouped, once, all or nothing, whatever happens meanwhile."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from tests.component.accounting.ledger_reader import (
+    LedgerReader,
+    charge_writer,
+    expected_totals,
+    record_for,
+)
+from tests.support.builders import Tenant, charge
+from tests.support.clock import START
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.settler import ChargeWriter, RecoveredCharges, Settler
+from tollhouse.accounting.types import (
+    Attribution,
+    Charge,
+    CostState,
+    GenerationRecord,
+    PostingKind,
+    Usage,
+)
+from tollhouse.storage.database import Database
+from tollhouse.storage.tables.accounting import postings, usage_days
+
+TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
+
+
+async def settle(settler: Settler, *records: GenerationRecord) -> None:
+    """Settle charges at once; return when they are in the books."""
+    await asyncio.gather(*(settler.settle(record) for record in records))
+    await settler.settled()
+
+
+class TestSettling:
+    async def test_books_the_generation_and_its_posting(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        booked = record_for(acme, cost_nano=25)
+        await settle(settler, booked)
+        assert await ledger_reader.ids() == [booked.id]
+        assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -25, "revenue": 25}
+
+    async def test_is_visible_to_whoever_waits_for_it(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        for number in range(20):
+            await settle(settler, record_for(acme, number))
+            assert len(await ledger_reader.ids()) == number + 1
+
+    async def test_counts_a_generation_to_the_key_that_answers_for_its_own_too(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        await settle(
+            settler,
+            record_for(acme, 1, cost_nano=25, key_hash="intern", payer_hash=acme.key.hash),
+            record_for(acme, 2, cost_nano=3),
+        )
+        totals = await ledger_reader.totals()
+        assert {key: sums[0] for key, sums in totals.keys.items()} == {
+            "intern": 25,
+            acme.key.hash: 28,
+        }
+        assert {key: sums[2] for (key, _), sums in totals.days.items()} == {
+            "intern": 1,
+            acme.key.hash: 2,
+        }
+        assert {row.key_hash: row.usage_nano for row in await ledger_reader.rows(usage_days)} == {
+            "intern": 25,
+            acme.key.hash: 3,
+        }
+        assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -28, "revenue": 28}
+
+    async def test_twice_changes_nothing(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        booked = record_for(acme, cost_nano=25)
+        await settle(settler, booked)
+        before = await ledger_reader.totals()
+        await settle(settler, booked)
+        assert await ledger_reader.totals() == before
+        assert len(await ledger_reader.rows(postings)) == 1
+
+    async def test_twice_in_one_group_changes_nothing(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        booked = record_for(acme, cost_nano=25)
+        await settle(settler, booked, booked, booked)
+        assert await ledger_reader.totals() == expected_totals([booked])
+
+    async def test_by_two_processes_at_once_books_once(
+        self, acme: Tenant, database: Database, ledger_reader: LedgerReader
+    ) -> None:
+        records = [record_for(acme, number, cost_nano=number) for number in range(40)]
+        writers = [charge_writer(database) for _ in range(3)]
+        await asyncio.gather(*(writer.write(records) for writer in writers))
+        for writer in writers:
+            await writer.close()
+        assert await ledger_reader.totals() == expected_totals(records)
+
+    async def test_of_a_free_reply_makes_no_posting(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        await settle(settler, record_for(acme, cost_nano=0))
+        assert await ledger_reader.rows(postings) == []
+        assert len(await ledger_reader.ids()) == 1
+
+    async def test_many_at_once_books_them_all(
+        self, acme: Tenant, other: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        records = [record_for((acme, other)[number % 2], number) for number in range(700)]
+        await settle(settler, *records)
+        assert await ledger_reader.totals() == expected_totals(records)
+
+    async def test_takes_any_text_that_a_client_sends(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        nasty = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 \x1b[31m"
+        attribution = Attribution(nasty, nasty, nasty, nasty, nasty)
+        await settle(settler, record_for(acme, attribution=attribution))
+        assert len(await ledger_reader.ids()) == 1
+
+
+class TestFailedWrite:
+    async def test_books_nothing_and_is_tried_again(
+        self,
+        acme: Tenant,
+        database: Database,
+        settler: Settler,
+        journal: Journal,
+        ledger_reader: LedgerReader,
+    ) -> None:
+        records = [record_for(acme, number) for number in range(5)]
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE key_days RENAME TO hidden"))
+        settling = asyncio.create_task(settle(settler, *records))
+        await asyncio.sleep(0.3)
+        assert not settling.done()
+        assert await ledger_reader.ids() == []
+        assert len(journal.read_unbooked().payloads) == 5
+        async with database.writing() as write:
+            await write.execute(sa.text("ALTER TABLE hidden RENAME TO key_days"))
+        await settling
+        assert await ledger_reader.totals() == expected_totals(records)
+        assert journal.read_unbooked().payloads == []
+
+    @pytest.mark.parametrize(
+        "spoilt",
+        [{"account_id": "no-such-account"}, {"charge": TOO_LARGE}, {"model": None}],
+        ids=["foreign account", "number out of range", "something missing"],
+    )
+    async def test_for_what_one_charge_holds_sets_that_one_aside(
+        self,
+        acme: Tenant,
+        settler: Settler,
+        ledger_reader: LedgerReader,
+        spoilt: dict[str, Any],
+        tmp_path: Path,
+    ) -> None:
+        records = [record_for(acme, number) for number in range(4)]
+        bad = record_for(acme, 9, **spoilt)
+        await settle(settler, *records[:2], bad, *records[2:])
+        assert await ledger_reader.totals() == expected_totals(records)
+        assert bad.id in (tmp_path / "journal" / "unbookable.log").read_text()
+
+
+async def test_closing_waits_for_what_is_pending(
+    acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+) -> None:
+    for number in range(600):
+        await settler.settle(record_for(acme, number))
+    await settler.close()
+    assert len(await ledger_reader.ids()) == 600
+
+
+async def test_what_a_kill_left_in_the_journal_is_booked_once(
+    acme: Tenant, writer: ChargeWriter, journal: Journal, ledger_reader: LedgerReader
+) -> None:
+    """The kill came after the database's commit and before the journal forgot the group."""
+    records = [record_for(acme, number, cost_nano=number) for number in range(20)]
+    for record in records:
+        journal.append(msgspec.json.encode(record))
+    await writer.write(records[:12])
+    assert await Settler(journal, writer).recover() == RecoveredCharges(charges=20, damaged=0)
+    assert await ledger_reader.totals() == expected_totals(records)
+    assert journal.read_unbooked().payloads == []
+
+
+async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_long_it_takes(
+    acme: Tenant,
+    database: Database,
+    service: AccountingService,
+    settler: Settler,
+    ledger_reader: LedgerReader,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite_writer.BUSY_TIMEOUT_MS", 1)
+    async with database.writing() as write:
+        await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
+        settling = asyncio.create_task(settle(settler, record_for(acme, cost_nano=3)))
+        await asyncio.sleep(0.1)
+        if database.dialect == "sqlite":
+            assert not settling.done()
+    await settling
+    assert (await ledger_reader.totals()).accounts == {acme.account.id: (0, 10, 3)}
+
+
+def invented(tenants: Sequence[Tenant], dice: random.Random) -> list[GenerationRecord]:
+    """Return generations over accounts, keys and days, in random order, with duplicates."""
+    records = [
+        record_for(
+            tenant := dice.choice(tenants),
+            number,
+            key_hash=dice.choice([tenant.key.hash, f"{tenant.account.id}-second"]),
+            payer_hash=dice.choice([None, f"{tenant.account.id}-payer"]),
+            is_byok=dice.random() < 0.2,
+            charge=invented_charge(dice),
+            created_at=START + timedelta(minutes=dice.randrange(-5_000, 5_000)),
+        )
+        for number in range(200)
+    ]
+    duplicates = dice.choices(records, k=60)
+    everything = records + duplicates
+    dice.shuffle(everything)
+    return everything
+
+
+def invented_charge(dice: random.Random) -> Charge:
+    if dice.random() < 0.1:
+        return charge(0, state=CostState.UNKNOWN, provider_cost_nano=None)
+    cost = dice.choice([0, 1, dice.randrange(10**6), dice.randrange(10**12)])
+    return charge(cost, provider_cost_nano=dice.choice([cost, cost + 1, dice.randrange(10**6)]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_totals_are_the_sums_of_the_rows(
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    writer: ChargeWriter,
+    ledger_reader: LedgerReader,
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    records = invented([acme, other], dice)
+    credited = {acme.account.id: 0, other.account.id: 0}
+    rest = list(records)
+    while rest:
+        size = dice.choice([1, 2, 7, 40])
+        group, rest = rest[:size], rest[size:]
+        await writer.write(group)
+        tenant, amount = dice.choice([acme, other]), dice.randrange(1, 10**9)
+        credited[tenant.account.id] += amount
+        async with database.writing() as write:
+            kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT])
+            await service.add_credits(write, tenant.account.id, kind, amount)
+
+    stored = await ledger_reader.totals()
+    assert stored == await ledger_reader.totals_of_rows()
+
+    model = expected_totals(records)
+    assert (stored.keys, stored.days) == (model.keys, model.days)
+    for account, (purchased, granted, used) in stored.accounts.items():
+        assert purchased + granted == credited[account]
+        assert used == model.accounts[account][2]
+        assert (await ledger_reader.balances())[f"customer:{account}"] == credited[account] - used
+    assert sum((await ledger_reader.balances()).values()) == 0
+
+
+async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
+    acme: Tenant,
+    other: Tenant,
+    database: Database,
+    service: AccountingService,
+    settler: Settler,
+    ledger_reader: LedgerReader,
+) -> None:
+    async def settle_some(start: int) -> None:
+        for number in range(start, start + 15):
+            await settle(settler, record_for(acme, number, cost_nano=3))
+
+    async def credit(tenant: Tenant) -> None:
+        for _ in range(15):
+            async with database.writing() as write:
+                await service.credits(write, tenant.account.id)
+                await asyncio.sleep(0)
+                await service.add_credits(write, tenant.account.id, PostingKind.GRANT, 10)
+
+    async def look() -> None:
+        for _ in range(15):
+            async with database.reading() as read:
+                await service.key_status(read, acme.key.hash)
+
+    settling = [settle_some(start) for start in range(0, 150, 15)]
+    await asyncio.gather(*settling, credit(acme), credit(acme), credit(other), look(), look())
+    totals = await ledger_reader.totals()
+    assert totals.accounts[acme.account.id] == (0, 300, 450)
+    assert totals.accounts[other.account.id] == (0, 150, 0)
+    assert totals == await ledger_reader.totals_of_rows()

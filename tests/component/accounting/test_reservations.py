@@ -1,0 +1,370 @@
+"""Credits that are set aside for long, on a real database: never more than there are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from tests.component.accounting.ledger_reader import LedgerReader, record_for
+from tests.support.builders import OPERATOR
+from tollhouse.accounting.service import AccountingService, DatabaseAccountLoader
+from tollhouse.accounting.types import KeyLimit, PostingKind, Reset
+from tollhouse.identity.access import Authenticator
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import AccountType
+from tollhouse.kernel.errors import Invalid, PaymentRequired
+from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.tables.accounting import reservations
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from tests.support.builders import Tenant
+    from tests.support.clock import FakeClock
+    from tests.support.ids import SequentialIds
+    from tollhouse.accounting.settlement.settler import ChargeWriter, Settler
+    from tollhouse.storage.database import Database
+
+
+class CreditsClient:
+    """The service with a transaction around each use."""
+
+    def __init__(self, database: Database, clock: FakeClock, ids: SequentialIds) -> None:
+        self.database = database
+        self.told: list[str] = []
+        self.service = AccountingService(clock, ids, invalidate=self.told.append)
+        self.identity = IdentityService(clock, ids, Authenticator(database, clock, None))
+
+    def writing(self) -> AbstractAsyncContextManager[Any]:
+        return self.database.writing()
+
+    async def credit(self, tenant: Tenant, nano: int) -> None:
+        async with self.writing() as write:
+            await self.service.add_credits(write, tenant.account.id, PostingKind.PURCHASE, nano)
+        self.told.clear()
+
+    async def limit(self, tenant: Tenant, limit: KeyLimit) -> None:
+        async with self.writing() as write:
+            await self.service.set_key_limit(write, tenant.account.id, tenant.key.hash, limit)
+        self.told.clear()
+
+    async def pays(self, tenant: Tenant, account_type: AccountType) -> None:
+        async with self.writing() as write:
+            await self.identity.change_account(
+                write, OPERATOR, tenant.account.id, account_type=account_type
+            )
+
+    async def reserve(
+        self,
+        tenant: Tenant,
+        nano: int,
+        id_: str = "batch-1",
+        key_hash: str | None = None,
+        payer_hash: str | None = None,
+    ) -> None:
+        account_id, key_hash = tenant.account.id, key_hash or tenant.key.hash
+        async with self.writing() as write:
+            await self.service.reserve(
+                write, id_, account_id, key_hash, nano, payer_hash=payer_hash
+            )
+
+    async def refused(self, tenant: Tenant, nano: int, **fields: Any) -> PaymentRequired:
+        with pytest.raises(PaymentRequired) as caught:
+            await self.reserve(tenant, nano, "refused", **fields)
+        return caught.value
+
+    async def lower(self, nano: int, id_: str = "batch-1") -> None:
+        async with self.writing() as write:
+            await self.service.lower_reservation(write, id_, nano)
+
+    async def end(self, id_: str = "batch-1") -> None:
+        async with self.writing() as write:
+            await self.service.end_reservation(write, id_)
+
+    async def is_covered(self, tenant: Tenant) -> bool:
+        async with self.database.reading() as read:
+            return await self.service.is_covered(read, tenant.account.id)
+
+
+@pytest.fixture
+def client(database: Database, clock: FakeClock, ids: SequentialIds) -> CreditsClient:
+    return CreditsClient(database, clock, ids)
+
+
+async def amounts(ledger_reader: LedgerReader) -> dict[str, int]:
+    """Return what is reserved, by the reservations' ids."""
+    return {row.id: row.amount_nano for row in await ledger_reader.rows(reservations)}
+
+
+class TestReserving:
+    async def test_takes_what_is_left_of_the_balance_and_no_more(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 7)
+        error = await client.refused(acme, 4)
+        assert error.metadata["reason"] == "batch_exceeds_credits"
+        assert error.metadata["limit_source"] == "service_credits"
+        await client.reserve(acme, 3, "batch-2")
+        assert await amounts(ledger_reader) == {"batch-1": 7, "batch-2": 3}
+
+    async def test_takes_what_is_left_of_the_payers_limit_and_no_more(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
+        intern = {"key_hash": "intern", "payer_hash": acme.key.hash}
+        await client.reserve(acme, 7, **intern)
+        error = await client.refused(acme, 4, **intern)
+        assert error.metadata["reason"] == "batch_exceeds_key_limit"
+        assert "the key that answers for this intern" in error.message
+        assert (await client.refused(acme, 4)).metadata["reason"] == "batch_exceeds_key_limit"
+        await client.reserve(acme, 3, "batch-2")
+        async with client.database.reading() as read:
+            statuses = await client.service.key_statuses(read, ["intern", acme.key.hash])
+            means = await client.service.credits(read, acme.account.id)
+        assert {key: each.reserved_nano for key, each in statuses.items()} == {
+            "intern": 7,
+            acme.key.hash: 10,
+        }
+        assert means.balance_nano == 100
+
+    async def test_at_once_for_two_interns_cannot_take_the_same_rest(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
+        asked = (
+            client.reserve(acme, 5, f"batch-{n}", key_hash=f"intern-{n}", payer_hash=acme.key.hash)
+            for n in range(6)
+        )
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [each for each in found if each is None] == [None, None]
+        assert sum(isinstance(each, PaymentRequired) for each in found) == 4
+
+    async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
+        await writer.write([record_for(acme, cost_nano=2)])
+        await client.reserve(acme, 5)
+        error = await client.refused(acme, 4)
+        assert error.metadata["reason"] == "batch_exceeds_key_limit"
+        assert error.metadata["limit_source"] == "service_key_limit"
+        await client.reserve(acme, 3, "batch-2")
+        await client.reserve(acme, 50, "batch-3", key_hash="another")
+
+    async def test_counts_the_use_of_the_keys_window(
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter, clock: FakeClock
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10, Reset.DAILY))
+        await writer.write([record_for(acme, cost_nano=10, created_at=clock.now())])
+        await client.refused(acme, 1)
+        clock.advance(86_400)
+        await client.reserve(acme, 10)
+
+    async def test_leaves_other_accounts_alone(
+        self, acme: Tenant, other: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.credit(other, 10)
+        await client.reserve(acme, 10)
+        await client.reserve(other, 10, "batch-2")
+        assert client.told == [acme.account.id, other.account.id]
+
+    @pytest.mark.parametrize("account_type", [AccountType.ENTERPRISE, AccountType.INVOICE])
+    async def test_needs_no_credits_where_the_account_pays_afterwards(
+        self, acme: Tenant, client: CreditsClient, account_type: AccountType
+    ) -> None:
+        await client.pays(acme, account_type)
+        await client.reserve(acme, 10)
+        await client.limit(acme, KeyLimit(12))
+        assert (await client.refused(acme, 3)).metadata["limit_source"] == "service_key_limit"
+
+    async def test_of_nothing_is_refused_by_a_negative_balance_alone(
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+    ) -> None:
+        await client.limit(acme, KeyLimit(0))
+        await client.reserve(acme, 0)
+        await writer.write([record_for(acme, cost_nano=1)])
+        error = await client.refused(acme, 0)
+        assert error.metadata["reason"] == "negative_balance"
+
+    async def test_of_more_than_can_be_counted_is_refused(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.pays(acme, AccountType.ENTERPRISE)
+        await client.reserve(acme, MAX_NANO)
+        with pytest.raises(Invalid, match="than can be counted"):
+            await client.reserve(acme, 1, "batch-2")
+
+    async def test_twice_with_one_id_is_a_bug(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 1)
+        with pytest.raises(IntegrityError):
+            await client.reserve(acme, 2)
+        assert await amounts(ledger_reader) == {"batch-1": 1}
+
+    async def test_at_once_lets_those_pass_that_the_balance_pays(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 70)
+        await client.limit(acme, KeyLimit(70))
+        tries = [client.reserve(acme, 10, f"batch-{number}") for number in range(20)]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(isinstance(each, PaymentRequired) for each in results) == 13
+        assert sum(each is None for each in results) == 7
+        assert sum((await amounts(ledger_reader)).values()) == 70
+
+    async def test_at_once_with_other_keys_shares_the_balance(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 55)
+        tries = [
+            client.reserve(acme, 10, f"batch-{number}", key_hash=f"key-{number % 3}")
+            for number in range(20)
+        ]
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(each is None for each in results) == 5
+        assert sum((await amounts(ledger_reader)).values()) == 50
+
+
+class TestLowering:
+    async def test_gives_back_that_much_down_to_nothing(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
+        for by, left in ((0, 10), (4, 6), (5, 1), (5, 0), (1, 0)):
+            await client.lower(by)
+            assert await amounts(ledger_reader) == {"batch-1": left}
+        await client.reserve(acme, 10, "batch-2")
+
+    async def test_at_once_loses_nothing(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 1_000)
+        await client.reserve(acme, 1_000)
+        await asyncio.gather(*(client.lower(number) for number in range(20)))
+        assert await amounts(ledger_reader) == {"batch-1": 1_000 - sum(range(20))}
+
+    async def test_tells_who_remembers_the_account(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
+        await client.lower(1)
+        await client.end()
+        assert client.told == [acme.account.id] * 3
+
+    async def test_and_ending_one_that_has_ended_do_nothing(
+        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
+    ) -> None:
+        await client.credit(acme, 10)
+        await client.reserve(acme, 10)
+        await client.reserve(acme, 0, "batch-2")
+        client.told.clear()
+        for _ in range(2):
+            await client.end()
+            await client.lower(1)
+        assert await amounts(ledger_reader) == {"batch-2": 0}
+        assert client.told == [acme.account.id]
+
+
+class TestStanding:
+    async def test_what_a_key_has_left_is_without_what_its_batches_reserved(
+        self, acme: Tenant, client: CreditsClient
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(10))
+        await client.reserve(acme, 3)
+        await client.reserve(acme, 4, "batch-2")
+        await client.reserve(acme, 9, "batch-3", key_hash="another")
+        async with client.database.reading() as read:
+            status = await client.service.key_status(read, acme.key.hash)
+        assert (status.reserved_nano, status.remaining_nano) == (7, 3)
+
+    async def test_admission_is_told_what_is_reserved(
+        self, acme: Tenant, other: Tenant, client: CreditsClient, settler: Settler, clock: FakeClock
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.reserve(acme, 3)
+        await client.reserve(acme, 9, "batch-2", key_hash="another")
+        loader = DatabaseAccountLoader(client.database, clock, settler.between_groups)
+        account, key = await loader.load(acme.account.id, acme.key.hash)
+        assert (account.reserved_nano, key.reserved_nano) == (12, 3)
+        account, key = await loader.load(other.account.id, other.key.hash)
+        assert (account.reserved_nano, key.reserved_nano) == (0, 0)
+
+
+class TestCovering:
+    async def test_is_a_balance_that_is_not_negative(
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+    ) -> None:
+        assert await client.is_covered(acme)
+        await writer.write([record_for(acme, cost_nano=5)])
+        assert not await client.is_covered(acme)
+        await client.credit(acme, 5)
+        assert await client.is_covered(acme)
+
+    async def test_is_no_question_where_the_account_pays_afterwards(
+        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+    ) -> None:
+        await writer.write([record_for(acme, cost_nano=5)])
+        for account_type in AccountType:
+            await client.pays(acme, account_type)
+            assert await client.is_covered(acme) is not account_type.needs_credits
+
+
+class TestWhoIsTold:
+    @pytest.fixture
+    def told(
+        self, client: CreditsClient, clock: FakeClock, ids: SequentialIds
+    ) -> dict[str, list[str]]:
+        told: dict[str, list[str]] = {"stale": [], "outdated": []}
+        client.service = AccountingService(
+            clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
+        )
+        return told
+
+    async def test_a_reservation_is_known_before_the_next_request(
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
+    ) -> None:
+        await client.credit(acme, 100)
+        told["stale"].clear()
+        await client.reserve(acme, 60)
+        assert told == {"stale": [acme.account.id], "outdated": []}
+
+    async def test_charges_within_it_keep_nobody_waiting(
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
+        told["stale"].clear()
+        await client.lower(20)
+        assert told == {"stale": [], "outdated": [acme.account.id]}
+
+    async def test_its_end_is_known_before_the_next_request(
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
+        told["stale"].clear()
+        await client.end()
+        assert told == {"stale": [acme.account.id], "outdated": []}
+
+    async def test_charges_beyond_it_are_known_before_the_next_request(
+        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
+    ) -> None:
+        await client.credit(acme, 100)
+        await client.reserve(acme, 60)
+        told["stale"].clear()
+        await client.lower(70)
+        assert told == {"stale": [acme.account.id], "outdated": []}

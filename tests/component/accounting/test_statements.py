@@ -1,0 +1,283 @@
+"""Statements and activity, on both databases."""
+
+import random
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.component.accounting.ledger_reader import record_for
+from tests.support.builders import Tenant, charge
+from tests.support.clock import FakeClock
+from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.ledger.types import Activity, ActivityQuery, Statement, StatementQuery
+from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.settlement.settler import ChargeWriter
+from tollhouse.accounting.types import PostingKind, Usage
+from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.pages import Window
+from tollhouse.storage.database import Database
+
+MONDAY = datetime(2026, 3, 9, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+class AccountingFixture:
+    def __init__(
+        self,
+        database: Database,
+        accounting: AccountingService,
+        writer: ChargeWriter,
+        clock: FakeClock,
+    ) -> None:
+        self.database = database
+        self.accounting = accounting
+        self.ledger = LedgerService(clock)
+        self.writer = writer
+        self.clock = clock
+
+    async def add(self, tenant: Tenant, kind: PostingKind, nano: int, at: datetime) -> str:
+        self.clock.set(at)
+        async with self.database.writing() as write:
+            posting = await self.accounting.add_credits(
+                write, tenant.account.id, kind, nano, note="a note"
+            )
+        return posting.id
+
+    async def statement(
+        self, tenant: Tenant, window: Window | None = None, **facts: Any
+    ) -> Statement:
+        wanted = {"since": None, "until": None, "detail": False, **facts}
+        query = StatementQuery(
+            account_id=tenant.account.id, window=window or Window(0, 1_000), **wanted
+        )
+        async with self.database.reading() as read:
+            return await self.ledger.statement(read, query)
+
+    async def balance(self, tenant: Tenant) -> int:
+        async with self.database.reading() as read:
+            return (await self.accounting.credits(read, tenant.account.id)).balance_nano
+
+    async def activity(self, tenant: Tenant, **facts: Any) -> list[Activity]:
+        wanted = {"since": date(2026, 3, 1), "until": date(2026, 4, 1), **facts}
+        query = ActivityQuery(account_id=tenant.account.id, window=Window(0, 100), **wanted)
+        async with self.database.reading() as read:
+            page = await self.ledger.activity(read, query)
+        assert page.total == len(page.items)
+        return list(page.items)
+
+
+@pytest.fixture
+def fixture(
+    database: Database, service: AccountingService, writer: ChargeWriter, clock: FakeClock
+) -> AccountingFixture:
+    return AccountingFixture(database, service, writer, clock)
+
+
+@pytest.fixture
+async def week(acme: Tenant, other: Tenant, fixture: AccountingFixture) -> list[str]:
+    """Return the ids of a week's postings that are no charges."""
+    made = [
+        await fixture.add(acme, PostingKind.PURCHASE, 1_000, MONDAY),
+        await fixture.add(acme, PostingKind.GRANT, 50, MONDAY + 9 * HOUR),
+        await fixture.add(acme, PostingKind.REFUND, 200, MONDAY + DAY),
+        await fixture.add(acme, PostingKind.ADJUSTMENT, -5, MONDAY + 2 * DAY),
+    ]
+    await fixture.add(other, PostingKind.GRANT, 7, MONDAY)
+    await fixture.writer.write(
+        [
+            record_for(acme, 1, cost_nano=10, created_at=MONDAY + HOUR),
+            record_for(acme, 2, cost_nano=20, created_at=MONDAY + 8 * HOUR),
+            record_for(acme, 3, cost_nano=40, model="acme/small", created_at=MONDAY + 2 * HOUR),
+            record_for(acme, 4, cost_nano=80, created_at=MONDAY + DAY + HOUR),
+            record_for(acme, 5, cost_nano=0, created_at=MONDAY + DAY + HOUR),
+            record_for(other, 6, cost_nano=999, created_at=MONDAY + HOUR),
+        ]
+    )
+    return made
+
+
+def lines(statement: Statement) -> list[tuple[Any, ...]]:
+    return [
+        (
+            line.movement.day.day,
+            line.movement.kind,
+            line.movement.model,
+            line.movement.count,
+            line.movement.change_nano,
+            line.balance_nano,
+        )
+        for line in statement.lines
+    ]
+
+
+class TestStatement:
+    async def test_sums_the_charges_of_a_day_and_model(
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
+    ) -> None:
+        found = await fixture.statement(acme)
+        assert lines(found) == [
+            (9, "purchase", None, 1, 1_000, 1_000),
+            (9, "grant", None, 1, 50, 1_050),
+            (9, "usage", "acme/large", 2, -30, 1_020),
+            (9, "usage", "acme/small", 1, -40, 980),
+            (10, "refund", None, 1, -200, 780),
+            (10, "usage", "acme/large", 1, -80, 700),
+            (11, "adjustment", None, 1, -5, 695),
+        ]
+        assert [line.movement.posting_id for line in found.lines if line.movement.at] == week
+        assert (found.opening_nano, found.closing_nano, found.total) == (0, 695, 7)
+        assert found.closing_nano == await fixture.balance(acme)
+        assert found.lines[0].movement.note == "a note"
+        assert found.lines[0].movement.at == MONDAY
+
+    async def test_shows_each_charge_in_the_order_of_time(
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
+    ) -> None:
+        found = await fixture.statement(acme, detail=True)
+        assert [line.movement.change_nano for line in found.lines] == [
+            *(1_000, -10, -40, -20, 50, -200, -80, -5)
+        ]
+        assert [line.movement.generation_id for line in found.lines][1] == record_for(acme, 1).id
+        assert found.lines[2].movement.model == "acme/small"
+        assert found.closing_nano == await fixture.balance(acme)
+        assert len(week) == 4
+
+    async def test_of_a_period_goes_on_from_the_one_before(
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
+    ) -> None:
+        cuts = [None, MONDAY + 2 * HOUR, MONDAY + 9 * HOUR, MONDAY + DAY, MONDAY + 3 * DAY, None]
+        for detail in (False, True):
+            opening = 0
+            for since, until in pairwise(cuts):
+                found = await fixture.statement(acme, since=since, until=until, detail=detail)
+                assert found.opening_nano == opening
+                assert found.closing_nano == opening + sum(
+                    line.movement.change_nano for line in found.lines
+                )
+                opening = found.closing_nano
+            assert opening == await fixture.balance(acme)
+        assert len(week) == 4
+
+    async def test_of_a_period_takes_its_first_instant_and_not_its_last(
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str]
+    ) -> None:
+        found = await fixture.statement(acme, since=MONDAY, until=MONDAY + 9 * HOUR)
+        assert [line.movement.posting_id for line in found.lines if line.movement.at] == week[:1]
+        later = await fixture.statement(acme, since=MONDAY + 9 * HOUR)
+        assert later.lines[0].movement.posting_id == week[1]
+
+    @pytest.mark.parametrize("detail", [False, True])
+    async def test_is_the_same_in_pages(
+        self, acme: Tenant, fixture: AccountingFixture, week: list[str], *, detail: bool
+    ) -> None:
+        whole = await fixture.statement(acme, detail=detail, since=MONDAY + HOUR)
+        pages = [
+            await fixture.statement(acme, Window(skip, 2), detail=detail, since=MONDAY + HOUR)
+            for skip in range(0, whole.total + 2, 2)
+        ]
+        assert [line for page in pages for line in page.lines] == list(whole.lines)
+        assert {(p.opening_nano, p.closing_nano, p.total) for p in pages} == {
+            (whole.opening_nano, whole.closing_nano, whole.total)
+        }
+        assert len(week) == 4
+
+    async def test_of_nothing_is_empty(self, acme: Tenant, fixture: AccountingFixture) -> None:
+        found = await fixture.statement(acme, since=MONDAY)
+        assert found == Statement(acme.account.id, 0, 0, [], 0)
+
+    async def test_ends_after_it_begins(self, acme: Tenant, fixture: AccountingFixture) -> None:
+        with pytest.raises(Invalid, match="ends before it begins"):
+            await fixture.statement(acme, since=MONDAY, until=MONDAY - HOUR)
+
+    @pytest.mark.parametrize("seed", range(2))
+    async def test_adds_up_to_the_balance_whatever_happened(
+        self, acme: Tenant, fixture: AccountingFixture, seed: int
+    ) -> None:
+        dice = random.Random(seed)
+        for number in range(30):
+            at = MONDAY + dice.randrange(200) * HOUR
+            kind = dice.choice([PostingKind.PURCHASE, PostingKind.GRANT, PostingKind.ADJUSTMENT])
+            await fixture.add(acme, kind, dice.randrange(1, 10**15), at)
+            cost = dice.randrange(10**15)
+            await fixture.writer.write([record_for(acme, number, cost_nano=cost, created_at=at)])
+        cut = MONDAY + dice.randrange(200) * HOUR
+        for detail in (False, True):
+            before = await fixture.statement(acme, until=cut, detail=detail)
+            after = await fixture.statement(acme, since=cut, detail=detail)
+            assert before.closing_nano == after.opening_nano
+            assert after.closing_nano == await fixture.balance(acme)
+            if after.lines:
+                assert after.lines[-1].balance_nano == after.closing_nano
+
+
+class TestActivity:
+    @pytest.fixture(autouse=True)
+    async def booked(self, acme: Tenant, other: Tenant, fixture: AccountingFixture) -> None:
+        usage = Usage(input_tokens=1, cache_read_tokens=2, output_tokens=16, reasoning_tokens=3)
+        cost = charge(10, usage=usage, provider_cost_nano=70)
+        await fixture.writer.write(
+            [
+                record_for(acme, 1, charge=cost, created_at=MONDAY),
+                record_for(acme, 2, charge=cost, created_at=MONDAY + HOUR, key_hash="second"),
+                record_for(acme, 3, charge=cost, created_at=MONDAY, workspace_id="elsewhere"),
+                record_for(acme, 4, charge=cost, created_at=MONDAY, provider=None),
+                record_for(acme, 5, charge=cost, created_at=MONDAY + DAY, is_byok=True),
+                record_for(other, 6, charge=cost, created_at=MONDAY),
+            ]
+        )
+
+    async def test_is_by_day_model_and_provider(
+        self, acme: Tenant, fixture: AccountingFixture
+    ) -> None:
+        tuesday, nobody, monday = await fixture.activity(acme)
+        assert tuesday == Activity("2026-03-10", "acme/large", "acme", 1, 3, 16, 3, 2, 0, 70)
+        assert nobody == Activity("2026-03-09", "acme/large", "", 1, 3, 16, 3, 2, 10, 0)
+        assert monday == replace(
+            nobody,
+            provider="acme",
+            requests=3,
+            prompt_tokens=9,
+            completion_tokens=48,
+            reasoning_tokens=9,
+            cached_tokens=6,
+            usage_nano=30,
+        )
+
+    @pytest.mark.parametrize("split_by", ["key_hash", "workspace_id"])
+    async def test_may_be_split(
+        self, acme: Tenant, fixture: AccountingFixture, split_by: str
+    ) -> None:
+        found = await fixture.activity(acme, split_by=split_by)
+        assert len(found) == 4
+        assert sum(row.requests for row in found) == 5
+        assert {"second", "elsewhere"} & {getattr(row, split_by) for row in found}
+
+    @pytest.mark.parametrize(
+        ("wanted", "requests"),
+        [
+            ({"since": date(2026, 3, 10)}, 1),
+            ({"until": date(2026, 3, 10)}, 4),
+            ({"key_hash": "second"}, 1),
+            ({"workspace_id": "elsewhere"}, 1),
+            ({"user_id": "nobody"}, 0),
+        ],
+    )
+    async def test_may_be_a_part(
+        self, acme: Tenant, fixture: AccountingFixture, wanted: dict[str, Any], requests: int
+    ) -> None:
+        assert sum(row.requests for row in await fixture.activity(acme, **wanted)) == requests
+
+    async def test_comes_in_pages(
+        self, acme: Tenant, fixture: AccountingFixture, database: Database
+    ) -> None:
+        whole = await fixture.activity(acme)
+        for skip, row in enumerate(whole):
+            query = ActivityQuery(
+                acme.account.id, date(2026, 3, 1), date(2026, 4, 1), Window(skip, 1)
+            )
+            async with database.reading() as read:
+                page = await fixture.ledger.activity(read, query)
+            assert (page.items, page.total) == ((row,), len(whole))

@@ -1,0 +1,217 @@
+"""`/accounts`: who pays."""
+
+import pytest
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.clock import FakeClock
+
+WRONG = [
+    ({"name": ""}, "name: String should have at least 1 character."),
+    ({"name": "x" * 101}, "name: String should have at most 100 characters."),
+    ({"name": "a\0"}, "name: must not contain the character U+0000."),
+    ({"name": "A", "plan": "big"}, "plan: is not a known field."),
+    (
+        {"name": "A", "type": "gold"},
+        "type: Input should be 'prepaid', 'enterprise', 'subscription' or 'invoice'.",
+    ),
+    (
+        {"name": "A", "free_limits_exempt": 1},
+        "free_limits_exempt: Input should be a valid boolean.",
+    ),
+]
+WRONG_NEW = [
+    *WRONG,
+    ({}, "name: is required."),
+    ({"name": None}, "name: Input should be a valid string."),
+]
+NULL = "may be left out, but must not be null."
+WRONG_CHANGE = [
+    *WRONG,
+    ({}, "No update fields provided."),
+    ({"name": None}, f"name: {NULL}"),
+    ({"type": None}, f"type: {NULL}"),
+    ({"free_limits_exempt": None}, f"free_limits_exempt: {NULL}"),
+]
+
+
+class TestCreate:
+    async def test_makes_it_with_a_default_workspace(self, acme: Acme) -> None:
+        reply = await acme.operator.post("/accounts", json={"name": "New"})
+
+        assert reply.status_code == 201
+        made = reply.json()
+        account_id = made["data"]["id"]
+        assert made["data"] == {
+            "id": account_id,
+            "name": "New",
+            "type": "prepaid",
+            "free_limits_exempt": False,
+            "intern_programme": False,
+            "vault_writes": True,
+            "created_at": "2026-03-12T10:30:00.000Z",
+            "updated_at": None,
+        }
+        workspaces = await acme.operator.get("/workspaces", params={"account_id": account_id})
+        assert [each["id"] for each in workspaces.json()["data"]] == [made["workspace_id"]]
+
+    async def test_makes_one_that_pays_otherwise(self, acme: Acme) -> None:
+        body = {"name": "New", "type": "invoice", "free_limits_exempt": True}
+
+        made = (await acme.operator.post("/accounts", json=body)).json()["data"]
+
+        assert (made["type"], made["free_limits_exempt"]) == ("invoice", True)
+        found = await acme.operator.get(f"/accounts/{made['id']}")
+        assert found.json()["data"] == made
+
+    async def test_a_local_command_makes_the_first(self, local: Client) -> None:
+        assert (await local.post("/accounts", json={"name": "First"})).status_code == 201
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for body, text in WRONG_NEW:
+            with subtests.test(body=body):
+                assert message(await acme.operator.post("/accounts", json=body), 400) == text
+
+    async def test_refuses_all_but_operators(self, acme: Acme) -> None:
+        reply = await acme.management.post("/accounts", json={"name": "New"})
+        assert message(reply, 403) == "This operation needs an operator's management key."
+        reply = await acme.api.post("/accounts", json={"name": "New"})
+        assert message(reply, 403) == "This operation needs a management key."
+
+
+class TestList:
+    async def test_shows_an_operator_all_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
+        clock.advance(1)
+        await acme.operator.post("/accounts", json={"name": "Newer"})
+
+        reply = await acme.operator.get("/accounts")
+
+        assert [each["name"] for each in reply.json()["data"]] == ["Acme", "Newer"]
+        assert reply.json()["total_count"] == 2
+
+    async def test_shows_a_part(self, acme: Acme, other: Acme) -> None:
+        first = (await acme.operator.get("/accounts", params={"limit": 1})).json()
+        second = (await acme.operator.get("/accounts", params={"limit": 1, "offset": 1})).json()
+
+        assert {first["data"][0]["id"], second["data"][0]["id"]} == {
+            acme.account_id,
+            other.account_id,
+        }
+        assert first["total_count"] == second["total_count"] == 2
+
+    @pytest.mark.usefixtures("acme")
+    async def test_shows_anybody_else_their_own(self, other: Acme) -> None:
+        reply = await other.management.get("/accounts")
+
+        assert [each["id"] for each in reply.json()["data"]] == [other.account_id]
+        assert reply.json()["total_count"] == 1
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            message(await client.get("/accounts"), 403)
+
+
+class TestGet:
+    async def test_shows_ones_own(self, acme: Acme) -> None:
+        reply = await acme.management.get(f"/accounts/{acme.account_id}")
+
+        assert reply.json()["data"]["name"] == "Acme"
+
+    async def test_shows_an_operator_any(self, acme: Acme, other: Acme) -> None:
+        reply = await acme.operator.get(f"/accounts/{other.account_id}")
+
+        assert reply.json()["data"]["name"] == "Other"
+
+    async def test_refuses_another_one(self, acme: Acme, other: Acme) -> None:
+        reply = await acme.management.get(f"/accounts/{other.account_id}")
+
+        assert message(reply, 404) == "No such account."
+
+    async def test_refuses_an_unknown_one(self, acme: Acme) -> None:
+        message(await acme.operator.get("/accounts/nobody"), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.get(f"/accounts/{acme.account_id}"), 403)
+
+
+class TestChange:
+    async def test_gives_it_another_name(self, acme: Acme, clock: FakeClock) -> None:
+        clock.advance(1)
+        path = f"/accounts/{acme.account_id}"
+
+        reply = await acme.management.patch(path, json={"name": "Acme Ltd"})
+
+        assert reply.json()["data"]["name"] == "Acme Ltd"
+        assert reply.json()["data"]["updated_at"] == "2026-03-12T10:30:01.000Z"
+        assert (await acme.management.get(path)).json() == reply.json()
+
+    async def test_an_operator_says_how_it_pays(self, acme: Acme, other: Acme) -> None:
+        path = f"/accounts/{other.account_id}"
+        for body, paid, exempt in [
+            ({"type": "enterprise"}, "enterprise", False),
+            ({"free_limits_exempt": True}, "enterprise", True),
+            ({"name": "Renamed"}, "enterprise", True),
+            ({"type": "subscription", "free_limits_exempt": False}, "subscription", False),
+            ({"type": "prepaid"}, "prepaid", False),
+        ]:
+            data = (await acme.operator.patch(path, json=body)).json()["data"]
+
+            assert (data["type"], data["free_limits_exempt"]) == (paid, exempt)
+            assert (await other.management.get(path)).json()["data"] == data
+        listed = (await acme.operator.get("/accounts")).json()["data"]
+        assert {each["id"]: each["name"] for each in listed} == {
+            acme.account_id: "Acme",
+            other.account_id: "Renamed",
+        }
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            {"type": "prepaid"},
+            {"free_limits_exempt": False},
+            {"intern_programme": True},
+            {"vault_writes": False},
+        ],
+    )
+    async def test_refuses_that_to_all_but_operators(
+        self, acme: Acme, field: dict[str, object]
+    ) -> None:
+        path = f"/accounts/{acme.account_id}"
+
+        reply = await acme.management.patch(path, json={"name": "Mine", **field})
+
+        assert message(reply, 403) == (
+            f"Only an operator can change {next(iter(field))} of an account."
+        )
+        assert (await acme.management.get(path)).json()["data"]["name"] == "Acme"
+
+    async def test_who_remembers_it_hears_of_a_change_that_is_durable(
+        self, acme: Acme, changed_accounts: list[str]
+    ) -> None:
+        path = f"/accounts/{acme.account_id}"
+        message(await acme.management.patch(path, json={"type": "invoice"}), 403)
+        message(await acme.operator.patch("/accounts/nobody", json={"type": "invoice"}), 404)
+        assert changed_accounts == []
+
+        await acme.operator.patch(path, json={"type": "invoice"})
+
+        assert changed_accounts == [acme.account_id]
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for body, text in WRONG_CHANGE:
+            with subtests.test(body=body):
+                reply = await acme.operator.patch(f"/accounts/{acme.account_id}", json=body)
+                assert message(reply, 400) == text
+
+    async def test_refuses_another_one(self, acme: Acme, other: Acme) -> None:
+        path = f"/accounts/{other.account_id}"
+
+        message(await acme.management.patch(path, json={"name": "Mine"}), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        path = f"/accounts/{acme.account_id}"
+
+        message(await acme.api.patch(path, json={"name": "Mine"}), 403)

@@ -1,0 +1,240 @@
+"""`/credits`: what an account has, and what an operator brings in."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.builders import generation_record
+from tollhouse.accounting.service import AccountingService
+from tollhouse.storage.database import Database
+
+KINDS = ("purchase", "grant", "refund", "adjustment")
+NO_AMOUNTS = {
+    "must be a number": ("NaN", "Infinity", "-Infinity", "null", "true", '"NaN"', '"1e3"', '"1,5"'),
+    "too large": ("1e400", "-1e400", "1e17", '"9999999999999"', "9999999999999", "1" * 400),
+    "too small": ("1e-10", "1e-400"),
+    "finer than a billionth": ('"0.0000000001"', "1.0000000001"),
+}
+
+
+async def total(client: Client, **query: Any) -> float:
+    return (await client.get("/credits", params=query)).json()["data"]["total_credits"]
+
+
+class TestShow:
+    async def test_shows_what_came_in_and_what_was_used(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        await acme.operator.post("/credits", json={"amount": "10", "kind": "grant"})
+        await acme.operator.post("/credits", json={"amount": "2.5"})
+        await book(generation_record(account_id=acme.account_id, cost_nano=300_000_000))
+
+        reply = await acme.management.get("/credits")
+
+        assert reply.status_code == 200
+        assert reply.json() == {"data": {"total_credits": 12.5, "total_usage": 0.3}}
+
+    async def test_shows_zeros_where_nothing_moved(self, acme: Acme) -> None:
+        reply = await acme.management.get("/credits")
+
+        assert reply.json() == {"data": {"total_credits": 0.0, "total_usage": 0.0}}
+
+    async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": 7, "account_id": other.account_id})
+
+        assert await total(acme.operator, account_id=other.account_id) == 7.0
+        assert await total(acme.operator) == 0.0
+
+    async def test_refuses_another_account_to_all_but_operators(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        query = {"account_id": other.account_id}
+
+        reply = await acme.management.get("/credits", params=query)
+
+        assert message(reply, 404) == "No such account."
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            assert message(await client.get("/credits"), 403) == (
+                "This operation needs a management key."
+            )
+
+
+class TestAdd:
+    async def test_answers_with_the_posting(self, acme: Acme) -> None:
+        reply = await acme.operator.post("/credits", json={"amount": "12.5", "note": "invoice 7"})
+
+        assert reply.status_code == 201
+        data = reply.json()["data"]
+        assert data.pop("id")
+        assert data == {
+            "account_id": acme.account_id,
+            "kind": "purchase",
+            "amount": 12.5,
+            "note": "invoice 7",
+            "generation_id": None,
+            "created_at": "2026-03-12T10:30:00.000Z",
+        }
+
+    async def test_takes_an_amount_as_text_or_as_an_exact_number(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        amounts = {
+            '"12.5"': 12.5,
+            '"0.000000001"': 1e-9,
+            '"1000000"': 1_000_000.0,
+            "3": 3.0,
+            "0.1": 0.1,
+            "1.5e2": 150.0,
+        }
+        for amount, added in amounts.items():
+            with subtests.test(amount=amount):
+                reply = await acme.operator.post("/credits", content=f'{{"amount": {amount}}}')
+                assert reply.json()["data"]["amount"] == added
+
+    async def test_keeps_the_last_digit_of_a_number(
+        self, acme: Acme, accounting: AccountingService, database: Database
+    ) -> None:
+        # A float of this size has no room for the last digit.
+        await acme.operator.post("/credits", content='{"amount": 100000000.000000001}')
+
+        async with database.reading() as read:
+            credits_ = await accounting.credits(read, acme.account_id)
+        assert credits_.purchased_nano == 100_000_000_000_000_001
+
+    async def test_a_local_command_needs_no_account_where_there_is_one(
+        self, acme: Acme, local: Client
+    ) -> None:
+        reply = await local.post("/credits", json={"amount": 1})
+
+        assert reply.json()["data"]["account_id"] == acme.account_id
+
+    async def test_the_same_request_again_changes_nothing(self, acme: Acme) -> None:
+        first = await acme.operator.post(
+            "/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"}
+        )
+        again = await acme.operator.post(
+            "/credits", json={"amount": "5.0"}, headers={"Idempotency-Key": "k1"}
+        )
+
+        assert again.status_code == first.status_code == 201
+        assert again.json() == first.json()
+        assert await total(acme.management) == 5.0
+
+    async def test_the_same_request_twice_at_once_counts_once(self, acme: Acme) -> None:
+        replies = await asyncio.gather(
+            *(
+                acme.operator.post(
+                    "/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"}
+                )
+                for _ in range(5)
+            )
+        )
+
+        assert {reply.status_code for reply in replies} == {201}
+        assert len({reply.json()["data"]["id"] for reply in replies}) == 1
+        assert await total(acme.management) == 5.0
+
+    async def test_another_key_counts_again(self, acme: Acme) -> None:
+        for key in ("k1", "k2"):
+            await acme.operator.post(
+                "/credits", json={"amount": 5}, headers={"Idempotency-Key": key}
+            )
+
+        assert await total(acme.management) == 10.0
+
+    async def test_the_same_key_is_another_one_in_another_account(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        for client in (acme.operator, other.operator):
+            await client.post("/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"})
+
+        assert await total(acme.management) == await total(other.management) == 5.0
+
+    async def test_refuses_another_request_with_the_same_key(self, acme: Acme) -> None:
+        headers = {"Idempotency-Key": "k1"}
+        await acme.operator.post("/credits", json={"amount": 5}, headers=headers)
+
+        for changed in ({"amount": 6}, {"amount": 5, "kind": "grant"}):
+            reply = await acme.operator.post("/credits", json=changed, headers=headers)
+            assert message(reply, 409) == (
+                "The idempotency key was used before with another amount, kind or generation."
+            )
+        assert await total(acme.management) == 5.0
+
+    async def test_takes_a_refund_and_an_adjustment(self, acme: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": 10})
+        refund = await acme.operator.post("/credits", json={"amount": 4, "kind": "refund"})
+        taken = {"amount": "-0.5", "kind": "adjustment", "note": "a fee"}
+        adjusted = await acme.operator.post("/credits", json=taken)
+
+        assert (refund.json()["data"]["kind"], refund.json()["data"]["amount"]) == ("refund", -4)
+        assert adjusted.json()["data"]["amount"] == -0.5
+        assert await total(acme.management) == 5.5
+
+    async def test_an_adjustment_names_a_generation(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        record = generation_record(account_id=acme.account_id)
+        await book(record)
+        body = {"amount": 1, "kind": "adjustment", "note": "n", "generation_id": record.id}
+
+        reply = await acme.operator.post("/credits", json=body)
+        assert reply.json()["data"]["generation_id"] == record.id
+        refused = await acme.operator.post("/credits", json={**body, "generation_id": "gen-1"})
+        assert message(refused, 400) == "generation_id: no such generation in this account."
+
+    async def test_refuses_to_refund_more_than_was_purchased(self, acme: Acme) -> None:
+        await acme.operator.post("/credits", json={"amount": "2.5"})
+
+        reply = await acme.operator.post("/credits", json={"amount": 3, "kind": "refund"})
+
+        assert (
+            message(reply, 409) == "No more than 2.5 credits of purchases are left to be refunded."
+        )
+
+    async def test_refuses_what_is_no_amount(self, acme: Acme, subtests: pytest.Subtests) -> None:
+        for kind, (said, amounts) in product(KINDS, NO_AMOUNTS.items()):
+            for amount in amounts:
+                content = f'{{"amount": {amount}, "kind": "{kind}", "note": "n"}}'
+                with subtests.test(kind=kind, amount=amount):
+                    refused = message(await acme.operator.post("/credits", content=content), 400)
+                    assert refused.startswith("amount")
+                    assert said in refused
+        assert await total(acme.management) == 0
+
+    async def test_refuses_what_is_not_positive(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for kind, amount in product(KINDS[:3], ("0", "-0", "-1", '"-0.5"', '"0.000"', "-1e-9")):
+            with subtests.test(kind=kind, amount=amount):
+                content = f'{{"amount": {amount}, "kind": "{kind}"}}'
+                reply = await acme.operator.post("/credits", content=content)
+                assert "must be a positive number" in message(reply, 400)
+
+    async def test_refuses_an_adjustment_of_nothing_and_without_a_note(self, acme: Acme) -> None:
+        nothing = {"amount": "-0.0", "kind": "adjustment", "note": "n"}
+        refused = await acme.operator.post("/credits", json=nothing)
+        assert "must not be zero" in message(refused, 400)
+
+        refused = await acme.operator.post("/credits", json={"amount": 1, "kind": "adjustment"})
+        assert message(refused, 400) == "An adjustment needs a note that says why."
+
+    async def test_refuses_an_unknown_account(self, acme: Acme) -> None:
+        body = {"amount": 5, "account_id": "nobody"}
+
+        assert message(await acme.operator.post("/credits", json=body), 404) == "No such account."
+
+    async def test_refuses_all_but_operators(self, acme: Acme) -> None:
+        refused = {
+            acme.management: "This operation needs an operator's management key.",
+            acme.api: "This operation needs a management key.",
+            acme.intern: "This operation needs a management key.",
+        }
+        for client, text in refused.items():
+            assert message(await client.post("/credits", json={"amount": 5}), 403) == text

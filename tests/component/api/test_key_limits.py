@@ -1,0 +1,358 @@
+"""The limits of keys: what can be set through `/keys`, and what `/keys` and `/key` then show."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.builders import generation_record
+from tests.support.clock import START, FakeClock
+from tollhouse.accounting.types import Charge, CostState, Usage
+from tollhouse.kernel.money import MAX_NANO, format_credits
+from tollhouse.storage.database import Database
+from tollhouse.storage.tables.accounting import limits
+
+NANO = 1_000_000_000
+NO_NUMBER = "limit: must be a number of credits, such as 12.5."
+NEGATIVE = "limit: must not be negative."
+OUT_OF_BOUNDS = "limit: the amount is too large or too small."
+TOO_FINE = "limit: the amount is finer than a billionth of a credit."
+TOO_LARGE = "limit: the amount is too large."
+WRONG = {
+    '"limit": -1': NEGATIVE,
+    '"limit": -0.000000001': NEGATIVE,
+    '"limit": -1e400': NEGATIVE,
+    '"limit": "-1"': "limit: a limit must not be negative.",
+    '"limit": NaN': NO_NUMBER,
+    '"limit": Infinity': NO_NUMBER,
+    '"limit": -Infinity': NO_NUMBER,
+    '"limit": true': NO_NUMBER,
+    '"limit": "ten"': NO_NUMBER,
+    '"limit": [1]': NO_NUMBER,
+    '"limit": 1e400': OUT_OF_BOUNDS,
+    '"limit": 1e99999999999999999999': OUT_OF_BOUNDS,
+    '"limit": 1e-99999999999999999999': OUT_OF_BOUNDS,
+    f'"limit": {"9" * 5_000}': OUT_OF_BOUNDS,
+    '"limit": 0.0000000001': OUT_OF_BOUNDS,
+    '"limit": 12.0000000001': TOO_FINE,
+    '"limit": 1e18': TOO_LARGE,
+    f'"limit": "{format_credits(MAX_NANO + 1)}"': TOO_LARGE,
+    '"limit_reset": "yearly"': "limit_reset: Input should be 'daily', 'weekly' or 'monthly'.",
+    '"limit_reset": 1': "limit_reset: Input should be 'daily', 'weekly' or 'monthly'.",
+    '"include_byok_in_limit": 1': "include_byok_in_limit: Input should be a valid boolean.",
+}
+EXACT = {
+    "0": 0,
+    "-0.0": 0,
+    "0.000000001": 1,
+    "25": 25 * NANO,
+    "25.00000000000000000": 25 * NANO,
+    "2.5e1": 25 * NANO,
+    # As a float it would be 4000000000.1234567
+    "4000000000.123456789": 4_000_000_000_123_456_789,
+    '"4000000000.123456789"': 4_000_000_000_123_456_789,
+    str(MAX_NANO // NANO): MAX_NANO // NANO * NANO,
+    "null": None,
+}
+
+
+@pytest.fixture
+def path(acme: Acme) -> str:
+    """Where the API key of Acme is managed."""
+    return f"/keys/{acme.api_key.key.hash}"
+
+
+@pytest.fixture
+def spend(acme: Acme, book: Callable[..., Any]) -> Callable[..., Any]:
+    """Books replies on Acme's API key."""
+    numbers = iter(range(1_000))
+
+    async def write(credits_: int, at: datetime = START, *, byok: bool = False) -> None:
+        nano = credits_ * NANO
+        await book(
+            generation_record(
+                id=f"gen-{next(numbers)}",
+                account_id=acme.account_id,
+                workspace_id=acme.workspace_id,
+                key_hash=acme.api_key.key.hash,
+                created_at=at,
+                is_byok=byok,
+                charge=Charge(CostState.EXACT, Usage(), 0 if byok else nano, nano, None),
+            )
+        )
+
+    return write
+
+
+async def data_of(client: Client, path: str) -> Any:
+    reply = await client.get(path)
+    assert reply.status_code == 200, reply.text
+    return reply.json()["data"]
+
+
+async def change(acme: Acme, path: str, **fields: Any) -> dict[str, Any]:
+    reply = await acme.management.patch(path, json=fields)
+    assert reply.status_code == 200, reply.text
+    return limits_in(reply.json()["data"])
+
+
+def limits_in(data: dict[str, Any]) -> dict[str, Any]:
+    names = ("limit", "limit_reset", "limit_remaining", "include_byok_in_limit")
+    return {name: data[name] for name in names}
+
+
+def shown(
+    limit: float | None, reset: str | None, remaining: float | None, *, byok: bool = False
+) -> dict[str, Any]:
+    return {
+        "limit": limit,
+        "limit_reset": reset,
+        "limit_remaining": remaining,
+        "include_byok_in_limit": byok,
+    }
+
+
+class TestSetting:
+    async def test_a_new_key_has_what_it_was_given(
+        self, acme: Acme, connect: Callable[[str], Client]
+    ) -> None:
+        body = {"name": "ci", "limit": 25, "limit_reset": "monthly", "include_byok_in_limit": True}
+
+        made = (await acme.management.post("/keys", json=body)).json()
+
+        expected = shown(25.0, "monthly", 25.0, byok=True)
+        assert limits_in(made["data"]) == expected
+        found = await data_of(acme.management, f"/keys/{made['data']['hash']}")
+        assert found == made["data"]
+        assert limits_in(await data_of(connect(made["key"]), "/key")) == expected
+        listed = {key["hash"]: key for key in await data_of(acme.management, "/keys")}
+        assert listed[found["hash"]] == found
+        assert limits_in(listed[acme.api_key.key.hash]) == shown(None, None, None)
+
+    async def test_it_is_kept_exactly(
+        self, acme: Acme, path: str, database: Database, subtests: pytest.Subtests
+    ) -> None:
+        for sent, nano in EXACT.items():
+            with subtests.test(limit=sent):
+                body = f'{{"name": "ci", "limit": {sent}, "limit_reset": "daily"}}'.encode()
+                made = await acme.management.post("/keys", content=body)
+                assert made.status_code == 201, made.text
+                changed = await acme.management.patch(
+                    path, content=b'{"limit": %s}' % sent.encode()
+                )
+                assert changed.status_code == 200, changed.text
+                for key_hash in (made.json()["data"]["hash"], acme.api_key.key.hash):
+                    assert await stored(database, key_hash) == nano
+
+    async def test_what_is_no_limit_is_refused_by_its_path(
+        self, acme: Acme, path: str, database: Database, subtests: pytest.Subtests
+    ) -> None:
+        for wrong, text in WRONG.items():
+            with subtests.test(body=wrong[:40]):
+                new = f'{{"name": "ci", {wrong}}}'.encode()
+                assert message(await acme.management.post("/keys", content=new), 400) == text
+                changed = await acme.management.patch(path, content=f"{{{wrong}}}".encode())
+                assert message(changed, 400) == text
+        async with database.reading() as read:
+            assert (await read.execute(sa.select(limits))).all() == []
+
+    async def test_what_is_left_out_of_a_change_stays(self, acme: Acme, path: str) -> None:
+        await change(acme, path, limit=25, limit_reset="weekly", include_byok_in_limit=True)
+
+        assert await change(acme, path, name="renamed") == shown(25.0, "weekly", 25.0, byok=True)
+        assert await change(acme, path, limit=5) == shown(5.0, "weekly", 5.0, byok=True)
+        assert await change(acme, path, limit_reset="daily") == shown(5.0, "daily", 5.0, byok=True)
+        assert await change(acme, path, include_byok_in_limit=False) == shown(5.0, "daily", 5.0)
+
+    async def test_null_takes_it_away(self, acme: Acme, path: str) -> None:
+        await change(acme, path, limit=25, limit_reset="weekly")
+
+        assert await change(acme, path, limit=None) == shown(None, "weekly", None)
+        assert await change(acme, path, limit=3) == shown(3.0, "weekly", 3.0)
+        assert await change(acme, path, limit_reset=None) == shown(3.0, None, 3.0)
+
+    async def test_a_reset_without_a_limit_is_kept(self, acme: Acme, path: str) -> None:
+        assert await change(acme, path, limit_reset="daily") == shown(None, "daily", None)
+        data = await data_of(acme.api, "/key")
+        assert (data["budgets"], data["effective_budget"]) == ([], None)
+
+    async def test_a_change_of_nothing_is_refused(self, acme: Acme, path: str) -> None:
+        reply = await acme.management.patch(path, json={})
+
+        assert message(reply, 400) == "No update fields provided."
+        assert (await data_of(acme.management, path))["updated_at"] is None
+
+    async def test_two_changes_at_once_are_both_kept(self, acme: Acme, path: str) -> None:
+        for limit in range(1, 6):
+            await change(acme, path, limit=0, limit_reset=None)
+
+            await asyncio.gather(
+                change(acme, path, limit=limit), change(acme, path, limit_reset="daily")
+            )
+
+            found = await data_of(acme.management, path)
+            assert limits_in(found) == shown(limit, "daily", limit)
+
+    async def test_it_is_a_change_of_the_key(self, acme: Acme, path: str, clock: FakeClock) -> None:
+        clock.advance(5)
+        await change(acme, path, limit=25)
+
+        data = await data_of(acme.management, path)
+        assert data["updated_at"] == "2026-03-12T10:30:05.000Z"
+
+    async def test_another_accounts_key_is_out_of_reach(self, acme: Acme, other: Acme) -> None:
+        path = f"/keys/{other.api_key.key.hash}"
+
+        message(await acme.management.patch(path, json={"limit": 0}), 404)
+
+        assert (await data_of(other.api, "/key"))["limit"] is None
+
+    async def test_an_api_key_cannot_raise_its_own(self, acme: Acme, path: str) -> None:
+        await change(acme, path, limit=1)
+
+        message(await acme.api.patch(path, json={"limit": None}), 403)
+
+        assert (await data_of(acme.api, "/key"))["limit"] == 1.0
+
+    async def test_a_deleted_key_keeps_its_row(
+        self, acme: Acme, path: str, database: Database
+    ) -> None:
+        await change(acme, path, limit=1)
+
+        await acme.management.delete(path)
+
+        assert await stored(database, acme.api_key.key.hash) == NANO
+
+
+class TestWhoHearsOfIt:
+    async def test_the_account_is_stale_once_a_limit_changed(
+        self, acme: Acme, path: str, stale: list[str]
+    ) -> None:
+        await change(acme, path, limit=1)
+        assert stale == [acme.account_id]
+        await change(acme, path, limit=None)
+        assert stale == [acme.account_id] * 2
+
+    async def test_a_new_key_with_a_limit_makes_it_stale(
+        self, acme: Acme, stale: list[str]
+    ) -> None:
+        await acme.management.post("/keys", json={"name": "ci", "limit": 1})
+        assert stale == [acme.account_id]
+
+    async def test_nothing_else_about_a_key_does(
+        self, acme: Acme, path: str, stale: list[str]
+    ) -> None:
+        await change(acme, path, limit=1, limit_reset="daily")
+        stale.clear()
+
+        await acme.management.post("/keys", json={"name": "ci", "limit": None})
+        await change(acme, path, name="renamed", disabled=True)
+        await change(acme, path, limit=1, limit_reset="daily", disabled=False)
+        await acme.management.delete(path)
+
+        assert stale == []
+
+    async def test_a_refused_change_does_not(self, acme: Acme, path: str, stale: list[str]) -> None:
+        reply = await acme.management.patch(path, json={"limit": 1, "workspace_id": "nowhere"})
+
+        message(reply, 400)
+        assert stale == []
+        assert (await data_of(acme.management, path))["limit"] is None
+
+
+class TestShowing:
+    async def test_what_is_left_of_the_current_window(
+        self, acme: Acme, path: str, spend: Callable[..., Any]
+    ) -> None:
+        await spend(1)
+        await spend(2, START - timedelta(days=3))  # on Monday
+        await spend(4, START.replace(day=1))
+        await spend(8, datetime(2025, 12, 31, 23, 59, tzinfo=UTC))
+
+        for reset, remaining in [
+            ("daily", 99.0),
+            ("weekly", 97.0),
+            ("monthly", 93.0),
+            (None, 85.0),
+        ]:
+            assert await change(acme, path, limit=100, limit_reset=reset) == (
+                shown(100.0, reset, remaining)
+            )
+            assert limits_in(await data_of(acme.api, "/key")) == shown(100.0, reset, remaining)
+
+    async def test_a_new_window_has_all_of_it(
+        self, acme: Acme, path: str, spend: Callable[..., Any], clock: FakeClock
+    ) -> None:
+        await change(acme, path, limit=10, limit_reset="daily")
+        await spend(10)
+        assert (await data_of(acme.api, "/key"))["limit_remaining"] == 0.0
+
+        clock.advance(13.5 * 3600 - 0.001)
+        assert (await data_of(acme.api, "/key"))["limit_remaining"] == 0.0
+        clock.advance(0.001)
+        data = await data_of(acme.api, "/key")
+        assert data["limit_remaining"] == 10.0
+        assert data["effective_budget"]["resets_at"] == "2026-03-14T00:00:00.000Z"
+
+    async def test_own_provider_keys_count_where_they_shall(
+        self, acme: Acme, path: str, spend: Callable[..., Any]
+    ) -> None:
+        await spend(1)
+        await spend(2, byok=True)
+
+        assert await change(acme, path, limit=10) == shown(10.0, None, 9.0)
+        changed = await change(acme, path, include_byok_in_limit=True)
+        assert changed == shown(10.0, None, 7.0, byok=True)
+
+    async def test_a_limit_below_what_is_used_has_nothing_left(
+        self, acme: Acme, path: str, spend: Callable[..., Any]
+    ) -> None:
+        await spend(7)
+        assert await change(acme, path, limit=5) == shown(5.0, None, 0.0)
+        [key] = (await data_of(acme.api, "/key"))["budgets"]
+        assert (key["limit_usd"], key["spend_usd"], key["remaining_usd"]) == (5.0, 7.0, -2.0)
+        assert await change(acme, path, limit=8) == shown(8.0, None, 1.0)
+
+    async def test_the_budget_of_a_key_with_a_limit(
+        self, acme: Acme, path: str, spend: Callable[..., Any]
+    ) -> None:
+        await spend(7)
+        await change(acme, path, limit=25, limit_reset="weekly", include_byok_in_limit=True)
+
+        data = await data_of(acme.api, "/key")
+
+        budget = {
+            "scope": "key_limit",
+            "limit_usd": 25.0,
+            "spend_usd": 7.0,
+            "remaining_usd": 18.0,
+            "reset_interval": "weekly",
+            "resets_at": "2026-03-16T00:00:00.000Z",
+            "include_byok": True,
+            "budget_id": None,
+            "guardrail_id": None,
+        }
+        assert data["budgets"] == [budget]
+        assert data["effective_budget"] == budget
+
+    async def test_a_limit_that_is_never_reset(self, acme: Acme, path: str) -> None:
+        await change(acme, path, limit=0)
+
+        data = await data_of(acme.api, "/key")
+
+        assert data["limit_remaining"] == 0.0
+        assert data["effective_budget"] == data["budgets"][0]
+        assert data["effective_budget"]["reset_interval"] is None
+        assert data["effective_budget"]["resets_at"] is None
+
+
+async def stored(database: Database, key_hash: str) -> int | None:
+    query = sa.select(limits.c.limit_nano).where(
+        limits.c.scope == "key", limits.c.owner_id == key_hash
+    )
+    async with database.reading() as read:
+        return (await read.execute(query)).scalar_one()

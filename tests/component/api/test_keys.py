@@ -1,0 +1,390 @@
+"""`/keys`: made, listed, changed and revoked with a management key."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.builders import generation_record
+from tests.support.clock import START, FakeClock
+
+ConnectWith = Callable[[str], Client]
+NO_KEY = "0" * 64
+ZEROS = {
+    f"{prefix}usage{period}": 0.0
+    for prefix in ("", "byok_")
+    for period in ("", "_daily", "_weekly", "_monthly")
+}
+
+
+async def names(client: Client, **query: Any) -> list[str]:
+    reply = await client.get("/keys", params=query)
+    assert reply.status_code == 200, reply.text
+    return [key["name"] for key in reply.json()["data"]]
+
+
+class TestCreate:
+    async def test_shows_the_text_once_and_the_whole_key(self, acme: Acme) -> None:
+        reply = await acme.management.post("/keys", json={"name": "ci"})
+
+        assert reply.status_code == 201
+        made = reply.json()
+        text = made["key"]
+        assert text.startswith("sk-th-v1-")
+        assert made["data"] == {
+            **ZEROS,
+            "hash": sha256(text.encode()).hexdigest(),
+            "name": "ci",
+            "label": f"sk-th-v1-{text[9:12]}...{text[-3:]}",
+            "kind": "api",
+            "operator": False,
+            "disabled": False,
+            "limit": None,
+            "limit_reset": None,
+            "limit_remaining": None,
+            "include_byok_in_limit": False,
+            "created_at": "2026-03-12T10:30:00.000Z",
+            "updated_at": None,
+            "last_used_at": None,
+            "expires_at": None,
+            "creator_user_id": None,
+            "external_user": None,
+            "account_id": acme.account_id,
+            "workspace_id": acme.workspace_id,
+            "intern_id": None,
+        }
+        shown = await acme.management.get(f"/keys/{made['data']['hash']}")
+        assert shown.json() == {"data": made["data"]}
+        assert text not in shown.text
+
+    async def test_the_new_key_works(self, acme: Acme, connect: ConnectWith) -> None:
+        made = (await acme.management.post("/keys", json={"name": "ci"})).json()
+
+        reply = await connect(made["key"]).get("/key")
+
+        assert reply.json()["data"]["label"] == made["data"]["label"]
+
+    async def test_takes_nulls_and_defaults_that_say_nothing(self, acme: Acme) -> None:
+        body = {
+            "name": "ci",
+            "limit": None,
+            "limit_reset": None,
+            "include_byok_in_limit": False,
+            "expires_at": None,
+            "creator_user_id": None,
+            "external": None,
+        }
+
+        assert (await acme.management.post("/keys", json=body)).status_code == 201
+
+    async def test_puts_it_into_a_workspace_by_its_slug(self, acme: Acme) -> None:
+        made = await acme.management.post("/workspaces", json={"name": "Lab", "slug": "lab"})
+        lab = made.json()["data"]["id"]
+
+        reply = await acme.management.post("/keys", json={"name": "ci", "workspace_id": "lab"})
+
+        assert reply.json()["data"]["workspace_id"] == lab
+
+    async def test_names_its_creator(self, acme: Acme) -> None:
+        user = (await acme.management.post("/users", json={"name": "Ann"})).json()["data"]["id"]
+
+        reply = await acme.management.post("/keys", json={"name": "ci", "creator_user_id": user})
+
+        assert reply.json()["data"]["creator_user_id"] == user
+
+    async def test_takes_an_expiry_in_utc(self, acme: Acme) -> None:
+        for sent in ("2026-03-12T10:30:01Z", "2026-03-12T10:30:01.000+00:00"):
+            reply = await acme.management.post("/keys", json={"name": "ci", "expires_at": sent})
+
+            assert reply.json()["data"]["expires_at"] == "2026-03-12T10:30:01.000Z"
+
+    async def test_makes_a_management_key(self, acme: Acme, connect: ConnectWith) -> None:
+        made = await acme.management.post("/keys", json={"name": "boss", "kind": "management"})
+
+        assert made.json()["data"]["kind"] == "management"
+        assert (await connect(made.json()["key"]).get("/keys")).status_code == 200
+
+    async def test_an_operator_makes_an_operators_key(
+        self, acme: Acme, connect: ConnectWith
+    ) -> None:
+        body = {"name": "root", "kind": "management", "operator": True}
+
+        made = await acme.operator.post("/keys", json=body)
+
+        assert made.json()["data"]["operator"] is True
+        reply = await connect(made.json()["key"]).post("/accounts", json={"name": "New"})
+        assert reply.status_code == 201
+
+    async def test_an_operator_makes_a_key_of_another_account(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        body = {"name": "ci", "account_id": other.account_id}
+
+        data = (await acme.operator.post("/keys", json=body)).json()["data"]
+
+        assert data["account_id"] == other.account_id
+        assert data["workspace_id"] == other.workspace_id
+
+    async def test_a_local_command_needs_no_account_where_there_is_one(
+        self, acme: Acme, local: Client
+    ) -> None:
+        data = (await local.post("/keys", json={"name": "ci"})).json()["data"]
+
+        assert data["account_id"] == acme.account_id
+
+    @pytest.mark.usefixtures("acme", "other")
+    async def test_a_local_command_names_one_of_several_accounts(self, local: Client) -> None:
+        reply = await local.post("/keys", json={"name": "ci"})
+
+        assert message(reply, 400) == "Name the account: account_id."
+
+    async def test_refuses_a_user_of_another_account(self, acme: Acme, other: Acme) -> None:
+        user = (await other.management.post("/users", json={"name": "Eve"})).json()["data"]["id"]
+
+        reply = await acme.management.post("/keys", json={"name": "x", "creator_user_id": user})
+
+        assert message(reply, 400) == "creator_user_id: no such user in this account."
+
+    async def test_refuses_another_account_to_all_but_operators(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        body = {"name": "ci", "account_id": other.account_id}
+
+        assert message(await acme.management.post("/keys", json=body), 404) == "No such account."
+
+    async def test_refuses_operators_keys_to_all_but_operators(self, acme: Acme) -> None:
+        body = {"name": "root", "kind": "management", "operator": True}
+
+        reply = await acme.management.post("/keys", json=body)
+
+        assert message(reply, 403) == "Only an operator can make an operator's key."
+
+    @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+    async def test_refuses_to_change_operators_keys_to_all_but_operators(
+        self, acme: Acme, method: str
+    ) -> None:
+        body = {"name": "root", "kind": "management", "operator": True}
+        made = (await acme.operator.post("/keys", json=body)).json()["data"]
+        change = {"json": {"disabled": True}} if method == "PATCH" else {}
+        reply = await acme.management.request(method, f"/keys/{made['hash']}", **change)
+        assert message(reply, 403) == "Only an operator can change an operator's key."
+
+    async def test_refuses_an_operators_key_for_inference(self, acme: Acme) -> None:
+        reply = await acme.operator.post("/keys", json={"name": "x", "operator": True})
+
+        assert message(reply, 400).startswith("operator: ")
+
+    async def test_refuses_other_kinds_of_keys_before_it_looks_at_the_body(
+        self, acme: Acme
+    ) -> None:
+        for client in (acme.api, acme.intern):
+            reply = await client.post("/keys", json={"nonsense": True})
+            assert message(reply, 403) == "This operation needs a management key."
+
+
+class TestList:
+    async def test_shows_the_keys_of_the_default_workspace_newest_first(
+        self, acme: Acme, clock: FakeClock
+    ) -> None:
+        await acme.management.post("/workspaces", json={"name": "Lab", "slug": "lab"})
+        await acme.management.post("/keys", json={"name": "elsewhere", "workspace_id": "lab"})
+        clock.advance(1)
+        await acme.management.post("/keys", json={"name": "newest"})
+
+        assert (await names(acme.management))[0] == "newest"
+        assert "elsewhere" not in await names(acme.management)
+        assert await names(acme.management, workspace_id="lab") == ["elsewhere"]
+
+    async def test_hides_disabled_keys_unless_asked(self, acme: Acme) -> None:
+        await acme.management.patch(f"/keys/{acme.api_key.key.hash}", json={"disabled": True})
+
+        assert "Acme api" not in await names(acme.management)
+        assert "Acme api" in await names(acme.management, include_disabled=True)
+
+    async def test_hides_expired_keys_unless_asked(self, acme: Acme, clock: FakeClock) -> None:
+        await acme.management.post(
+            "/keys", json={"name": "short", "expires_at": "2026-03-12T10:30:10Z"}
+        )
+        assert "short" in await names(acme.management)
+
+        clock.advance(10)
+
+        assert "short" not in await names(acme.management)
+        assert "short" in await names(acme.management, include_expired="true")
+
+    async def test_shows_a_hundred_at_a_time(self, acme: Acme, clock: FakeClock) -> None:
+        for number in range(100):
+            clock.advance(1)
+            await acme.management.post("/keys", json={"name": f"key {number}"})
+
+        first, rest = await names(acme.management), await names(acme.management, offset=100)
+
+        assert len(first) == 100
+        assert first[0] == "key 99"
+        assert sorted(rest) == ["Acme api", "Acme intern", "Acme management", "Acme management"]
+
+    async def test_shows_what_each_key_used(self, acme: Acme, book: Callable[..., Any]) -> None:
+        await book(
+            generation_record(
+                account_id=acme.account_id, key_hash=acme.api_key.key.hash, cost_nano=2_500_000_000
+            )
+        )
+
+        keys = (await acme.management.get("/keys")).json()["data"]
+
+        used = {key["hash"]: (key["usage"], key["last_used_at"]) for key in keys}
+        assert used.pop(acme.api_key.key.hash) == (2.5, "2026-03-12T10:30:00.000Z")
+        assert set(used.values()) == {(0.0, None)}
+
+    @pytest.mark.usefixtures("other")
+    async def test_never_shows_keys_of_another_account(self, acme: Acme) -> None:
+        assert not [name for name in await names(acme.management) if name.startswith("Other")]
+
+    async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
+        shown = await names(acme.operator, account_id=other.account_id)
+
+        assert set(shown) == {"Other api", "Other management", "Other intern"}
+
+    async def test_says_that_there_is_no_default_workspace(self, local: Client) -> None:
+        account = (await local.post("/accounts", json={"name": "Bare"})).json()
+        bare = {"account_id": account["data"]["id"]}
+        await local.delete(
+            f"/workspaces/{account['workspace_id']}",
+            params={**bare, "confirm_default_workspace_deletion": True},
+        )
+
+        reply = await local.get("/keys", params=bare)
+
+        assert message(reply, 404).startswith("The account has no default workspace")
+
+    async def test_refuses_an_unknown_workspace(self, acme: Acme, other: Acme) -> None:
+        query = {"workspace_id": other.workspace_id}
+
+        assert message(await acme.management.get("/keys", params=query), 404) == (
+            "No such workspace."
+        )
+
+    async def test_refuses_other_kinds_of_keys_as_unauthenticated(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            assert message(await client.get("/keys"), 401) == (
+                "This operation needs a management key."
+            )
+
+
+class TestGet:
+    async def test_shows_what_it_used(self, acme: Acme, book: Callable[..., Any]) -> None:
+        key = acme.api_key.key.hash
+        await book(
+            generation_record(id="gen-1", key_hash=key, account_id=acme.account_id, cost_nano=1),
+            generation_record(
+                id="gen-2",
+                key_hash=key,
+                account_id=acme.account_id,
+                cost_nano=3_000_000_000,
+                created_at=START - timedelta(days=1),
+            ),
+        )
+
+        data = (await acme.management.get(f"/keys/{key}")).json()["data"]
+
+        assert data["usage"] == 3.000000001
+        assert data["usage_daily"] == 1e-9
+
+    async def test_refuses_an_unknown_key(self, acme: Acme) -> None:
+        assert message(await acme.management.get(f"/keys/{NO_KEY}"), 404) == "No such key."
+
+    async def test_refuses_a_key_of_another_account(self, acme: Acme, other: Acme) -> None:
+        path = f"/keys/{other.api_key.key.hash}"
+
+        assert message(await acme.management.get(path), 404) == "No such key."
+        assert (await acme.operator.get(path)).status_code == 200
+
+    async def test_refuses_other_kinds_of_keys_as_unauthenticated(self, acme: Acme) -> None:
+        message(await acme.api.get(f"/keys/{acme.api_key.key.hash}"), 401)
+
+
+class TestChange:
+    async def test_changes_what_is_given_and_leaves_the_rest(
+        self, acme: Acme, clock: FakeClock
+    ) -> None:
+        path = f"/keys/{acme.api_key.key.hash}"
+        before = (await acme.management.get(path)).json()["data"]
+        clock.advance(5)
+
+        changed = (await acme.management.patch(path, json={"name": "renamed"})).json()["data"]
+
+        assert changed == {**before, "name": "renamed", "updated_at": "2026-03-12T10:30:05.000Z"}
+        assert (await acme.management.get(path)).json()["data"] == changed
+
+    async def test_a_disabled_key_is_refused_from_the_answer_on(self, acme: Acme) -> None:
+        assert (await acme.api.get("/key")).status_code == 200
+        path = f"/keys/{acme.api_key.key.hash}"
+
+        reply = await acme.management.patch(path, json={"disabled": True})
+
+        assert reply.json()["data"]["disabled"] is True
+        assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
+        await acme.management.patch(path, json={"disabled": False})
+        assert (await acme.api.get("/key")).status_code == 200
+
+    async def test_moves_it_to_a_workspace_by_its_slug(self, acme: Acme) -> None:
+        made = await acme.management.post("/workspaces", json={"name": "Lab", "slug": "lab"})
+
+        reply = await acme.management.patch(
+            f"/keys/{acme.api_key.key.hash}", json={"workspace_id": "lab"}
+        )
+
+        assert reply.json()["data"]["workspace_id"] == made.json()["data"]["id"]
+        assert (await acme.api.get("/key")).json()["data"]["workspace_id"] == (
+            made.json()["data"]["id"]
+        )
+
+    async def test_refuses_an_unknown_key(self, acme: Acme) -> None:
+        message(await acme.management.patch(f"/keys/{NO_KEY}", json={"name": "x"}), 404)
+
+    async def test_refuses_a_key_of_another_account(self, acme: Acme, other: Acme) -> None:
+        path = f"/keys/{other.api_key.key.hash}"
+
+        message(await acme.management.patch(path, json={"name": "x"}), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.patch(f"/keys/{NO_KEY}", json={"name": "x"}), 403)
+
+
+class TestDelete:
+    async def test_a_deleted_key_is_refused_from_the_answer_on(self, acme: Acme) -> None:
+        assert (await acme.api.get("/key")).status_code == 200
+
+        reply = await acme.management.delete(f"/keys/{acme.api_key.key.hash}")
+
+        assert reply.status_code == 200
+        assert reply.json() == {"deleted": True}
+        assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
+        message(await acme.management.get(f"/keys/{acme.api_key.key.hash}"), 404)
+        assert "Acme api" not in await names(acme.management, include_disabled=True)
+
+    async def test_what_a_deleted_key_began_is_still_booked(
+        self, acme: Acme, book: Callable[..., Any]
+    ) -> None:
+        await acme.management.delete(f"/keys/{acme.api_key.key.hash}")
+
+        await book(
+            generation_record(
+                account_id=acme.account_id, key_hash=acme.api_key.key.hash, cost_nano=2_500_000_000
+            )
+        )
+
+        assert (await acme.management.get("/credits")).json()["data"]["total_usage"] == 2.5
+
+    async def test_refuses_an_unknown_key(self, acme: Acme) -> None:
+        message(await acme.management.delete(f"/keys/{NO_KEY}"), 404)
+
+    async def test_refuses_a_key_of_another_account(self, acme: Acme, other: Acme) -> None:
+        message(await acme.management.delete(f"/keys/{other.api_key.key.hash}"), 404)
+        assert (await other.api.get("/key")).status_code == 200
+
+    async def test_refuses_other_kinds_of_keys_as_unauthenticated(self, acme: Acme) -> None:
+        message(await acme.api.delete(f"/keys/{acme.api_key.key.hash}"), 401)

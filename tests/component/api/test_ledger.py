@@ -1,0 +1,286 @@
+"""`/ledger/...` and `/activity`: who may see what, and what they are asked for."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.builders import charge, generation_record
+from tollhouse.accounting.types import CostState, GenerationRecord
+from tollhouse.storage.database import Database
+
+Book = Callable[..., Any]
+
+
+def record(of: Acme, number: int = 1, **fields: Any) -> GenerationRecord:
+    facts: dict[str, Any] = {
+        "id": f"gen-{number}",
+        "account_id": of.account_id,
+        "workspace_id": of.workspace_id,
+        "key_hash": of.api_key.key.hash,
+        **fields,
+    }
+    return generation_record(**facts)
+
+
+def unknown(of: Acme, number: int) -> GenerationRecord:
+    return record(of, number, charge=charge(0, state=CostState.UNKNOWN, provider_cost_nano=None))
+
+
+class TestVerify:
+    async def test_says_that_the_books_are_right(self, acme: Acme, book: Book) -> None:
+        await acme.operator.post("/credits", json={"amount": 10})
+        await book(record(acme, cost_nano=300_000_000))
+
+        reply = await acme.operator.get("/ledger/verify")
+
+        assert reply.json()["data"] == {
+            "clean": True,
+            "postings": 2,
+            "generations": 1,
+            "balances": {"customers": "9.7", "purchases": "-10", "revenue": "0.3"},
+            "differences": [],
+            "more": False,
+        }
+
+    async def test_names_what_is_not(self, acme: Acme, database: Database) -> None:
+        await acme.operator.post("/credits", json={"amount": 10})
+        async with database.writing() as write:
+            await write.execute(sa.text("UPDATE account_totals SET purchased_nano = 1"))
+
+        data = (await acme.operator.get("/ledger/verify")).json()["data"]
+
+        assert data["clean"] is False
+        assert data["differences"] == [
+            {
+                "what": "account_totals.purchased_nano",
+                "whose": acme.account_id,
+                "stored": "1",
+                "recomputed": "10000000000",
+            }
+        ]
+
+    async def test_refuses_all_but_operators(self, acme: Acme) -> None:
+        for client in (acme.management, acme.api, acme.intern):
+            assert message(await client.get("/ledger/verify"), 403)
+
+
+class TestStatement:
+    async def test_goes_from_the_opening_to_the_closing_balance(
+        self, acme: Acme, book: Book
+    ) -> None:
+        bought = await acme.operator.post("/credits", json={"amount": "2.5", "note": "n"})
+        await book(record(acme, cost_nano=1), record(acme, 2, cost_nano=2))
+
+        data = (await acme.management.get("/ledger/statement")).json()["data"]
+
+        assert data["account_id"] == acme.account_id
+        assert (data["opening_balance"], data["closing_balance"]) == ("0", "2.499999997")
+        assert (data["change"], data["total_count"]) == ("2.499999997", 2)
+        assert data["lines"] == [
+            {
+                "date": "2026-03-12",
+                "created_at": "2026-03-12T10:30:00.000Z",
+                "kind": "purchase",
+                "amount": "2.5",
+                "balance": "2.5",
+                "count": 1,
+                "posting_id": bought.json()["data"]["id"],
+                "generation_id": None,
+                "model": None,
+                "note": "n",
+            },
+            {
+                "date": "2026-03-12",
+                "created_at": None,
+                "kind": "usage",
+                "amount": "-0.000000003",
+                "balance": "2.499999997",
+                "count": 2,
+                "posting_id": None,
+                "generation_id": None,
+                "model": "acme/large",
+                "note": None,
+            },
+        ]
+
+    async def test_names_each_generation_where_that_is_asked(self, acme: Acme, book: Book) -> None:
+        await book(record(acme, cost_nano=1), record(acme, 2, cost_nano=2))
+
+        query = {"detail": True, "offset": 1, "limit": 1}
+        data = (await acme.management.get("/ledger/statement", params=query)).json()["data"]
+
+        assert [(x["generation_id"], x["balance"]) for x in data["lines"]] == [
+            ("gen-2", "-0.000000003")
+        ]
+        assert data["total_count"] == 2
+
+    @pytest.mark.parametrize(
+        ("query", "amounts"),
+        [
+            ({"from": "2026-03-12"}, 1),
+            ({"from": "2026-03-13"}, 0),
+            ({"to": "2026-03-12"}, 0),
+            ({"to": "2026-03-12T10:30:00Z"}, 0),
+            ({"to": "2026-03-12T12:30:01+02:00"}, 1),
+            ({"from": "2026-03-12T10:30:00.000Z", "to": "2026-03-13"}, 1),
+        ],
+    )
+    async def test_takes_days_and_times(
+        self, acme: Acme, query: dict[str, str], amounts: int
+    ) -> None:
+        await acme.operator.post("/credits", json={"amount": 1})
+        data = (await acme.management.get("/ledger/statement", params=query)).json()["data"]
+        assert len(data["lines"]) == amounts
+
+    @pytest.mark.parametrize(
+        "when",
+        [
+            *("", "soon", "20260312", "2026-3-1", "2026-13-01", "2026-03-12T10:30:00"),
+            *("2026-W11-4", "2026-03-12T25:00Z", "0001-01-01T00:00:00+02:00", "٢٠٢٦-٠٣-١٢"),
+        ],
+    )
+    async def test_refuses_what_is_no_time(self, acme: Acme, when: str) -> None:
+        for name in ("from", "to"):
+            reply = await acme.management.get("/ledger/statement", params={name: when})
+            assert message(reply, 400).startswith(f"{name}: must be a day such as")
+
+    async def test_refuses_a_period_that_ends_before_it_begins(self, acme: Acme) -> None:
+        query = {"from": "2026-03-13", "to": "2026-03-12"}
+        reply = await acme.management.get("/ledger/statement", params=query)
+        assert message(reply, 400) == "The period ends before it begins."
+
+    async def test_of_another_account_is_for_operators(self, acme: Acme, other: Acme) -> None:
+        query = {"account_id": other.account_id}
+        refused = await acme.management.get("/ledger/statement", params=query)
+        assert message(refused, 404) == "No such account."
+        shown = await acme.operator.get("/ledger/statement", params=query)
+        assert shown.json()["data"]["account_id"] == other.account_id
+        assert message(await acme.api.get("/ledger/statement"), 403)
+
+
+class TestUnknown:
+    async def test_shows_an_operator_everybodys_and_a_manager_its_own(
+        self, acme: Acme, other: Acme, book: Book
+    ) -> None:
+        await book(unknown(acme, 1), unknown(other, 2), record(acme, 3))
+
+        async def ids(client: Client, **query: str) -> list[str]:
+            reply = await client.get("/ledger/unknown", params=query)
+            return [each["id"] for each in reply.json()["data"]]
+
+        assert sorted(await ids(acme.operator)) == ["gen-1", "gen-2"]
+        assert await ids(acme.operator, account_id=other.account_id) == ["gen-2"]
+        assert await ids(acme.management) == ["gen-1"]
+        refused = await acme.management.get(
+            "/ledger/unknown", params={"account_id": other.account_id}
+        )
+        assert message(refused, 404) == "No such account."
+
+    async def test_tells_what_the_provider_wants_to_know(self, acme: Acme, book: Book) -> None:
+        await book(unknown(acme, 1))
+        assert (await acme.management.get("/ledger/unknown")).json()["data"] == [
+            {
+                "id": "gen-1",
+                "account_id": acme.account_id,
+                "workspace_id": acme.workspace_id,
+                "created_at": "2026-03-12T10:30:00.000Z",
+                "model": "acme/large",
+                "provider_name": "acme",
+                "upstream_id": "chatcmpl-1",
+                "cancelled": False,
+            }
+        ]
+
+    async def test_leaves_out_what_an_adjustment_settled(self, acme: Acme, book: Book) -> None:
+        await book(unknown(acme, 1))
+        body = {"amount": "-0.02", "kind": "adjustment", "note": "n", "generation_id": "gen-1"}
+        assert (await acme.operator.post("/credits", json=body)).status_code == 201
+        assert (await acme.management.get("/ledger/unknown")).json()["data"] == []
+
+
+class TestActivity:
+    async def test_is_that_of_the_last_days(self, acme: Acme, book: Book) -> None:
+        long_ago = datetime(2026, 2, 10, tzinfo=UTC)
+        first = datetime(2026, 2, 11, tzinfo=UTC)
+        await book(
+            record(acme, 1, cost_nano=500_000_000),
+            record(acme, 2, created_at=first),
+            record(acme, 3, created_at=long_ago),
+        )
+
+        reply = (await acme.management.get("/activity")).json()
+
+        assert reply["total_count"] == 2
+        assert [row["date"] for row in reply["data"]] == ["2026-03-12", "2026-02-11"]
+        assert reply["data"][0] == {
+            "date": "2026-03-12",
+            "model": "acme/large",
+            "model_permaslug": "acme/large",
+            "endpoint_id": "acme/acme/large",
+            "provider_name": "acme",
+            "usage": 0.5,
+            "byok_usage_inference": 0.0,
+            "requests": 1,
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "reasoning_tokens": 0,
+            "cached_tokens": 0,
+            "workspace_id": None,
+            "api_key_hash": None,
+        }
+
+    @pytest.mark.parametrize(
+        ("query", "rows"),
+        [
+            ({"date": "2026-02-10"}, 1),
+            ({"date": "9999-12-31"}, 0),
+            ({"from": "2026-02-10"}, 2),
+            ({"to": "2026-03-12"}, 1),
+            ({"to": "0001-01-02"}, 0),
+            ({"from": "2026-02-10", "to": "2026-02-11"}, 1),
+            ({"from": "2026-02-10", "group_by": "key"}, 2),
+            ({"from": "2026-02-10", "limit": "1"}, 1),
+        ],
+    )
+    async def test_may_be_that_of_other_days(
+        self, acme: Acme, book: Book, query: dict[str, str], rows: int
+    ) -> None:
+        long_ago = datetime(2026, 2, 10, tzinfo=UTC)
+        await book(record(acme, 1), record(acme, 2, created_at=long_ago))
+        reply = await acme.management.get("/activity", params=query)
+        assert len(reply.json()["data"]) == rows
+
+    async def test_may_be_that_of_a_key_a_workspace_or_a_user(self, acme: Acme, book: Book) -> None:
+        await book(record(acme, 1))
+        key = acme.api_key.key.hash
+        for query, found in (
+            ({"api_key_hash": key, "group_by": "key"}, [key]),
+            ({"api_key_hash": "another"}, []),
+            ({"workspace_id": acme.workspace_id}, [None]),
+            ({"user_id": "nobody"}, []),
+        ):
+            reply = await acme.management.get("/activity", params=query)
+            assert [row["api_key_hash"] for row in reply.json()["data"]] == found
+
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            ({"date": "today"}, "date: must be a day such as 2026-01-31"),
+            ({"from": "2026-02-30"}, "from: must be a day such as 2026-01-31"),
+            ({"date": "2026-02-10", "to": "2026-02-11"}, "date: names one day"),
+            ({"from": "2026-02-10", "to": "2026-02-09"}, "from: comes after to."),
+            ({"group_by": "model"}, "group_by"),
+        ],
+    )
+    async def test_refuses_days_that_make_no_sense(
+        self, acme: Acme, query: dict[str, str], said: str
+    ) -> None:
+        assert said in message(await acme.management.get("/activity", params=query), 400)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            assert message(await client.get("/activity"), 403)

@@ -1,0 +1,351 @@
+"""`/models`, `/model/{author}/{slug}` and `/providers`: readable without a key."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.component.api.conftest import Client, message
+from tollhouse.accounting.types import FREE, Price, Rates, Tier
+from tollhouse.api.control import control_app
+from tollhouse.inference import endpoints
+from tollhouse.inference.catalog import Catalog
+from tollhouse.inference.types import Endpoint, Model
+
+
+def rates(prompt: str) -> Rates:
+    return Rates(
+        prompt=Decimal(prompt),
+        completion=Decimal("0.0000100"),
+        cache_read=Decimal("1E-8"),
+        cache_write=Decimal("0.00000125"),
+        cache_write_1h=Decimal("0.000002"),
+        request=Decimal("0.01"),
+        image=Decimal("0.0050"),
+    )
+
+
+LARGE = Model(
+    id="acme/large",
+    name="Acme: Large",
+    description="The large one.",
+    context_length=128_000,
+    max_completion_tokens=16_000,
+    endpoints=(
+        Endpoint("acme", "large-2026", Price(rates("1E-7"), (Tier(200_000, rates("2E-7")),))),
+        Endpoint("backup", "large", FREE),
+    ),
+)
+SMALL = Model("acme/small:free", "Small", "", 8_000, None, (Endpoint("acme", "small", FREE),))
+LARGE_PRICING = {
+    "prompt": "0.0000001",
+    "completion": "0.00001",
+    "internal_reasoning": "0.00001",
+    "request": "0.01",
+    "image": "0.005",
+    "input_cache_read": "0.00000001",
+    "input_cache_write": "0.00000125",
+    "input_cache_write_1h": "0.000002",
+    "discount": 0.0,
+    "overrides": [
+        {
+            "min_prompt_tokens": 200_000,
+            "prompt": "0.0000002",
+            "completion": "0.00001",
+            "internal_reasoning": "0.00001",
+            "input_cache_read": "0.00000001",
+            "input_cache_write": "0.00000125",
+            "input_cache_write_1h": "0.000002",
+        }
+    ],
+}
+FREE_PRICING = {
+    "prompt": "0",
+    "completion": "0",
+    "internal_reasoning": "0",
+    "request": "0",
+    "image": "0",
+    "input_cache_read": "0",
+    "input_cache_write": "0",
+    "input_cache_write_1h": "0",
+    "discount": 0.0,
+    "overrides": [],
+}
+ARCHITECTURE = {
+    "input_modalities": ["text"],
+    "output_modalities": ["text"],
+    "modality": "text->text",
+    "tokenizer": "Other",
+    "instruct_type": None,
+}
+
+
+async def client_of(*models: Model) -> AsyncIterator[Client]:
+    control = control_app(
+        endpoints.router(Catalog(models), {"acme": "Acme Inc", "backup": "Backup"})
+    )
+    transport = httpx2.ASGITransport(app=control)
+    async with Client(transport=transport, base_url="http://gateway") as client:
+        yield client
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async for each in client_of(LARGE, SMALL):
+        yield each
+
+
+@pytest.fixture
+async def crowded() -> AsyncIterator[Client]:
+    """A catalogue that is longer than the largest page."""
+    models = (
+        Model(f"acme/m{number}", "M", "", 1, None, LARGE.endpoints) for number in range(1_200)
+    )
+    async for each in client_of(*models):
+        yield each
+
+
+def ids(reply: httpx2.Response) -> list[str]:
+    return [model["id"] for model in reply.json()["data"]]
+
+
+class TestList:
+    async def test_shows_every_field_of_a_model(self, client: Client) -> None:
+        reply = await client.get("/models")
+
+        assert reply.status_code == 200
+        assert reply.json()["data"][0] == {
+            "id": "acme/large",
+            "object": "model",
+            "owned_by": "acme",
+            "aliases": [],
+            "canonical_slug": "acme/large",
+            "name": "Acme: Large",
+            "description": "The large one.",
+            "created": 0,
+            "context_length": 128_000,
+            "architecture": ARCHITECTURE,
+            "pricing": LARGE_PRICING,
+            "top_provider": {
+                "is_moderated": False,
+                "context_length": 128_000,
+                "max_completion_tokens": 16_000,
+            },
+            "per_request_limits": None,
+            "supported_parameters": [
+                "frequency_penalty",
+                "logit_bias",
+                "logprobs",
+                "max_completion_tokens",
+                "max_tokens",
+                "parallel_tool_calls",
+                "presence_penalty",
+                "reasoning_effort",
+                "response_format",
+                "seed",
+                "stop",
+                "structured_outputs",
+                "temperature",
+                "tool_choice",
+                "tools",
+                "top_logprobs",
+                "top_p",
+            ],
+            "default_parameters": None,
+            "supported_voices": None,
+            "links": {"details": "/v1/models/acme/large/endpoints"},
+            "hugging_face_id": None,
+            "expiration_date": None,
+            "knowledge_cutoff": None,
+        }
+
+    async def test_shows_a_free_model_with_zeros(self, client: Client) -> None:
+        model = (await client.get("/models")).json()["data"][1]
+
+        assert model["pricing"] == FREE_PRICING
+        assert model["top_provider"]["max_completion_tokens"] is None
+
+    async def test_shows_everything_where_no_part_is_asked_for(self, crowded: Client) -> None:
+        reply = await crowded.get("/models")
+
+        assert len(ids(reply)) == reply.json()["total_count"] == 1_200
+        assert reply.json()["links"] == {"next": None}
+
+    async def test_shows_a_part_and_the_way_on(self, crowded: Client) -> None:
+        reply = await crowded.get("/models", params={"offset": 3, "limit": 2})
+
+        assert ids(reply) == ["acme/m3", "acme/m4"]
+        assert reply.json()["total_count"] == 1_200
+        assert reply.json()["links"] == {"next": "/v1/models?offset=5&limit=2"}
+
+    async def test_the_links_lead_through_all_of_it(self, crowded: Client) -> None:
+        seen: list[str] = []
+        path = "/v1/models?limit=500"
+        while path is not None:
+            reply = await crowded.get(path.removeprefix("/v1"))
+            seen += ids(reply)
+            path = reply.json()["links"]["next"]
+
+        assert seen == [f"acme/m{number}" for number in range(1_200)]
+
+    async def test_an_offset_alone_means_five_hundred(self, crowded: Client) -> None:
+        reply = await crowded.get("/models", params={"offset": 0})
+
+        assert len(ids(reply)) == 500
+
+    async def test_shows_nothing_behind_the_end(self, client: Client) -> None:
+        reply = await client.get("/models", params={"offset": 2})
+
+        rest = {"total_count": 2, "links": {"next": None}}
+        assert reply.json() == {"object": "list", "data": [], **rest}
+
+    async def test_refuses_a_wrong_part(self, client: Client) -> None:
+        for query in ({"limit": 0}, {"limit": 1001}, {"limit": "all"}, {"offset": -1}):
+            (name,) = query
+            reply = await client.get("/models", params=query)
+            assert message(reply, 400).startswith(f"{name}: ")
+
+
+async def test_counts_the_models(client: Client) -> None:
+    assert (await client.get("/models/count")).json() == {"data": {"count": 2}}
+
+
+async def test_shows_one_model(client: Client) -> None:
+    listed = (await client.get("/models")).json()["data"]
+
+    assert (await client.get("/model/acme/large")).json() == {"data": listed[0]}
+    assert (await client.get("/model/acme/small:free")).json() == {"data": listed[1]}
+
+
+async def test_refuses_an_unknown_model_and_names_the_nearest(client: Client) -> None:
+    for path in ("/model/acme/larg", "/models/acme/larg/endpoints"):
+        assert message(await client.get(path), 404) == (
+            "No model 'acme/larg' in the catalogue. Did you mean 'acme/large'?"
+        )
+
+
+async def test_lists_who_serves_a_model(client: Client) -> None:
+    reply = await client.get("/models/acme/large/endpoints")
+
+    data: dict[str, Any] = reply.json()["data"]
+    offers = data.pop("endpoints")
+    assert data == {
+        "id": "acme/large",
+        "name": "Acme: Large",
+        "created": 0,
+        "description": "The large one.",
+        "architecture": ARCHITECTURE,
+    }
+    assert offers[0].pop("supported_parameters")
+    assert offers[0] == {
+        "name": "Acme Inc | acme/large",
+        "model_id": "acme/large",
+        "model_name": "Acme: Large",
+        "provider_name": "Acme Inc",
+        "tag": "acme",
+        "context_length": 128_000,
+        "max_completion_tokens": 16_000,
+        "max_prompt_tokens": None,
+        "quantization": None,
+        "pricing": LARGE_PRICING,
+        "supports_tool_choice": {"auto": True, "none": True, "required": True, "function": True},
+        "supports_implicit_caching": False,
+        "supports_diarization": False,
+        "native_tools": {},
+        "service_tier": None,
+        "uptime_last_5m": None,
+        "uptime_last_30m": None,
+        "uptime_last_1d": None,
+        "latency_last_30m": None,
+        "throughput_last_30m": None,
+    }
+    assert (offers[1]["provider_name"], offers[1]["pricing"]) == ("Backup", FREE_PRICING)
+
+
+async def test_lists_the_providers(client: Client) -> None:
+    reply = await client.get("/providers")
+
+    nothing = {
+        "privacy_policy_url": None,
+        "terms_of_service_url": None,
+        "status_page_url": None,
+        "headquarters": None,
+        "datacenters": None,
+    }
+    assert reply.json() == {
+        "data": [
+            {"name": "Acme Inc", "slug": "acme", **nothing},
+            {"name": "Backup", "slug": "backup", **nothing},
+        ]
+    }
+
+
+# In the shapes of other clients
+
+ANTHROPICS = {"anthropic-version": "2023-06-01"}
+
+
+async def test_a_model_is_shown_as_openai_does(client: Client) -> None:
+    shown = (await client.get("/models/acme/large")).json()
+    openais = {name: shown[name] for name in ("id", "object", "created", "owned_by")}
+    assert openais == {"id": "acme/large", "object": "model", "created": 0, "owned_by": "acme"}
+    listed = (await client.get("/models")).json()
+    assert listed["object"] == "list"
+    assert shown == listed["data"][0]
+
+
+@pytest.mark.parametrize("name", ["acme%2Flarge", "large", "gpt-4o"])
+async def test_a_model_is_shown_by_whatever_name_it_can_be_asked_for(name: str) -> None:
+    async for client in client_of(replace(LARGE, aliases=("gpt-4o",)), SMALL):
+        shown = (await client.get(f"/models/{name}")).json()
+        assert (shown["id"], shown["aliases"]) == ("acme/large", ["gpt-4o"])
+
+
+async def test_a_model_that_is_not_there_is_a_404_in_each_shape(client: Client) -> None:
+    openais = await client.get("/models/acme/larg")
+    anthropics = await client.get("/models/acme/larg", headers=ANTHROPICS)
+    assert (openais.status_code, anthropics.status_code) == (404, 404)
+    assert openais.json()["error"]["code"] == 404
+    assert anthropics.json()["type"] == "error"
+    assert anthropics.json()["error"]["type"] == "not_found_error"
+
+
+async def test_a_model_is_shown_as_anthropic_does(client: Client) -> None:
+    shown = (await client.get("/models/acme/large", headers=ANTHROPICS)).json()
+    assert shown == {
+        "type": "model",
+        "id": "acme/large",
+        "display_name": "Acme: Large",
+        "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
+        "max_input_tokens": 128_000,
+        "max_tokens": 16_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last", "more"),
+    [
+        ({}, 0, 19, True),
+        ({"limit": 1000}, 0, 999, True),
+        ({"limit": 1000, "after_id": "acme/m999"}, 1000, 1199, False),
+        ({"limit": 5, "after_id": "acme/m9"}, 10, 14, True),
+        ({"limit": 5, "before_id": "acme/m9"}, 4, 8, True),
+        ({"limit": 5, "before_id": "acme/m3"}, 0, 2, False),
+    ],
+)
+async def test_models_are_listed_as_anthropic_does(
+    crowded: Client, query: dict[str, Any], first: int, last: int, *, more: bool
+) -> None:
+    page = (await crowded.get("/models", params=query, headers=ANTHROPICS)).json()
+    assert (page["first_id"], page["last_id"]) == (f"acme/m{first}", f"acme/m{last}")
+    assert (len(page["data"]), page["has_more"]) == (last - first + 1, more)
+
+
+async def test_behind_the_last_model_there_is_an_empty_list(client: Client) -> None:
+    query = {"after_id": "acme/small:free"}
+    page = (await client.get("/models", params=query, headers=ANTHROPICS)).json()
+    assert page == {"data": [], "has_more": False, "first_id": None, "last_id": None}

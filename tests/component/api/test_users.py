@@ -1,0 +1,155 @@
+"""`/users`: the people of an account."""
+
+from typing import Any
+
+import pytest
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.clock import FakeClock
+
+ANN = {"name": "Ann", "email": "ann@acme.example"}
+WRONG = [
+    ({"name": ""}, "name: String should have at least 1 character."),
+    ({"name": "x" * 101}, "name: String should have at most 100 characters."),
+    ({"name": "a\0"}, "name: must not contain the character U+0000."),
+    ({"email": "nowhere"}, "email: String should match pattern"),
+    ({"email": ""}, "email: String should match pattern"),
+    ({"email": "a@" + "x" * 319}, "email: String should have at most 320 characters."),
+    ({"role": "admin"}, "role: is not a known field."),
+]
+
+
+async def make(client: Client, **body: Any) -> dict[str, Any]:
+    reply = await client.post("/users", json={**ANN, **body})
+    assert reply.status_code == 201, reply.text
+    return reply.json()["data"]
+
+
+class TestCreate:
+    async def test_shows_every_field(self, acme: Acme) -> None:
+        made = await make(acme.management)
+
+        assert made.pop("id")
+        assert made == {
+            **ANN,
+            "account_id": acme.account_id,
+            "created_at": "2026-03-12T10:30:00.000Z",
+            "updated_at": None,
+        }
+
+    async def test_needs_no_email(self, acme: Acme) -> None:
+        reply = await acme.management.post("/users", json={"name": "Bob"})
+
+        assert reply.json()["data"]["email"] is None
+
+    async def test_an_operator_makes_one_in_another_account(self, acme: Acme, other: Acme) -> None:
+        made = await make(acme.operator, account_id=other.account_id)
+
+        assert (await other.management.get(f"/users/{made['id']}")).status_code == 200
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for wrong, text in [*WRONG, ({"name": None}, "name: Input should be a valid string.")]:
+            with subtests.test(wrong=wrong):
+                reply = await acme.management.post("/users", json={**ANN, **wrong})
+                assert message(reply, 400).startswith(text)
+
+    async def test_refuses_another_account_to_all_but_operators(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        body = {**ANN, "account_id": other.account_id}
+
+        assert message(await acme.management.post("/users", json=body), 404) == "No such account."
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            message(await client.post("/users", json=ANN), 403)
+
+
+class TestList:
+    async def test_shows_them_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
+        await make(acme.management)
+        clock.advance(1)
+        await make(acme.management, name="Bob")
+
+        reply = await acme.management.get("/users")
+
+        assert [each["name"] for each in reply.json()["data"]] == ["Ann", "Bob"]
+        assert reply.json()["total_count"] == 2
+
+    async def test_shows_a_part(self, acme: Acme, clock: FakeClock) -> None:
+        for name in ("Ann", "Bob", "Cid"):
+            clock.advance(1)
+            await make(acme.management, name=name)
+
+        reply = await acme.management.get("/users", params={"offset": 1, "limit": 1})
+
+        assert [each["name"] for each in reply.json()["data"]] == ["Bob"]
+        assert reply.json()["total_count"] == 3
+
+    async def test_shows_nobody_of_another_account(self, acme: Acme, other: Acme) -> None:
+        await make(other.management)
+
+        assert (await acme.management.get("/users")).json() == {"data": [], "total_count": 0}
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.get("/users"), 403)
+
+
+class TestGet:
+    async def test_shows_it(self, acme: Acme) -> None:
+        made = await make(acme.management)
+
+        reply = await acme.management.get(f"/users/{made['id']}")
+
+        assert reply.json() == {"data": made}
+
+    async def test_refuses_one_of_another_account(self, acme: Acme, other: Acme) -> None:
+        path = f"/users/{(await make(other.management))['id']}"
+
+        assert message(await acme.management.get(path), 404) == "No such user."
+        query = {"account_id": other.account_id}
+        assert (await acme.operator.get(path, params=query)).status_code == 200
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.get("/users/nobody"), 403)
+
+
+class TestChange:
+    async def test_changes_what_is_given_and_leaves_the_rest(
+        self, acme: Acme, clock: FakeClock
+    ) -> None:
+        made = await make(acme.management)
+        clock.advance(1)
+
+        reply = await acme.management.patch(f"/users/{made['id']}", json={"name": "Anna"})
+
+        changed = {**made, "name": "Anna", "updated_at": "2026-03-12T10:30:01.000Z"}
+        assert reply.json() == {"data": changed}
+        assert (await acme.management.get(f"/users/{made['id']}")).json() == {"data": changed}
+
+    async def test_null_clears_the_email(self, acme: Acme) -> None:
+        made = await make(acme.management)
+
+        reply = await acme.management.patch(f"/users/{made['id']}", json={"email": None})
+
+        assert reply.json()["data"]["email"] is None
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        made = await make(acme.management)
+        null = ({"name": None}, "name: may be left out, but must not be null.")
+        for wrong, text in [*WRONG, null]:
+            with subtests.test(wrong=wrong):
+                reply = await acme.management.patch(f"/users/{made['id']}", json=wrong)
+                assert message(reply, 400).startswith(text)
+
+    async def test_refuses_one_of_another_account(self, acme: Acme, other: Acme) -> None:
+        made = await make(other.management)
+
+        message(await acme.management.patch(f"/users/{made['id']}", json={"name": "x"}), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.patch("/users/nobody", json={"name": "x"}), 403)

@@ -1,0 +1,335 @@
+"""`/workspaces`: the scopes inside an account."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.component.api.conftest import Acme, Client, message
+from tests.support.builders import OPERATOR
+from tests.support.clock import FakeClock
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import KeyKind, NewKey
+from tollhouse.storage.database import Database
+
+LAB = {"name": "Lab", "slug": "lab"}
+EVERYTHING = {
+    "description": "Experiments",
+    "default_text_model": "acme/large",
+    "default_image_model": "acme/image",
+    "default_provider_sort": "price",
+    "is_observability_io_logging_enabled": True,
+    "is_observability_broadcast_enabled": True,
+    "is_data_discount_logging_enabled": True,
+    "io_logging_sampling_rate": 0.25,
+    "io_logging_api_key_ids": [1, 2],
+    "disabled_server_tools": ["web_search"],
+}
+DEFAULTS = {
+    "description": None,
+    "default_text_model": None,
+    "default_image_model": None,
+    "default_provider_sort": None,
+    "is_observability_io_logging_enabled": False,
+    "is_observability_broadcast_enabled": False,
+    "is_data_discount_logging_enabled": False,
+    "io_logging_sampling_rate": 1.0,
+    "io_logging_api_key_ids": None,
+    "disabled_server_tools": None,
+    "include_byok_in_budgets": False,
+    "plain_http": False,
+    "intern_programme": True,
+    "vault_writes": True,
+}
+WRONG = [
+    ({"name": ""}, "name: String should have at least 1 character."),
+    ({"name": "x" * 101}, "name: String should have at most 100 characters."),
+    ({"name": None}, "name: "),
+    ({"slug": ""}, "slug: String should have at least 1 character."),
+    ({"slug": "x" * 51}, "slug: String should have at most 50 characters."),
+    ({"slug": "No"}, "slug: String should match pattern"),
+    ({"slug": "a--b"}, "slug: String should match pattern"),
+    ({"slug": "-a"}, "slug: String should match pattern"),
+    ({"slug": "a\n"}, "slug: String should match pattern"),
+    ({"description": "x" * 501}, "description: String should have at most 500 characters."),
+    ({"description": "\0"}, "description: must not contain the character U+0000."),
+    ({"default_provider_sort": "mood"}, "default_provider_sort: Input should be 'price', "),
+    ({"io_logging_sampling_rate": 0}, "io_logging_sampling_rate: Input should be greater than"),
+    ({"io_logging_sampling_rate": 1.01}, "io_logging_sampling_rate: Input should be less than"),
+    ({"io_logging_sampling_rate": None}, "io_logging_sampling_rate: may be left out, but must"),
+    ({"io_logging_api_key_ids": ["a"]}, "io_logging_api_key_ids.0: Input should be a valid int"),
+    ({"disabled_server_tools": "all"}, "disabled_server_tools: Input should be a valid list."),
+    ({"is_observability_io_logging_enabled": "on"}, "is_observability_io_logging_enabled: Input"),
+    ({"is_observability_broadcast_enabled": None}, "is_observability_broadcast_enabled: may be"),
+    ({"include_byok_in_budgets": True}, "include_byok_in_budgets: is not a known field."),
+    ({"id": "x"}, "id: is not a known field."),
+]
+
+
+async def make(client: Client, **body: Any) -> dict[str, Any]:
+    reply = await client.post("/workspaces", json={**LAB, **body})
+    assert reply.status_code == 201, reply.text
+    return reply.json()["data"]
+
+
+class TestCreate:
+    async def test_shows_every_field_with_its_default(self, acme: Acme) -> None:
+        reply = await acme.management.post("/workspaces", json=LAB)
+
+        assert reply.status_code == 201
+        data = reply.json()["data"]
+        own = uuid.UUID(data.pop("id"))
+        assert data.pop("default_guardrail_id") == str(uuid.uuid5(own, "default guardrail"))
+        assert data == {
+            **LAB,
+            **DEFAULTS,
+            "created_at": "2026-03-12T10:30:00.000Z",
+            "updated_at": None,
+            "created_by": None,
+        }
+
+    async def test_keeps_everything_that_was_set(self, acme: Acme) -> None:
+        made = await make(acme.management, **EVERYTHING)
+
+        shown = (await acme.management.get("/workspaces/lab")).json()["data"]
+        assert shown == made
+        assert {name: made[name] for name in EVERYTHING} == EVERYTHING
+
+    async def test_an_empty_list_of_tools_is_none_at_all(self, acme: Acme) -> None:
+        made = await make(acme.management, disabled_server_tools=[])
+
+        assert made["disabled_server_tools"] is None
+
+    async def test_names_the_user_whose_key_made_it(
+        self,
+        acme: Acme,
+        database: Database,
+        identity: IdentityService,
+        connect: Callable[[str], Client],
+    ) -> None:
+        async with database.writing() as write:
+            user = await identity.create_user(write, acme.account_id, "Ann", None)
+            wanted = NewKey("ann", KeyKind.MANAGEMENT, creator_user_id=user.id)
+            key = await identity.create_key(write, OPERATOR, acme.account_id, wanted)
+
+        made = await make(connect(key.text))
+
+        assert made["created_by"] == user.id
+
+    async def test_an_operator_makes_one_in_another_account(self, acme: Acme, other: Acme) -> None:
+        await make(acme.operator, account_id=other.account_id)
+
+        assert (await other.management.get("/workspaces/lab")).status_code == 200
+        message(await acme.management.get("/workspaces/lab"), 404)
+
+    async def test_refuses_a_slug_that_is_taken(self, acme: Acme, other: Acme) -> None:
+        await make(acme.management)
+
+        reply = await acme.management.post("/workspaces", json=LAB)
+
+        assert message(reply, 400) == "slug: 'lab' is taken in this account."
+        await make(other.management)
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for wrong, text in WRONG:
+            with subtests.test(wrong=wrong):
+                reply = await acme.management.post("/workspaces", json={**LAB, **wrong})
+                assert message(reply, 400).startswith(text)
+
+    async def test_refuses_a_body_without_name_and_slug(self, acme: Acme) -> None:
+        reply = await acme.management.post("/workspaces", json={})
+
+        assert message(reply, 400) == "name: is required; slug: is required."
+
+    async def test_refuses_another_account_to_all_but_operators(
+        self, acme: Acme, other: Acme
+    ) -> None:
+        body = {**LAB, "account_id": other.account_id}
+
+        reply = await acme.management.post("/workspaces", json=body)
+
+        assert message(reply, 404) == "No such account."
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            message(await client.post("/workspaces", json=LAB), 403)
+
+
+class TestList:
+    async def test_shows_them_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
+        clock.advance(1)
+        await make(acme.management)
+
+        reply = await acme.management.get("/workspaces")
+
+        assert reply.status_code == 200
+        assert [each["slug"] for each in reply.json()["data"]] == ["default", "lab"]
+        assert reply.json()["total_count"] == 2
+
+    async def test_shows_a_part(self, acme: Acme, clock: FakeClock) -> None:
+        for slug in ("a", "b"):
+            clock.advance(1)
+            await make(acme.management, slug=slug)
+
+        reply = await acme.management.get("/workspaces", params={"offset": 1, "limit": 1})
+
+        assert [each["slug"] for each in reply.json()["data"]] == ["a"]
+        assert reply.json()["total_count"] == 3
+
+    async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
+        query = {"account_id": other.account_id}
+
+        data = (await acme.operator.get("/workspaces", params=query)).json()["data"]
+
+        assert [each["id"] for each in data] == [other.workspace_id]
+
+    async def test_refuses_a_wrong_part(self, acme: Acme) -> None:
+        for query in ({"limit": 0}, {"limit": 101}, {"offset": -1}):
+            (name,) = query
+            reply = await acme.management.get("/workspaces", params=query)
+            assert message(reply, 400).startswith(f"{name}: ")
+
+    async def test_refuses_other_kinds_of_keys_as_unauthenticated(self, acme: Acme) -> None:
+        for client in (acme.api, acme.intern):
+            message(await client.get("/workspaces"), 401)
+
+
+class TestGet:
+    async def test_finds_it_by_id_and_by_slug(self, acme: Acme) -> None:
+        by_id = await acme.management.get(f"/workspaces/{acme.workspace_id}")
+        by_slug = await acme.management.get("/workspaces/default")
+
+        assert by_id.status_code == 200
+        assert by_id.json() == by_slug.json()
+        assert by_id.json()["data"]["name"] == "Default"
+
+    async def test_refuses_one_of_another_account(self, acme: Acme, other: Acme) -> None:
+        path = f"/workspaces/{other.workspace_id}"
+
+        assert message(await acme.management.get(path), 404) == "No such workspace."
+        query = {"account_id": other.account_id}
+        assert (await acme.operator.get(path, params=query)).status_code == 200
+
+    async def test_refuses_an_unknown_one(self, acme: Acme) -> None:
+        message(await acme.management.get("/workspaces/nowhere"), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.get("/workspaces/default"), 403)
+
+
+class TestChange:
+    async def test_changes_what_is_given_and_leaves_the_rest(
+        self, acme: Acme, clock: FakeClock
+    ) -> None:
+        made = await make(acme.management, **EVERYTHING)
+        clock.advance(1)
+
+        reply = await acme.management.patch(
+            "/workspaces/lab", json={"name": "Laboratory", "description": None}
+        )
+
+        assert reply.status_code == 200
+        assert reply.json()["data"] == {
+            **made,
+            "name": "Laboratory",
+            "description": None,
+            "updated_at": "2026-03-12T10:30:01.000Z",
+        }
+
+    async def test_null_clears_what_may_be_null(self, acme: Acme) -> None:
+        await make(acme.management, **EVERYTHING)
+        cleared = [
+            "default_text_model",
+            "default_image_model",
+            "default_provider_sort",
+            "io_logging_api_key_ids",
+            "disabled_server_tools",
+        ]
+
+        data = (await acme.management.patch("/workspaces/lab", json=dict.fromkeys(cleared))).json()[
+            "data"
+        ]
+
+        assert {data[name] for name in cleared} == {None}
+        assert data["io_logging_sampling_rate"] == 0.25
+
+    async def test_an_empty_list_of_tools_clears_them(self, acme: Acme) -> None:
+        await make(acme.management, **EVERYTHING)
+
+        reply = await acme.management.patch("/workspaces/lab", json={"disabled_server_tools": []})
+
+        assert reply.json()["data"]["disabled_server_tools"] is None
+
+    async def test_gives_it_another_slug(self, acme: Acme) -> None:
+        await make(acme.management)
+
+        await acme.management.patch("/workspaces/lab", json={"slug": "works"})
+
+        assert (await acme.management.get("/workspaces/works")).status_code == 200
+        message(await acme.management.get("/workspaces/lab"), 404)
+
+    async def test_refuses_a_slug_that_is_taken(self, acme: Acme) -> None:
+        await make(acme.management)
+
+        reply = await acme.management.patch("/workspaces/lab", json={"slug": "default"})
+
+        assert message(reply, 400) == "slug: 'default' is taken in this account."
+
+    async def test_refuses_a_wrong_field_by_its_path(
+        self, acme: Acme, subtests: pytest.Subtests
+    ) -> None:
+        for wrong, text in WRONG:
+            with subtests.test(wrong=wrong):
+                reply = await acme.management.patch("/workspaces/default", json=wrong)
+                assert message(reply, 400).startswith(text)
+
+    async def test_refuses_one_of_another_account(self, acme: Acme, other: Acme) -> None:
+        path = f"/workspaces/{other.workspace_id}"
+
+        message(await acme.management.patch(path, json={"name": "Mine"}), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.patch("/workspaces/default", json={"name": "Mine"}), 403)
+
+
+class TestDelete:
+    async def test_removes_an_empty_one(self, acme: Acme) -> None:
+        await make(acme.management)
+
+        reply = await acme.management.delete("/workspaces/lab")
+
+        assert reply.status_code == 200
+        assert reply.json() == {"deleted": True}
+        message(await acme.management.get("/workspaces/lab"), 404)
+
+    async def test_refuses_one_with_keys_until_they_are_deleted(self, acme: Acme) -> None:
+        await make(acme.management)
+        key = await acme.management.post("/keys", json={"name": "ci", "workspace_id": "lab"})
+
+        refused = await acme.management.delete("/workspaces/lab")
+
+        assert message(refused, 400) == "The workspace still has API keys; delete them first."
+        await acme.management.delete(f"/keys/{key.json()['data']['hash']}")
+        assert (await acme.management.delete("/workspaces/lab")).status_code == 200
+
+    async def test_refuses_the_default_one_without_confirmation(self, local: Client) -> None:
+        account = (await local.post("/accounts", json={"name": "Bare"})).json()
+        path = f"/workspaces/{account['workspace_id']}"
+        query = {"account_id": account["data"]["id"]}
+
+        refused = await local.delete(path, params=query)
+
+        assert message(refused, 400) == (
+            "This is the default workspace; confirm with confirm_default_workspace_deletion."
+        )
+        confirmed = {**query, "confirm_default_workspace_deletion": "true"}
+        assert (await local.delete(path, params=confirmed)).json() == {"deleted": True}
+
+    async def test_refuses_one_of_another_account(self, acme: Acme, other: Acme) -> None:
+        message(await acme.management.delete(f"/workspaces/{other.workspace_id}"), 404)
+
+    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
+        message(await acme.api.delete("/workspaces/default"), 403)

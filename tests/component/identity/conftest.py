@@ -1,0 +1,32 @@
+"""The identity slice on a real database."""
+
+import pytest
+
+from tests.support.builders import Tenant, add_tenant
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
+from tollhouse.identity.access import Authenticator
+from tollhouse.identity.service import IdentityService
+from tollhouse.storage.database import Database
+
+
+@pytest.fixture
+def authenticator(database: Database, clock: FakeClock) -> Authenticator:
+    return Authenticator(database, clock, max_age_seconds=None)
+
+
+@pytest.fixture
+def service(clock: FakeClock, ids: SequentialIds, authenticator: Authenticator) -> IdentityService:
+    return IdentityService(clock, ids, authenticator)
+
+
+@pytest.fixture
+async def acme(database: Database, clock: FakeClock, ids: SequentialIds) -> Tenant:
+    """An account with its default workspace and an API key."""
+    return await add_tenant(database, clock=clock, ids=ids)
+
+
+@pytest.fixture
+async def other(database: Database, clock: FakeClock, ids: SequentialIds) -> Tenant:
+    """Another account."""
+    return await add_tenant(database, clock=clock, ids=ids, name="Other")

@@ -1,0 +1,250 @@
+"""An intern's own key: one for its life, with another text each time that it is issued."""
+
+from dataclasses import asdict, replace
+from datetime import timedelta
+
+import pytest
+
+from tests.support.builders import OPERATOR, Tenant
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
+from tollhouse.identity.access import Authenticator, InternKeys
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import (
+    AccessPolicy,
+    ApiKey,
+    IssuedKey,
+    KeyKind,
+    NewKey,
+    PayerPolicy,
+    Subject,
+)
+from tollhouse.kernel.errors import NotFound, Unauthenticated
+from tollhouse.storage.database import Database
+
+WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
+CHEAP = AccessPolicy("key", allowed_models=("acme/small",))
+
+
+class Ada:
+    """An intern, as far as keys go."""
+
+    def __init__(
+        self, database: Database, acme: Tenant, keys: InternKeys, authenticator: Authenticator
+    ) -> None:
+        self.database = database
+        self.acme = acme
+        self.keys = keys
+        self.authenticator = authenticator
+
+    async def issue(self, payer: ApiKey | None = None) -> IssuedKey:
+        wanted = WANTED if payer is None else replace(WANTED, payer_hash=payer.hash)
+        async with self.database.writing() as write:
+            return await self.keys.issue(
+                write, self.acme.account.id, self.acme.workspace.id, wanted
+            )
+
+    async def withdraw(self) -> None:
+        async with self.database.writing() as write:
+            await self.keys.withdraw(write, "ada")
+
+    async def delete(self) -> None:
+        async with self.database.writing() as write:
+            await self.keys.delete(write, "ada")
+
+    async def who(self, text: str) -> Subject | None:
+        try:
+            return await self.authenticator.authenticate(text)
+        except Unauthenticated:
+            return None
+
+
+@pytest.fixture
+def ada(
+    database: Database,
+    acme: Tenant,
+    clock: FakeClock,
+    ids: SequentialIds,
+    authenticator: Authenticator,
+) -> Ada:
+    return Ada(database, acme, InternKeys(clock, ids, authenticator), authenticator)
+
+
+async def test_its_first_text_is_one_of_an_intern(ada: Ada) -> None:
+    issued = await ada.issue()
+    found = await ada.who(issued.text)
+    assert found is not None
+    assert (found.kind, found.intern_id) == (KeyKind.INTERN, "ada")
+    assert found.key_hash == issued.key.hash
+
+
+async def test_a_new_text_is_the_same_key_and_the_old_one_none(ada: Ada) -> None:
+    first = await ada.issue()
+    before = await ada.who(first.text)
+    second = await ada.issue()
+    after = await ada.who(second.text)
+    assert before is not None
+    assert after is not None
+    assert before.key_hash == after.key_hash
+    assert await ada.who(first.text) is None
+
+
+async def test_a_text_opens_nothing_once_it_was_withdrawn(ada: Ada) -> None:
+    await ada.issue()
+    second = await ada.issue()
+    assert await ada.who(second.text) is not None
+    await ada.withdraw()
+    assert await ada.who(second.text) is None
+    third = await ada.issue()
+    assert await ada.who(second.text) is None
+    assert await ada.who(third.text) is not None
+
+
+async def test_a_key_that_has_another_text_now_is_disabled_at_once(
+    ada: Ada, service: IdentityService
+) -> None:
+    await ada.issue()
+    second = await ada.issue()
+    assert await ada.who(second.text) is not None
+    async with ada.database.writing() as write:
+        await service.change_key(write, OPERATOR, second.key.hash, disabled=True)
+    assert await ada.who(second.text) is None
+
+
+async def test_a_new_text_brings_its_key_back_to_where_it_is(
+    ada: Ada, service: IdentityService
+) -> None:
+    issued = await ada.issue()
+    async with ada.database.writing() as write:
+        facts = {"name": "Second", "slug": "second"}
+        second = await service.create_workspace(write, ada.acme.account.id, facts, None)
+        await service.change_key(write, OPERATOR, issued.key.hash, workspace_id=second.id)
+    found = await ada.who((await ada.issue()).text)
+    assert found is not None
+    assert found.workspace_id == ada.acme.workspace.id
+
+
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another account", "with an end"])
+async def test_a_key_that_only_names_it_is_not_its_own(
+    ada: Ada, service: IdentityService, clock: FakeClock, *, elsewhere: bool
+) -> None:
+    async with ada.database.writing() as write:
+        other, _ = await service.create_account(write, "Other")
+        account = other if elsewhere else ada.acme.account
+        wanted = replace(WANTED, expires_at=None if elsewhere else clock.now() + timedelta(days=1))
+        named = await service.create_key(write, OPERATOR, account.id, wanted)
+    issued = await ada.issue()
+    assert issued.key.hash != named.key.hash
+    assert (issued.key.account_id, issued.key.expires_at) == (ada.acme.account.id, None)
+
+
+async def test_its_key_goes_with_it(ada: Ada, service: IdentityService) -> None:
+    issued = await ada.issue()
+    await ada.delete()
+    assert await ada.who(issued.text) is None
+    async with ada.database.reading() as read:
+        with pytest.raises(NotFound):
+            await service.key(read, OPERATOR, issued.key.hash)
+
+
+async def test_a_text_that_another_process_withdrew_is_refused_after_its_greatest_age(
+    ada: Ada, clock: FakeClock
+) -> None:
+    elsewhere = Authenticator(ada.database, clock, max_age_seconds=2)
+    issued = await ada.issue()
+    await elsewhere.authenticate(issued.text)
+    await ada.issue()
+    clock.advance(2.1)
+    with pytest.raises(Unauthenticated):
+        await elsewhere.authenticate(issued.text)
+
+
+async def test_what_is_remembered_of_texts_goes_with_them(ada: Ada) -> None:
+    for _ in range(3):
+        issued = await ada.issue()
+        assert await ada.who(issued.text) is not None
+    await ada.withdraw()
+    assert ada.authenticator.remembered == 0
+
+
+class TestPayer:
+    """The key that answers for an intern's."""
+
+    @pytest.fixture
+    async def payer(self, ada: Ada, service: IdentityService, clock: FakeClock) -> ApiKey:
+        wanted = NewKey("payer", expires_at=clock.now() + timedelta(hours=1))
+        async with ada.database.writing() as write:
+            return (await service.create_key(write, OPERATOR, ada.acme.account.id, wanted)).key
+
+    async def test_is_known_with_its_intern(self, ada: Ada, payer: ApiKey) -> None:
+        found = await ada.who((await ada.issue(payer)).text)
+        assert found is not None
+        assert (found.intern_id, found.payer_hash) == ("ada", payer.hash)
+
+    async def test_is_another_one_when_the_key_is_issued_for_another(
+        self, ada: Ada, payer: ApiKey
+    ) -> None:
+        await ada.issue(payer)
+        found = await ada.who((await ada.issue(ada.acme.key)).text)
+        assert found is not None
+        assert found.payer_hash == ada.acme.key.hash
+
+    async def test_that_is_disabled_stops_its_intern_at_once_and_until_it_is_enabled(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        await ada.issue(payer)
+        issued = await ada.issue(payer)
+        for disabled in (True, False):
+            async with ada.database.writing() as write:
+                await service.change_key(write, OPERATOR, payer.hash, disabled=disabled)
+            assert (await ada.who(issued.text) is None) == disabled
+
+    async def test_that_is_deleted_stops_its_intern_at_once(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        assert await ada.who(issued.text) is not None
+        async with ada.database.writing() as write:
+            await service.delete_key(write, OPERATOR, payer.hash)
+        assert await ada.who(issued.text) is None
+
+    async def test_that_expires_stops_its_intern(
+        self, ada: Ada, payer: ApiKey, clock: FakeClock
+    ) -> None:
+        issued = await ada.issue(payer)
+        assert await ada.who(issued.text) is not None
+        clock.advance(3_600)
+        assert await ada.who(issued.text) is None
+
+    async def test_gives_its_policy_on_to_its_intern(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        before = await ada.who(issued.text)
+        own = AccessPolicy("key", blocked_models=("acme/large",))
+        async with ada.database.writing() as write:
+            await service.set_policy(write, OPERATOR, payer.hash, CHEAP)
+            await service.set_policy(write, OPERATOR, issued.key.hash, own)
+        after = await ada.who(issued.text)
+        assert before is not None
+        assert after is not None
+        assert before.policies == ()
+        assert after.policies == (own, PayerPolicy(**asdict(CHEAP)))
+
+    async def test_is_who_answered_when_something_was_begun(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        issued = await ada.issue(payer)
+        await ada.issue(ada.acme.key)
+        async with ada.database.reading() as read:
+            owner = await service.owner(read, issued.key.hash, payer.hash)
+        assert owner.payer_hash == payer.hash
+
+    async def test_leaves_nothing_remembered(
+        self, ada: Ada, payer: ApiKey, service: IdentityService
+    ) -> None:
+        for _ in range(3):
+            assert await ada.who((await ada.issue(payer)).text) is not None
+        async with ada.database.writing() as write:
+            await service.delete_key(write, OPERATOR, payer.hash)
+        assert ada.authenticator.remembered == 0

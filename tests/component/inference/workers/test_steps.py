@@ -1,0 +1,214 @@
+"""A large request is read by a worker, and comes out as it does here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.clock import START
+from tests.unit.inference.fakes import SUBJECT
+from tollhouse.accounting.pricing import charge_for
+from tollhouse.accounting.types import FREE, Attribution, Usage
+from tollhouse.identity.types import AccessPolicy
+from tollhouse.inference.admission import demand_of, images_of
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.providers.simulated.models import BEHAVIOURS
+from tollhouse.inference.request import InferenceRequest
+from tollhouse.inference.steps import (
+    LARGE,
+    Steps,
+    excerpt,
+    guardrail_question,
+    render_request,
+)
+from tollhouse.inference.types import Dialect, Endpoint, Model, ReplyIdentity
+from tollhouse.inference.workers.pool import WorkerPool
+from tollhouse.kernel.clock import Now
+from tollhouse.kernel.errors import Forbidden, Invalid, TollhouseError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+NOW = Now(START, 0.0)
+LONG = "a long text " * (LARGE // 8)
+USER = {"role": "user", "content": LONG}
+FIELDS: dict[str, dict[str, Any]] = {
+    "/chat/completions": {
+        "messages": [USER],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+    },
+    "/responses": {"input": [{"role": "user", "content": LONG}], "instructions": "be brief"},
+    "/messages": {"messages": [USER], "max_tokens": 9},
+    "/completions": {"prompt": LONG},
+    "/embeddings": {"input": [LONG]},
+}
+PRICE = BEHAVIOURS["echo"].price
+ENDPOINT = Endpoint("acme", "large-2026", PRICE)
+MODEL = Model("acme/large", "Large", "", 128_000, None, (ENDPOINT,))
+IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1)
+CHARGE = charge_for(Usage(1, 2), Usage(1, 2), FREE, finish_reason="stop", broken_off=False)
+HERE = Steps()
+TEXT = "a reply " * (LARGE // 4)
+USED = Usage(input_tokens=9, output_tokens=8)
+_CHAT_USED = {"prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17}
+_USED = {"input_tokens": 9, "output_tokens": 8}
+_MESSAGE = {"role": "assistant", "content": TEXT}
+_PART: dict[str, Any] = {"type": "output_text", "text": TEXT, "annotations": []}
+_ITEM = {"type": "message", "role": "assistant", "id": "m", "status": "completed"}
+REPLIES: dict[Dialect, dict[str, Any]] = {
+    Dialect.CHAT: {
+        "choices": [{"index": 0, "message": _MESSAGE, "finish_reason": "stop"}],
+        "usage": _CHAT_USED,
+    },
+    Dialect.RESPONSES: {
+        "id": "x",
+        "status": "completed",
+        "output": [_ITEM | {"content": [_PART]}],
+        "usage": _USED,
+    },
+    Dialect.MESSAGES: {
+        "id": "x",
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": TEXT}],
+        "stop_reason": "end_turn",
+        "usage": _USED,
+    },
+    Dialect.EMBEDDINGS: {
+        "data": [{"index": 0, "embedding": [0.25] * (LARGE // 4)}],
+        "usage": {"prompt_tokens": 9, "total_tokens": 9},
+    },
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def steps() -> AsyncIterator[Steps]:
+    made = Steps(WorkerPool(1))
+    yield made
+    await made.close()
+
+
+def arrived(path: str, policies: tuple[AccessPolicy, ...] = (), **more: Any) -> InferenceRequest:
+    body = {"model": "acme/large", **FIELDS[path], **more}
+    subject = replace(SUBJECT, policies=policies)
+    data = json.dumps(body).encode()
+    return InferenceRequest(FORMATS[path], data, {}, b"", subject, Attribution(), NOW)
+
+
+async def read(
+    steps: Steps, path: str, policies: tuple[AccessPolicy, ...] = (), **more: Any
+) -> InferenceRequest:
+    request = arrived(path, policies, **more)
+    await steps.parse(request)
+    return request
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PAIRS = [
+    (path, dialect)
+    for path in FIELDS
+    for dialect in (
+        (Dialect.EMBEDDINGS,)
+        if path == "/embeddings"
+        else (Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES)
+    )
+]
+
+
+@pytest.mark.parametrize(("path", "dialect"), PAIRS)
+async def test_a_large_request_is_asked_as_if_it_were_read_here(
+    steps: Steps, path: str, dialect: Dialect
+) -> None:
+    bodies: list[bytes] = []
+    for each in (HERE, steps):
+        request = await read(each, path)
+        told, body = await each.on_content(request, render_request, dialect, ENDPOINT)
+        bodies.append(body)
+        assert told.dialect is dialect
+    assert bodies[0] == bodies[1]
+
+
+@pytest.mark.parametrize(("path", "dialect"), PAIRS)
+async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
+    steps: Steps, path: str, dialect: Dialect
+) -> None:
+    reply = json.dumps(REPLIES[dialect]).encode()
+    rendered: list[bytes] = []
+    for each in (HERE, steps):
+        request = await read(each, path)
+        told, _ = await each.on_content(request, render_request, dialect, ENDPOINT)
+        whole = await each.parse_response("account", told, reply, 0)
+        assert whole.reported is not None
+        assert whole.reported.input_tokens == USED.input_tokens
+        rendered.append(await each.render_response("account", whole, IDENTITY, CHARGE))
+    assert rendered[0] == rendered[1]
+
+
+async def test_what_is_left_of_a_large_request_is_without_what_is_said(steps: Steps) -> None:
+    request = await read(steps, "/chat/completions", user="ada")
+    here = await read(HERE, "/chat/completions", user="ada")
+    assert (request.demand, request.images) == (demand_of(here), images_of(here))
+    assert (request.attribution, request.preferences) == (here.attribution, here.preferences)
+    assert request.parsed.size == here.parsed.size
+    assert "messages" not in request.parsed.fields
+    assert request.content_dropped
+    assert LONG.encode() in request.body
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"), [({"model": 1}, Invalid), ({"provider": {"order": 1}}, Invalid)]
+)
+async def test_a_refusal_is_the_same(
+    steps: Steps, more: dict[str, Any], refusal: type[TollhouseError]
+) -> None:
+    said: list[str] = []
+    for each in (HERE, steps):
+        with pytest.raises(refusal) as caught:
+            await read(each, "/chat/completions", **more)
+        said.append(caught.value.message)
+    assert said[0] == said[1]
+
+
+async def test_a_policy_judges_what_a_large_request_says(steps: Steps) -> None:
+    policy = AccessPolicy("key", patterns=("long text",))
+    with pytest.raises(Forbidden) as caught:
+        await read(steps, "/chat/completions", policies=(policy,))
+    assert caught.value.metadata["patterns"] == ["long text"]
+
+
+async def test_required_parameters_are_known_of_a_large_request(steps: Steps) -> None:
+    wanted: dict[str, Any] = {
+        "provider": {"require_parameters": True},
+        "seed": 7,
+        "frequency_penalty": 1,
+    }
+    lost: list[object] = []
+    for each in (HERE, steps):
+        request = await read(each, "/chat/completions", **wanted)
+        lost.append(
+            [set(relay.unsupported_parameters(ENDPOINT)) for relay in request.adapters.values()]
+        )
+    assert lost[0] == lost[1]
+
+
+async def test_excerpts_and_questions_are_made_of_the_whole_request(steps: Steps) -> None:
+    large, here = await read(steps, "/messages"), await read(HERE, "/messages")
+    assert await steps.on_content(large, excerpt) == excerpt(here)
+    question = await steps.on_content(large, guardrail_question, "gen-1")
+    assert question == guardrail_question(here, "gen-1")
+
+
+async def test_a_limit_of_output_is_set_in_the_body_of_a_large_request(steps: Steps) -> None:
+    bodies: list[bytes] = []
+    for each in (HERE, steps):
+        request = await read(each, "/chat/completions")
+        await each.limit_output(request, 77)
+        _, body = await each.on_content(request, render_request, Dialect.CHAT, ENDPOINT)
+        bodies.append(body)
+    assert bodies[0] == bodies[1]
+    assert json.loads(bodies[1])["max_tokens"] == 77

@@ -1,0 +1,276 @@
+"""Interns keep running, and go on where a server ended, whatever ended it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.waiting import until, wait_for_event
+from tollhouse.interns import repository
+from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
+from tollhouse.interns.reconciler import MOST_RESTARTS
+from tollhouse.interns.sandboxes import is_healthy
+from tollhouse.interns.types import Operation
+from tollhouse.kernel.secret import Secret
+
+if TYPE_CHECKING:
+    from tests.component.interns.machine import Machine
+
+
+async def test_a_sandbox_that_ends_by_itself_is_started_anew(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    machine.runtime.running[0].end("a bug")
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
+    assert len(machine.runtime.running) == 1
+    assert len(await machine.active_key_hashes()) == 1
+
+
+async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    for restarts in range(MOST_RESTARTS + 1):
+        await machine.until(
+            intern, lambda found, at=restarts: found.restarts == at and found.state == RUNNING
+        )
+        machine.runtime.running[0].end("a bug")
+    failed = await machine.until_state(intern, FAILED)
+    assert failed.last_failure_message == "its sandbox ended: a bug"
+    assert machine.runtime.running == []
+    assert await machine.active_key_hashes() == []
+
+
+async def test_one_that_ran_well_in_between_is_started_anew_each_time(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    ended = 0
+    for _ in range(MOST_RESTARTS + 2):
+        await until(lambda at=ended: len(machine.runtime.started) > at)
+        await machine.until_state(intern, RUNNING)
+        machine.interns.clock.advance(600)
+        ended = len(machine.runtime.started)
+        machine.runtime.running[0].end("a bug")
+    await until(lambda: len(machine.runtime.started) > ended)
+    assert (await machine.until_state(intern, RUNNING)).restarts == 1
+
+
+async def test_whose_lease_is_lost_is_taken_down(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    interns = machine.interns
+    interns.clock.advance(31)
+    other = await interns.lease(await interns.get(intern.id), machine.workspaces.machine)
+    assert other is not None
+    await machine.reconciler._extend()  # noqa: SLF001 - what it does every ten seconds
+    await until(lambda: machine.sandboxes.get(intern.id) is None)
+    assert machine.runtime.running == []
+    assert (await interns.get(intern.id)).state == RUNNING
+
+
+async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running_intern()
+    sandbox = machine.runtime.running[0]
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(seconds: float) -> None:
+        del seconds
+        begun.set()
+        await may_end.wait()
+        sandbox.end("it was stopped")
+
+    monkeypatch.setattr(sandbox, "stop", slow)
+    taking = asyncio.create_task(machine.sandboxes.take_down(intern.id, 5))
+    await wait_for_event(begun)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    assert machine.sandboxes.get(intern.id) is not None
+    may_end.set()
+    await machine.sandboxes.take_down(intern.id, 0)
+    assert sandbox.ended.done()
+
+
+async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    await machine.interns.set_state(intern, FAILED)
+    machine.interns.notifications.notify(intern.id)
+    await until(lambda: not machine.runtime.running)
+
+
+async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    machine.runtime.held = asyncio.Event()
+    await machine.kill()
+    booting = await machine.interns.get(intern.id)
+    assert booting.state in {QUEUED, BOOTING}
+    machine.runtime.held.set()
+    await machine.until_state(intern, RUNNING)
+
+
+async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
+    machine: Machine,
+) -> None:
+    intern = await machine.running_intern()
+    await machine.stop()
+    assert machine.runtime.running == []
+    assert (await machine.interns.get(intern.id)).state == QUEUED
+    await machine.kill()
+    again = await machine.until_state(intern, RUNNING)
+    assert again.restarts == 0
+    assert len(machine.runtime.running) == 1
+    assert len(await machine.active_key_hashes()) == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+async def test_a_boot_goes_on_after_a_kill_at_any_step(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    at_step = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        at_step.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        hold = {
+            1: (machine.workspaces, "prepare"),
+            2: (machine.egress, "open"),
+            3: (machine.runtime, "start"),
+            4: (machine.port_forwarder, "open"),
+        }
+        patch.setattr(*hold[step], never)
+        intern = await machine.interns.create(provision=True)
+        await wait_for_event(at_step)
+        assert (await machine.interns.get(intern.id)).step == step
+        patch.undo()
+        await machine.kill()
+    await machine.until_state(intern, RUNNING)
+    assert len(machine.runtime.running) == 1
+    assert len(await machine.active_key_hashes()) == 1
+    assert list(machine.egress.open_for) == [intern.id]
+
+
+async def test_a_suspension_goes_on_after_a_kill(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running_intern()
+    begun = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(machine.workspaces, "digest", never)
+    asking = asyncio.create_task(machine.request(Operation.SUSPEND, intern))
+    await wait_for_event(begun)
+    asking.cancel()
+    await machine.kill()
+    await machine.until_state(intern, STOPPED)
+    assert machine.runtime.running == []
+    assert await machine.active_key_hashes() == []
+
+
+async def test_a_removal_goes_on_after_a_kill(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running_intern()
+    begun = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.workspaces, "archive", never)
+    await machine.request(Operation.DELETE, intern)
+    await wait_for_event(begun)
+    await machine.kill()
+    await machine.until_gone(intern)
+    assert await machine.active_key_hashes() == []
+
+
+async def test_files_of_what_is_gone_are_removed_at_the_next_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running_intern()
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(machine.workspaces, "remove", never)
+    await machine.request(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+    assert machine.workspace_names()
+    assert machine.logs.tail(intern.id, 1)
+    await machine.kill()
+    assert not machine.logs.tail(intern.id, 1)
+    await until(lambda: not machine.workspace_names())
+
+
+async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
+    (machine.folder / "run").mkdir(exist_ok=True)
+    (machine.folder / "run" / "0123456789ab.sock").touch()
+    await machine.kill()
+    assert list((machine.folder / "run").iterdir()) == []
+
+
+async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_them_down(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await machine.running_intern()
+    sandbox = machine.runtime.running[0]
+    stopping, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(seconds: float) -> None:
+        del seconds
+        stopping.set()
+        await may_end.wait()
+        sandbox.end("it was stopped")
+
+    monkeypatch.setattr(sandbox, "stop", slow)
+    ending = asyncio.create_task(machine.reconciler.stop(0.1))
+    await wait_for_event(stopping)
+    assert (await machine.interns.get(intern.id)).state == QUEUED
+    may_end.set()
+    await ending
+
+
+async def test_logs_of_what_is_gone_are_removed_at_the_next_start(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    for name in (f"{intern.id}.log.1", "gone.log", "gone.log.1"):
+        (machine.folder / "logs" / name).touch()
+    await machine.kill()
+    left = {path.name for path in (machine.folder / "logs").iterdir()}
+    assert left == {f"{intern.id}.log", f"{intern.id}.log.1"}
+
+
+async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:
+    intern = await machine.interns.create()
+    await machine.stop()
+    with pytest.raises(Exception, match="Nobody runs interns at the moment"):
+        await machine.request(Operation.PROVISION, intern)
+
+
+async def test_daemons_are_asked_over_their_own_socket(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    running = machine.sandboxes.get(intern.id)
+    assert running is not None
+    assert running.listener is not None
+    assert await is_healthy(running.listener, Secret("any"))
+    assert not await is_healthy(machine.folder / "nowhere.sock", Secret("any"))
+    async with machine.interns.database.reading() as read:
+        assert await repository.ids(read) == {intern.id}
+
+
+async def test_what_became_of_an_intern_is_told(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    machine.runtime.running[0].end("a bug")
+    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
+    told = [line.text for line in machine.service.log(intern, 100)]
+    boot = [
+        "provisioning (1/4: Preparing the workspace)",
+        "provisioning (2/4: Opening the way out)",
+        "provisioning (3/4: Starting the sandbox)",
+        "provisioning (4/4: Waiting for the daemon)",
+        "running",
+    ]
+    assert told == [*boot, "its sandbox ended: a bug", *boot]

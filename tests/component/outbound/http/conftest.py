@@ -1,0 +1,131 @@
+"""The client under test, a scripted server (plain and TLS), and a check for leaks."""
+
+import asyncio
+import gc
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import uvloop
+
+from tests.component.outbound.http.callbacks import CallbackUpstream
+from tests.component.outbound.http.exchange import Exchange
+from tests.component.outbound.http.forward_proxy import ForwardProxy, forward_proxy
+from tests.support.providers.raw_server import RawServer
+from tollhouse.outbound.http.client import HttpUpstream
+from tollhouse.outbound.http.port import Upstream
+
+# What the server runs on, and what people who embed the client may run on.
+LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+MakeUpstream = Callable[..., Upstream]
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return LOOPS
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def client_tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)  # pyright: ignore[reportUnknownMemberType]
+    return context
+
+
+@pytest.fixture(scope="session")
+def server_tls(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.configure_cert(context)  # pyright: ignore[reportUnknownMemberType]
+    return context
+
+
+@pytest.fixture(params=["plain", "tls"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """A test with only one of the two parametrizes `transport` itself."""
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left() -> AsyncIterator[None]:
+    """Fail if a test leaves a socket or a task behind; set up first, torn down last."""
+    before = open_sockets()
+    yield
+    deadline = time.monotonic() + 5
+    while open_sockets() > before or len(asyncio.all_tasks()) > 1:
+        assert time.monotonic() < deadline, (before, open_sockets(), asyncio.all_tasks())
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server(transport: str, server_tls: ssl.SSLContext) -> AsyncIterator[RawServer]:
+    async with RawServer(ssl_context=server_tls if transport == "tls" else None) as server:
+        yield server
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[ForwardProxy]:
+    async with forward_proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def route(request: pytest.FixtureRequest) -> AsyncIterator[str | None]:
+    """The proxy through which clients go, for tests that are marked `on_both_routes`."""
+    if getattr(request, "param", "direct") == "direct":
+        yield None
+        return
+    async with forward_proxy() as proxy:
+        yield proxy.url
+
+
+@pytest.fixture(params=["send", "start"])
+def interface(request: pytest.FixtureRequest) -> str:
+    """What the client is called with; a test of one of the two parametrizes `interface` itself."""
+    return request.param
+
+
+@pytest.fixture
+async def make_upstream(
+    route: str | None, interface: str, client_tls: ssl.SSLContext
+) -> AsyncIterator[MakeUpstream]:
+    made: list[Upstream] = []
+
+    def make(**options: Any) -> Upstream:
+        given: dict[str, Any] = {"ssl_context": client_tls, "proxy": route, **options}
+        upstream = HttpUpstream(**given)
+        made.append(upstream)
+        return CallbackUpstream(upstream) if interface == "start" else upstream
+
+    yield make
+    for upstream in made:
+        await upstream.close()
+
+
+@pytest.fixture
+def upstream(make_upstream: MakeUpstream) -> Upstream:
+    return make_upstream()
+
+
+@pytest.fixture
+def exchange(upstream: Upstream, server: RawServer) -> Exchange:
+    return Exchange(upstream, server)
+
+
+def open_sockets() -> int:
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            count += str(descriptor.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count

@@ -1,0 +1,173 @@
+"""Every phase has its own limit and its own error; the total is hard."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.component.outbound.http.conftest import MakeUpstream
+from tests.component.outbound.http.exchange import (
+    BRISK,
+    SHORT,
+    Exchange,
+    plain_only,
+    post,
+    until,
+)
+from tests.component.outbound.http.faults import CHUNKED, COUNTED
+from tests.support.providers.byte_script import End, Pause
+from tests.support.providers.raw_server import RawServer, reply, say, unresponsive_port
+from tollhouse.outbound.http.port import (
+    ConnectTimeout,
+    HeadTimeout,
+    IdleTimeout,
+    PoolTimeout,
+    TotalTimeout,
+    Upstream,
+)
+
+DRIPS = 200
+
+
+async def test_a_tls_handshake_that_nobody_answers_is_a_connect_timeout(upstream: Upstream) -> None:
+    async with RawServer() as server:
+        url = server.url.replace("http:", "https:")
+        with pytest.raises(ConnectTimeout) as caught:
+            await upstream.send(post(url, connect=SHORT))
+        assert not caught.value.sent
+        await until(lambda: not server.open_peers)
+
+
+async def test_waiting_for_a_place_has_its_own_limit_and_has_sent_nothing(
+    make_upstream: MakeUpstream,
+) -> None:
+    async with RawServer() as server:
+        exchange = Exchange(make_upstream(connections_per_host=1), server)
+        server.behave = say(COUNTED, End.HANG)
+        holder = await exchange.open()
+        with pytest.raises(PoolTimeout) as caught:
+            await exchange.read(pool=SHORT)
+        assert not caught.value.sent
+        assert server.requests == 1
+        await holder.close()
+        await exchange.is_healthy()
+
+
+async def test_no_head_is_a_head_timeout(exchange: Exchange) -> None:
+    exchange.server.behave = say(End.HANG)
+    error = await exchange.fails(HeadTimeout, head=SHORT)
+    assert error.sent
+
+
+async def test_a_head_that_drips_is_a_head_timeout(exchange: Exchange) -> None:
+    drips = [step for _ in range(DRIPS) for step in (Pause(0.01), b"x")]
+    exchange.server.behave = say(b"HTTP/1.1 200 OK\r\nX: ", *drips, End.HANG)
+    error = await exchange.fails(HeadTimeout, head=3 * SHORT)
+    assert error.sent
+
+
+@plain_only
+async def test_interim_responses_do_not_extend_the_head_limit(exchange: Exchange) -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    exchange.server.behave = say(*([Pause(0.01), interim] * DRIPS), End.HANG)
+    await exchange.fails(HeadTimeout, head=3 * SHORT)
+
+
+async def test_a_pause_in_the_body_is_an_idle_timeout(exchange: Exchange) -> None:
+    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
+    error = await exchange.fails(IdleTimeout, idle=SHORT)
+    assert error.sent
+
+
+async def test_a_pause_right_after_the_head_is_an_idle_timeout(exchange: Exchange) -> None:
+    exchange.server.behave = say(COUNTED, End.HANG)
+    await exchange.fails(IdleTimeout, idle=SHORT)
+
+
+async def test_an_idle_timeout_closes_the_connection_by_itself(exchange: Exchange) -> None:
+    exchange.server.behave = say(COUNTED, End.HANG)
+    response = await exchange.open(idle=SHORT)
+    with pytest.raises(IdleTimeout):
+        await response.read(10)
+    await exchange.peer.wait_closed()
+    await response.close()
+
+
+@plain_only
+async def test_the_idle_limit_does_not_count_while_the_head_is_awaited(exchange: Exchange) -> None:
+    exchange.server.behave = say(Pause(3 * SHORT), reply(b"late"))
+    assert await exchange.read(idle=SHORT) == b"late"
+
+
+@plain_only
+async def test_the_idle_limit_starts_anew_with_each_piece(exchange: Exchange) -> None:
+    pieces = [b"1\r\nx\r\n", Pause(0.2)] * 6
+    exchange.server.behave = say(CHUNKED, *pieces, b"0\r\n\r\n")
+    assert await exchange.stream(idle=1.0) == b"xxxxxx"
+
+
+@plain_only
+async def test_an_idle_limit_leaves_nothing_on_a_connection_that_is_used_again(
+    exchange: Exchange,
+) -> None:
+    exchange.server.behave = say(reply(b"one"))
+    assert await exchange.read(idle=0.5, total=0.5) == b"one"
+    exchange.server.behave = say(Pause(0.7), reply(b"two"))
+    assert await exchange.read() == b"two"
+    assert len(exchange.server.peers) == 1
+
+
+async def test_the_total_limit_holds_while_waiting_for_a_place(make_upstream: MakeUpstream) -> None:
+    async with RawServer() as server:
+        exchange = Exchange(make_upstream(connections_per_host=1), server)
+        server.behave = say(COUNTED, End.HANG)
+        holder = await exchange.open()
+        with pytest.raises(TotalTimeout) as caught:
+            await exchange.read(total=SHORT)
+        assert not caught.value.sent
+        await holder.close()
+        await exchange.is_healthy()
+
+
+async def test_the_total_limit_holds_while_connecting(upstream: Upstream) -> None:
+    with unresponsive_port() as port, pytest.raises(TotalTimeout) as caught:
+        await upstream.send(post(f"http://127.0.0.1:{port}/", total=SHORT))
+    assert not caught.value.sent
+
+
+async def test_the_total_limit_holds_for_the_head(exchange: Exchange) -> None:
+    await exchange.is_healthy(1)
+    exchange.server.behave = say(End.HANG)
+    error = await exchange.fails(TotalTimeout, total=SHORT)
+    assert error.sent
+
+
+async def test_the_total_limit_holds_in_the_body(exchange: Exchange) -> None:
+    await exchange.is_healthy(1)
+    exchange.server.behave = say(COUNTED, b"half", End.HANG)
+    error = await exchange.fails(TotalTimeout, total=SHORT)
+    assert error.sent
+
+
+async def test_the_total_limit_holds_for_a_body_that_drips(exchange: Exchange) -> None:
+    exchange.server.behave = say(CHUNKED, *([Pause(0.01), b"1\r\nx\r\n"] * DRIPS), End.HANG)
+    begun = time.monotonic()
+    await exchange.fails(TotalTimeout, total=3 * SHORT)
+    assert time.monotonic() - begun < BRISK
+
+
+@plain_only
+async def test_the_total_limit_closes_a_connection_that_nobody_reads(exchange: Exchange) -> None:
+    exchange.server.behave = say(COUNTED, b"half", End.HANG)
+    response = await exchange.open(total=0.5)
+    await exchange.peer.wait_closed()
+    with pytest.raises(TotalTimeout):
+        await response.read(100)
+
+
+@plain_only
+async def test_a_body_that_came_in_time_may_be_read_later(exchange: Exchange) -> None:
+    exchange.server.behave = say(COUNTED, Pause(0.01), b"0123456789")
+    response = await exchange.open(idle=0.5, total=0.5)
+    await asyncio.sleep(0.7)
+    assert await response.read(100) == b"0123456789"

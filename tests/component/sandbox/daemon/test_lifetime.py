@@ -1,0 +1,175 @@
+"""How the daemon begins and ends, and that nothing it started outlives it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.component.sandbox.daemon.daemon_process import (
+    COMMAND,
+    SECONDS,
+    DaemonProcess,
+    eventually,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# In the background, deaf, and in a session of its own: only who adopts it can find it.
+DEAF = "trap '' HUP TERM INT; echo re''ady > deaf; while :; do sleep 1000; done"
+HIDDEN = f'(setsid sh -c "{DEAF}" &) ; sleep 1000\n'
+NAMESPACE = (
+    shutil.which("bwrap") or "bwrap",
+    *("--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--as-pid-1"),
+    "--die-with-parent",
+)
+
+
+def namespaces_work() -> bool:
+    tried = subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True)
+    return tried.returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(
+    shutil.which("bwrap") is None or not namespaces_work(),
+    reason="bubblewrap cannot make a namespace of processes here",
+)
+
+
+async def start_hidden(daemon: DaemonProcess) -> None:
+    """Leave something running that hears no signal but a kill."""
+    async with daemon.terminal() as terminal:
+        await terminal.type(HIDDEN)
+        await terminal.attached()
+        await eventually((daemon.workspace / "deaf").exists)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    """A daemon that is no fork: how it starts and ends is tested here."""
+    with DaemonProcess(tmp_path, COMMAND) as daemon:
+        yield daemon
+
+
+async def test_the_end_of_standard_input_ends_the_daemon_and_all_that_runs(
+    daemon: DaemonProcess,
+) -> None:
+    await start_hidden(daemon)
+    assert daemon.end() == 0
+    assert daemon.processes() == []
+
+
+async def test_sigterm_ends_the_daemon_and_all_that_runs(daemon: DaemonProcess) -> None:
+    await start_hidden(daemon)
+    daemon.process.terminate()
+    assert daemon.process.wait(SECONDS) == 0
+    assert daemon.processes() == []
+
+
+async def test_a_client_is_told_that_the_intern_ends(daemon: DaemonProcess) -> None:
+    async with daemon.terminal() as terminal:
+        await terminal.attached()
+        daemon.process.terminate()
+        assert await terminal.end() == (1001, "the intern ends")
+
+
+async def test_a_program_may_clean_up_before_the_end(daemon: DaemonProcess) -> None:
+    async with daemon.terminal() as terminal:
+        program = (
+            "sh -c \"trap 'touch cleaned; exit' TERM; touch ready; while :; do sleep 0.1; done\""
+        )
+        await terminal.type(f"setsid {program}\n")
+        await eventually((daemon.workspace / "ready").exists)
+        daemon.end()
+    assert (daemon.workspace / "cleaned").exists()
+
+
+async def test_a_kill_of_the_daemon_hangs_its_terminals_up(daemon: DaemonProcess) -> None:
+    async with daemon.terminal() as terminal:
+        await terminal.type("sleep 1000 & sh -c 'echo re\"\"ady; exec sleep 1000'\n")
+        await terminal.read_until(b"ready")
+        daemon.process.kill()
+        daemon.process.wait(SECONDS)
+        await eventually(lambda: daemon.processes() == [])
+
+
+@needs_namespaces
+async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    with DaemonProcess(tmp_path, (*NAMESPACE, *COMMAND)) as daemon:
+        await start_hidden(daemon)
+        (first,) = (pid for pid in daemon.processes() if is_daemon(pid))
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: daemon.processes() == [])
+        daemon.process.wait(SECONDS)
+
+
+@needs_namespaces
+async def test_as_the_first_process_of_a_sandbox_it_ends_with_its_standard_input(
+    tmp_path: Path,
+) -> None:
+    with DaemonProcess(tmp_path, (*NAMESPACE, *COMMAND)) as daemon:
+        await start_hidden(daemon)
+        assert daemon.end() == 0
+        assert daemon.processes() == []
+
+
+async def test_orphans_are_reaped(daemon: DaemonProcess) -> None:
+    async with daemon.terminal() as terminal:
+        await terminal.type("(sh -c 'echo $$ > orphan; exec sleep 0.1' &)\n")
+        await eventually(lambda: bool(text(daemon.workspace / "orphan")))
+        pid = text(daemon.workspace / "orphan").strip()
+        await eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"", "standard input ended before the settings did"),
+        (b"{\n", "the settings are not one line of JSON"),
+        (b"[]\n", "the settings are no JSON object"),
+        (b'{"listener": 3}\n', "token_sha256 has to be 64 lower-case hexadecimal digits"),
+        (b'{"listener": -1}\n', "listener has to be a whole number"),
+        (b'{"colour": "red"}\n', "unknown settings: colour"),
+        (b"x" * (1 << 20) + b"x\n", "the settings are longer than 1048576 bytes"),
+    ],
+    ids=lambda text: str(text)[:24],
+)
+def test_wrong_settings_end_it_with_2_and_a_line_that_says_which(line: bytes, message: str) -> None:
+    ended = subprocess.run(COMMAND, input=line, capture_output=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.decode().startswith(f"tollhouse daemon: {message}")
+    assert ended.stderr.count(b"\n") == 1
+
+
+def test_a_workspace_that_is_missing_ends_it_with_1(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, COMMAND, workspace=str(tmp_path / "none")) as daemon:
+        assert daemon.process.wait(SECONDS) == 1
+        assert daemon.log.read_text().startswith("tollhouse daemon: cannot serve: ")
+
+
+def test_nothing_of_the_gateway_is_loaded() -> None:
+    program = (
+        "import sys, tollhouse.sandbox.daemon.__main__\n"
+        "print([name for name in sys.modules if name.startswith('tollhouse.')\n"
+        "       and not ('tollhouse.sandbox.daemon' + '.').startswith(name + '.')\n"
+        "       and not name.startswith('tollhouse.sandbox.daemon')])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+def is_daemon(pid: int) -> bool:
+    """Tell whether a process is the daemon itself, of those that have its mark."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
+
+
+def text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,12 @@
+"""Attacks on the proxy; importing these modules fills the table."""
+
+from tests.component.vault.egress.attacks import (
+    answers,
+    destinations,
+    exhaustion,
+    hosts,
+    requests,
+)
+from tests.component.vault.egress.attacks.table import ATTACKS
+
+__all__ = ["ATTACKS", "answers", "destinations", "exhaustion", "hosts", "requests"]

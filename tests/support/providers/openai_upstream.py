@@ -1,0 +1,184 @@
+"""A stub server for OpenAI and Anthropic: their published APIs, and every way in which they fail.
+
+    $ python -m tests.support.providers.openai_upstream --port 0
+    {"port": 41223}
+
+    POST /v1/chat/completions, /v1/responses, /v1/embeddings, GET /v1/models    as OpenAI
+    POST /v1/messages, /v1/messages/count_tokens                                as Anthropic
+
+Responses are complete or streamed, and requests are validated as by the provider. The model name
+chooses the behaviour; (c), (r), (m) mark names of chat, responses or messages only:
+
+    echo, *-2026          repeats the last user message; a token is a word; limits and stop
+                          sequences are honoured, attachments echoed as `[image/png 67 bytes]`
+                          (large-2026 is such a name; chat honours n and logprobs too)
+    fixed                 a precomputed reply of 1 KB, or 50 pieces in one write; for benchmarks
+    no-usage, zero-usage  (c) echo without usage (asked for or not), or with zeros
+    cached                echo; usage with tokens from a cache and of reasoning
+                          (2048 prompt, 1920 cached, 300 completion, 256 reasoning)
+    tools                 calls the first tool of the request; echoes tool results
+                          (r), (m): after reasoning, if the request enables it
+    two-tools             calls the first two, arguments from their schemas; echoes the results
+    custom                (r) calls the first custom tool with the user's text
+    reasoning             (c) `reasoning_content`; (r) a reasoning item as requested
+    reasoning-details     (c) as OpenRouter: `reasoning` and signed `reasoning_details`
+    thinking, redacted    (m) a thinking block, and a redacted one, if thinking is enabled
+    refusal               refuses to answer
+    json                  a value of the request's JSON schema: its required properties
+    stop-reason:<reason>  (m) echo that ended for that reason
+    content-filter        (r) echo that is incomplete for that reason
+    huge-event[:<n>]      one event with n bytes of text, 1 MiB by default
+    slow-head:<s>         echo after s seconds
+    slow-chunks:<ms>      50 pieces with a pause after each; 0 is one write for each piece
+    drip:<ms>             echo, one byte of the body in each chunk (streamed always)
+    headers:<code>             an error that quotes the headers of the request
+    status:<code>[:retry=<s>]  an error in the provider's shape, with Retry-After
+    overloaded            (m) 529
+    garbage               200, but not JSON
+    html-502              502 from a proxy in front
+    cut:<n>:eof           after n bytes of a chunked body the connection ends
+    cut:<n>:short         the same in a body with Content-Length
+    cut:<n>:rst           the same with a TCP reset
+    hang                  never answers
+    error-in-stream       an error event after some deltas (whole: 500); (r) response.failed
+    duplicate-done        (c) two [DONE]
+    no-done               (c) a finish_reason, then a clean end without [DONE]
+                          (r) a clean end without a terminal event
+    no-finish             (c) a clean end without finish_reason and [DONE]
+    no-stop               (m) a clean end without message_stop
+    ping                  (m) a ping after every event
+    comments, crlf        SSE comments between the events; CRLF line ends
+
+`GET /_seen` returns `RequestStats`, `POST /_reset` resets them. In a test on the running loop:
+
+    async with start_openai_upstream() as openai:
+        ... openai.base_url, openai.seen.requests ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from tests.support.providers import openai_replies as replies
+from tests.support.providers.anthropic_messages import count_tokens, messages
+from tests.support.providers.openai_behaviours import BEHAVIOURS, chat_completion
+from tests.support.providers.openai_embeddings import embeddings
+from tests.support.providers.openai_responses import responses
+from tests.support.providers.upstream_server import RequestStats, serve
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncGenerator
+
+    from tests.support.providers.byte_script import Script
+    from tests.support.providers.upstream_server import ReceivedRequest
+
+_MODEL_ROUTES: Final = {
+    ("POST", "/v1/chat/completions"): chat_completion,
+    ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/v1/responses"): responses,
+}
+
+
+_ANTHROPIC_ROUTES: Final = {
+    ("POST", "/v1/messages"): messages,
+    ("POST", "/v1/messages/count_tokens"): count_tokens,
+}
+
+
+def _answer(request: ReceivedRequest) -> Script:
+    route = (request.method, request.path.partition("?")[0])
+    if (status := _asked_for_headers(_decoded(request.body))) is not None:
+        return (replies.error(status, f"Invalid request: {json.dumps(request.headers)}"),)
+    if route in _MODEL_ROUTES:
+        return _MODEL_ROUTES[route](_decoded(request.body))
+    if route in _ANTHROPIC_ROUTES:
+        return _ANTHROPIC_ROUTES[route](request.headers, _decoded(request.body))
+    if route == ("GET", "/v1/models"):
+        return (replies.model_list(BEHAVIOURS),)
+    return (replies.unknown_url(request.method, request.path),)
+
+
+def _asked_for_headers(body: object) -> int | None:
+    """Return the status of an error that quotes the headers; None if none is requested."""
+    model = cast("dict[str, object]", body).get("model") if isinstance(body, dict) else None
+    asked, _, status = model.partition(":") if isinstance(model, str) else ("", "", "")
+    return int(status) if asked == "headers" else None
+
+
+def _decoded(body: bytes) -> object:
+    """Decode the JSON; None for an invalid body."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIUpstream:
+    """A running stub server."""
+
+    port: int
+    scheme: str
+    seen: RequestStats
+
+    @property
+    def url(self) -> str:
+        """The root URL: the base URL of Anthropic clients, and of `/_seen`."""
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        """The base URL of OpenAI clients: the root with `/v1`."""
+        return f"{self.url}/v1"
+
+
+@contextlib.asynccontextmanager
+async def start_openai_upstream(
+    *, port: int = 0, ssl_context: ssl.SSLContext | None = None
+) -> AsyncGenerator[OpenAIUpstream]:
+    """Serve on the running loop and on 127.0.0.1; every connection is closed at the end.
+
+    Args:
+        port: The TCP port; 0 takes a free one.
+        ssl_context: Serves TLS with it.
+    """
+    async with serve(_answer, port=port, ssl_context=ssl_context) as (bound, seen):
+        yield OpenAIUpstream(bound, "http" if ssl_context is None else "https", seen)
+
+
+async def _serve(port: int) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with start_openai_upstream(port=port) as upstream:
+        sys.stdout.write(json.dumps({"port": upstream.port}) + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(description="A stand-in for OpenAI and Anthropic.")
+    parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 is any")
+    port: int = parser.parse_args().port
+    try:
+        import uvloop  # noqa: PLC0415 - optional: a benchmark wants it, Windows has none
+    except ImportError:
+        asyncio.run(_serve(port))
+    else:
+        uvloop.run(_serve(port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Has the replies that `reply_tee` recorded parsed by the libraries of their formats."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from tests.support.client_process import CLIENTS, run_client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBRARIES: Final = ("anthropic", "openai", "openrouter")
+
+
+def rejected_replies(folder: Path) -> list[str]:
+    """Return an error text for each reply in a folder that a library refuses."""
+    files = sorted(str(each) for each in folder.iterdir())
+    if not files:
+        return []
+    env = {"PYTHONPATH": str(CLIENTS), "FILES": json.dumps(files)}
+    return [
+        f"{library}: {fault}"
+        for library in LIBRARIES
+        for fault in run_client(library, "check_replies.py", env=env, timeout=300)
+    ]

@@ -1,0 +1,43 @@
+"""The users as whom a server runs: the tests' own and, where that is root, an ordinary one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tollhouse
+from tests.support.server_process import TOLLHOUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
+NUMBER = 900_000_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()
+"""The number of the ordinary user, which nobody else has."""
+_BECOME = str(Path(__file__).with_name("become_user.py"))
+
+
+def program_as(user: str, folder: Path, shown: Collection[Path] = ()) -> tuple[str, ...]:
+    """Return the command that runs `tollhouse` as one of `USERS`.
+
+    Args:
+        user: As whom.
+        folder: With all that it reads and writes; made the user's own.
+        shown: More folders that it has to reach.
+    """
+    if user == "root" or os.geteuid() != 0:
+        return (str(TOLLHOUSE),)
+    python = (Path(sys.prefix), Path(sys.base_prefix))
+    source = Path(tollhouse.__file__).resolve().parents[1]
+    folders = (folder, *shown, *python, source)
+    words = map(str, dict.fromkeys(each.resolve() for each in folders))
+    return (sys.executable, "-I", "-S", _BECOME, str(NUMBER), *words, "--", str(TOLLHOUSE))
+
+
+def rights_of(process: int) -> tuple[int, int]:
+    """Return which user a process is, and its capabilities."""
+    status = Path(f"/proc/{process}/status").read_text()
+    facts = dict(line.split(":\t", 1) for line in status.splitlines())
+    return int(facts["Uid"].split()[0]), int(facts["CapPrm"], 16)
