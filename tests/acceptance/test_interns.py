@@ -5,7 +5,6 @@ Nothing runs here: states are written into the database, under a lease that keep
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.support.intern_keys import new_own_key
+from tests.support.backdoor import new_own_key
 from tests.support.intern_operation_table import OPERATION_CASES
 from tests.support.server_process import ServerProcess, start_server
 from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
@@ -103,7 +102,7 @@ class TwoWorkspaces:
 
     def own_key(self, intern: dict[str, Any]) -> str:
         """Create an intern's own key, as its boot does."""
-        return asyncio.run(new_own_key(self.server, intern["workspace_id"], intern["id"]))
+        return new_own_key(self.server.data_dir, intern["workspace_id"], intern["id"])
 
     def _database(self) -> Any:
         path = self.server.data_dir / "tollhouse.db"
