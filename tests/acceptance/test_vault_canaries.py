@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import sqlite3
+import sys
 import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,11 @@ import pytest
 from tests.support.canaries import PLANTED, Scanner, new_canary
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.vault_interns import add_intern
-from tollhouse.kernel.files import zstd
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

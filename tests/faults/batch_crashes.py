@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.component.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.faults.batch_provider import COST_NANO, MODEL, BatchProvider
 from tests.faults.ledger import Ledger, verify
 from tests.support import backdoor
 from tests.support.disk import files_in
 from tests.support.failpoints import Failpoints
+from tests.support.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:

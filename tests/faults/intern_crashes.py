@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import httpx2
 
 from tests.support.failpoints import Failpoints
+from tests.support.forked import run_forked
 from tests.support.intern_client import (
     ASK_GATEWAY,
     InternClient,
@@ -22,8 +23,7 @@ from tests.support.intern_client import (
     process_tree,
     sandbox_processes,
 )
-from tests.support.server_process import ServerProcess, start_server
-from tollhouse.interns.workspaces.archive_format import unpack
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -261,13 +261,12 @@ class InternCrashes:
 
     def _check_archive(self) -> None:
         """Unpack a deleted intern's archive, and read its notes."""
-        archives = [*(self.server.data_dir / "blobs" / "interns" / self.intern).iterdir()]
-        found = []
-        for number, archive in enumerate(archives):
-            into = self.folder / f"unpacked-{self.intern}-{number}"
-            unpack((piece.read_bytes() for piece in sorted(archive.iterdir())), into)
-            found.append((into / "notes").read_text().split())
-        assert self.notes in found, (found, self.notes)
+        into = self.folder / f"unpacked-{self.intern}"
+        words = ("intern", "archives", "unpack", self.intern, into)
+        data_dir = ("--data-dir", self.server.data_dir)
+        done = run_forked(*words, *data_dir, env=clean_environment())
+        assert done.returncode == 0, done.stderr
+        assert (into / "notes").read_text().split() == self.notes
 
     def _wait(self, condition: Callable[[], _T], failure: str) -> _T:
         """Wait until a condition holds; return what it has found."""

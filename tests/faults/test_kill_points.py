@@ -13,9 +13,9 @@ import pytest
 
 from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover, verify
 from tests.faults.test_kill import MODELS, ask_until_killed, kill_server
+from tests.support.child_processes import children_of
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import ServerFailedError, ServerProcess, start_server
-from tests.unit.batches.ingest.child_processes import children_of
 
 if TYPE_CHECKING:
     from tests.faults.raw_client import Answer

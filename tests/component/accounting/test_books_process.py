@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.component.accounting.ledger_reader import expected_totals, record_for
-from tests.unit.batches.ingest.child_processes import is_running, own_children
+from tests.support.child_processes import is_running, own_children
 from tollhouse.accounting.settlement import books as module
 from tollhouse.accounting.settlement.books import BooksProcess, ChargesNotBooked
 from tollhouse.accounting.settlement.settler import Settler

@@ -22,9 +22,9 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import RawServer, echo, reply, say
+from tests.support.upstream_faults import CHUNKED, COUNTED
 from tollhouse.outbound.dialing import AddressInfo
 from tollhouse.outbound.http.port import (
     ClientClosed,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
+from tests.support.child_processes import own_children
 from tests.support.memory_blobs import MemoryBlobs
-from tests.unit.batches.ingest.child_processes import own_children
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
