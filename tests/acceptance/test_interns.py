@@ -565,6 +565,15 @@ def test_a_body_that_is_not_json_is_refused(workspaces: TwoWorkspaces, body: byt
     refused(reply, 400, "invalid_body")
 
 
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_a_chat_whose_body_is_no_json_object_is_refused(
+    workspaces: TwoWorkspaces, body: bytes
+) -> None:
+    refused(
+        workspaces.here("POST", f"/interns/{UNKNOWN}/chat/completions", body), 400, "bad_request"
+    )
+
+
 @pytest.mark.parametrize("key", ["", "k" * 256], ids=["empty", "long"])
 def test_a_bad_idempotency_key_is_refused(workspaces: TwoWorkspaces, key: str) -> None:
     reply = workspaces.here("POST", "/interns", {"name": workspaces.name()}, Idempotency_Key=key)
