@@ -163,6 +163,14 @@ def test_the_same_creation_is_answered_again(workspaces: TwoWorkspaces) -> None:
     second = workspaces.here("POST", "/interns", {"name": body["name"], "provision": False})
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
+    renamed = workspaces.name()
+    path = f"/interns/{first.json()['id']}"
+    assert workspaces.here("PATCH", path, {"name": renamed}).status_code == 200
+    third = workspaces.here("POST", "/interns", body)
+    assert (third.status_code, third.json()["id"]) == (200, first.json()["id"])
+    assert third.json()["name"] == renamed
+    other = workspaces.here("POST", "/interns", body, Idempotency_Key=f"again-{renamed}")
+    assert (other.status_code, other.json()["name"]) == (201, body["name"])
 
 
 def test_an_idempotency_key_means_one_creation(workspaces: TwoWorkspaces) -> None:
@@ -181,6 +189,9 @@ def test_a_taken_name_is_refused(workspaces: TwoWorkspaces, intern: dict[str, An
     other = workspaces.make()
     changed = workspaces.here("PATCH", f"/interns/{other['id']}", {"name": intern["name"]})
     refused(changed, 409, "name_taken")
+    same = workspaces.here("PATCH", f"/interns/{other['id']}", {"name": other["name"]})
+    assert same.status_code == 200
+    assert workspaces.make(workspaces.elsewhere, name=intern["name"])["name"] == intern["name"]
 
 
 def test_a_vault_is_borrowed(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
@@ -189,8 +200,9 @@ def test_a_vault_is_borrowed(workspaces: TwoWorkspaces, intern: dict[str, Any]) 
 
 def test_a_vault_of_elsewhere_is_not_borrowed(workspaces: TwoWorkspaces) -> None:
     foreign = workspaces.make(workspaces.elsewhere)
-    body = {"name": workspaces.name(), "vault_id": foreign["vault_id"]}
-    refused(workspaces.here("POST", "/interns", body), 409, "vault_not_attachable")
+    for vault_id in (foreign["vault_id"], UNKNOWN):
+        body = {"name": workspaces.name(), "vault_id": vault_id}
+        refused(workspaces.here("POST", "/interns", body), 409, "vault_not_attachable")
 
 
 def test_a_patch_changes_only_the_fields_that_it_names(
@@ -198,8 +210,10 @@ def test_a_patch_changes_only_the_fields_that_it_names(
 ) -> None:
     body = {"description": "new", "instructions": "other", "model": "a/b:free"}
     path = f"/interns/{intern['id']}"
+    workspaces.set(intern, updated_at=0)
     changed = workspaces.here("PATCH", path, body).json()
     assert {name: changed[name] for name in body} == body
+    assert changed["updated_at"] >= intern["created_at"] == changed["created_at"]
     cleared = workspaces.here("PATCH", path, {"description": None, "model": None}).json()
     assert (cleared["description"], cleared["model"]) == (None, None)
     assert cleared["instructions"] == "other"
@@ -228,6 +242,8 @@ def test_a_list_is_filtered_by_statuses(workspaces: TwoWorkspaces) -> None:
     page = workspaces.here("GET", "/interns?limit=500&status=stopped%2Cfailed").json()
     assert stopped["id"] in [each["id"] for each in page["data"]]
     assert {each["status"] for each in page["data"]} <= {"stopped", "failed"}
+    # The status that published clients send.
+    assert workspaces.here("GET", "/interns?status=awaiting_slack_install").status_code == 200
 
 
 def test_a_boot_shows_its_step(workspaces: TwoWorkspaces, intern: dict[str, Any]) -> None:
@@ -269,42 +285,31 @@ def test_a_state_refuses_an_operation(
     refused(reply, 409, REASONS.get(operation, "intern_busy"), retryable=answer == "later")
 
 
-@pytest.mark.parametrize(
-    ("operation", "before", "status", "body"),
-    [
-        (
-            "provision",
-            ("stopped", "idle"),
-            202,
-            {"provisioning": True},
-        ),
-        (
-            "suspend",
-            ("stopped", "idle"),
-            200,
-            {"suspended": True},
-        ),
-        (
-            "delete",
-            ("failed", "idle"),
-            202,
-            {"deleting": True},
-        ),
-    ],
-    ids=["provision", "suspend", "delete"],
-)
+ACCEPTED = {
+    "provision": (202, {"provisioning": True}),
+    "suspend": (200, {"suspended": True}),
+    "delete": (202, {"deleting": True}),
+    "patch": (200, {"description": "changed"}),
+}
+ALLOWED = {
+    name: cell[:2]
+    for name, cell in OPERATION_CASES.items()
+    if cell[2] == "ok" and cell[0] in ACCEPTED
+    # Whoever suspends what runs waits until it is stopped.
+    if (cell[0], cell[1][0]) != ("suspend", "running")
+}
+
+
+@pytest.mark.parametrize(("operation", "state"), ALLOWED.values(), ids=ALLOWED)
 def test_an_accepted_operation_has_its_status_and_body(
-    workspaces: TwoWorkspaces,
-    intern: dict[str, Any],
-    operation: str,
-    before: tuple[str, str],
-    status: int,
-    body: dict[str, bool],
+    workspaces: TwoWorkspaces, intern: dict[str, Any], operation: str, state: tuple[str, str]
 ) -> None:
-    workspaces.put_into(intern, before)
-    method, path, _ = ASKED[operation]
-    reply = workspaces.here(method, f"/interns/{intern['id']}{path}")
-    assert (reply.status_code, reply.json()) == (status, body)
+    workspaces.put_into(intern, state)
+    method, path, given = ASKED[operation]
+    reply = workspaces.here(method, f"/interns/{intern['id']}{path}", given)
+    status, body = ACCEPTED[operation]
+    assert reply.status_code == status, reply.text
+    assert {name: reply.json()[name] for name in body} == body
 
 
 def test_a_suspension_that_takes_too_long_goes_on(
@@ -483,6 +488,8 @@ def test_another_type_is_refused(workspaces: TwoWorkspaces, content_type: str) -
     refused(reply, 415, "unsupported_media_type")
 
 
+BAD_NAMES = ("", "1a", "-ab", "ab-", "a--b", "a_b", "a b", "ab\n", "äb")
+BAD_MODELS = ("", "a/", "/b", "a b/c", "a/b\n", "a" * 200 + "/b")
 BAD_CREATIONS: dict[str, Any] = {
     "nothing": {},
     "no object": [],
@@ -491,6 +498,7 @@ BAD_CREATIONS: dict[str, Any] = {
     "short name": {"name": "a"},
     "long name": {"name": "a" * 18},
     "upper case": {"name": "Ada"},
+    **{f"name {name!r}": {"name": name} for name in BAD_NAMES},
     "number for a name": {"name": 12},
     "long description": {"name": "ada", "description": "x" * 2_001},
     "long instructions": {"name": "ada", "instructions": "x" * 100_001},
@@ -515,11 +523,26 @@ BAD_CHANGES: dict[str, Any] = {
     "bad name": {"name": "a--b"},
     "long description": {"description": "x" * 2_001},
     "model without author": {"model": "gpt"},
+    **{f"model {model[:9]!r}": {"model": model} for model in BAD_MODELS},
     "model with two slashes": {"model": "a/b/c"},
     "long model": {"model": "a/" + "b" * 199},
     "vault": {"vault_id": UNKNOWN},
     "unknown field": {"colour": "red"},
 }
+
+
+@pytest.mark.parametrize("name", ["a1", "ada-lovelace", "a-b-c", "a" * 17])
+def test_a_name_may_hold_digits_and_hyphens(workspaces: TwoWorkspaces, name: str) -> None:
+    reply = workspaces.here("POST", "/interns", {"name": name}, Idempotency_Key=name * 15)
+    assert (reply.status_code in {200, 201}, reply.json()["name"]) == (True, name)
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4o:free", "~x/y@z", "a" * 99 + "/" + "b" * 100])
+def test_a_model_has_an_author_and_a_name(
+    workspaces: TwoWorkspaces, intern: dict[str, Any], model: str
+) -> None:
+    changed = workspaces.here("PATCH", f"/interns/{intern['id']}", {"model": model})
+    assert changed.json()["model"] == model
 
 
 @pytest.mark.parametrize("body", BAD_CHANGES.values(), ids=BAD_CHANGES)
@@ -540,6 +563,15 @@ def test_a_body_that_is_not_json_is_refused(workspaces: TwoWorkspaces, body: byt
     refused(reply, 400, "invalid_body")
 
 
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_a_chat_whose_body_is_no_json_object_is_refused(
+    workspaces: TwoWorkspaces, body: bytes
+) -> None:
+    refused(
+        workspaces.here("POST", f"/interns/{UNKNOWN}/chat/completions", body), 400, "bad_request"
+    )
+
+
 @pytest.mark.parametrize("key", ["", "k" * 256], ids=["empty", "long"])
 def test_a_bad_idempotency_key_is_refused(workspaces: TwoWorkspaces, key: str) -> None:
     reply = workspaces.here("POST", "/interns", {"name": workspaces.name()}, Idempotency_Key=key)
@@ -549,7 +581,9 @@ def test_a_bad_idempotency_key_is_refused(workspaces: TwoWorkspaces, key: str) -
 @pytest.mark.parametrize(
     "query",
     [
-        *("limit=0", "limit=501", "limit=x", "status=on", "status=queued,", "starting_after=x"),
+        *("limit=0", "limit=501", "limit=x", "status=on", "status=queued,"),
+        *("status=queued%2C%20running", "status="),
+        *(f"starting_after={cursor}" for cursor in ("", "x", "AAAA", "MjAyNi0wMS0wMg", "%C3%A4")),
         "status=" + ",".join(["queued"] * 9),
     ],
 )
@@ -559,7 +593,8 @@ def test_a_bad_list_is_refused(workspaces: TwoWorkspaces, query: str) -> None:
 
 def test_only_ones_own_workspace_may_be_named(workspaces: TwoWorkspaces) -> None:
     own = workspaces.server.announced["workspace_id"]
-    assert workspaces.here("GET", f"/interns?workspace_id={own}").status_code == 200
+    for spelling in (own, own.upper()):
+        assert workspaces.here("GET", f"/interns?workspace_id={spelling}").status_code == 200
     refused(workspaces.here("GET", f"/interns?workspace_id={UNKNOWN}"), 404, "not_found")
     body = {"name": workspaces.name(), "workspace_id": UNKNOWN}
     refused(workspaces.here("POST", "/interns", body), 404, "not_found")
