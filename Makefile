@@ -51,7 +51,7 @@ run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
 
 test: .venv/.dev clients  ## run the tests, on every core (ARGS='tests/unit -k money': these, on one)
-	@exec .venv/bin/pytest $(or $(ARGS),$(SPREAD))
+	@exec .venv/bin/$(if $(ARGS),pytest $(ARGS),python -m tests.support.gate --verdicts tests/verdicts.py $(SPREAD))
 
 check: .venv/.dev  ## lint, format, types, import contracts
 	.venv/bin/ruff check
@@ -66,7 +66,7 @@ mutate: .venv/.mutation  ## change the decisions about money and secrets: do tes
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
-	$(if $(ARGS),,@TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ON_BOTH_DRIVERS))
+	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ON_BOTH_DRIVERS))
 
 # Inputs that it finds stay in .cache/fuzz, and it begins with them the next time.
 fuzz: .venv/.dev  ## look for inputs that the port or the egress proxy misreads (MINUTES=10 TARGET=http)

@@ -1,13 +1,14 @@
 """Fixtures of all tests: a clock, identifiers, and a shared PostgreSQL server."""
 
+from __future__ import annotations
+
 import gc
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -15,16 +16,19 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.canary_watch import leaks_in, watch_answers
 from tests.support.clock import FakeClock
+from tests.support.exact import is_exact
 from tests.support.ids import SequentialIds
-from tests.support.postgresql_databases import PostgresqlDatabases
-from tests.support.postgresql_server import postgresql_server
-from tests.support.reply_validation import rejected_replies
+from tests.support.reply_validation import REPLIES, rejected_replies
 from tests.support.sandbox_support import sandbox_problem, sandboxes_required
-from tollhouse.settings.environment import TEST_PREFIX
-from tollhouse.storage.failures import parse_database_url
 
-# No time limit for an example: a busy machine is no bug.
-settings.register_profile("tollhouse", deadline=None)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.postgresql_databases import PostgresqlDatabases
+
+# No time limit for an example: a busy machine is no bug. The gate draws the same examples every
+# time, so that it judges a change and not the draw; `make soak` looks for new ones.
+settings.register_profile("tollhouse", deadline=None, derandomize="SOAK_DOSE" not in os.environ)
 settings.load_profile("tollhouse")
 # `make mutate` runs a test many times in one process, and compares one run with the next.
 settings.register_profile(
@@ -36,14 +40,17 @@ settings.register_profile(
 )
 
 
-REPLIES = "TOLLHOUSE_TEST_REPLIES"
-"""The variable with the folder of this run's recorded replies."""
+OWN_REPLIES = pytest.StashKey[Path]()
 
 
-def pytest_configure() -> None:
-    """Set the folder in which `reply_tee` records replies, before other processes start."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the folder in which `reply_tee` records replies, before other processes start.
+
+    Where one is set, this is a part of a run, whose replies and files are judged after it.
+    """
     if REPLIES not in os.environ:
         os.environ[REPLIES] = tempfile.mkdtemp(prefix="tollhouse-replies-")
+        config.stash[OWN_REPLIES] = Path(os.environ[REPLIES])
 
 
 def pytest_collection_finish() -> None:
@@ -66,7 +73,10 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip sandbox tests where no sandbox can be made, unless that is to be a failure."""
+    """Mark what is exact; skip sandbox tests where none can be made, unless that is a failure."""
+    for item in items:
+        if is_exact(item.nodeid):
+            item.add_marker("exact")
     marked = [item for item in items if item.get_closest_marker("sandbox")]
     if marked and not sandboxes_required() and sandbox_problem() is not None:
         config.hook.pytest_deselected(items=marked)
@@ -81,7 +91,7 @@ def no_settings_of_the_shell() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patched:
         for name in list(os.environ):
-            if name.startswith("TOLLHOUSE_") and not name.startswith(TEST_PREFIX):
+            if name.startswith("TOLLHOUSE_") and not name.startswith("TOLLHOUSE_TEST_"):
                 patched.delenv(name)
         yield
 
@@ -104,29 +114,18 @@ def watched_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-LEAKS = pytest.StashKey[list[str]]()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Learn what a process of a run in several found in the files of its tests."""
-    node.config.stash.setdefault(LEAKS, []).extend(
-        getattr(node, "workeroutput", {}).get("leaks", ())
-    )
-
-
 @pytest.hookimpl(trylast=True)  # when everything has ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that left a secret in a file or got a reply that an official library refuses."""
-    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
-    leaks = session.config.stash.get(LEAKS, None)
-    if leaks is None:
-        leaks = leaks_in(factory.getbasetemp())
-    if hasattr(session.config, "workerinput"):
-        session.config.workeroutput["leaks"] = leaks  # type: ignore[attr-defined]
+    """Fail a run that left a secret in a file or got a reply that an official library refuses.
+
+    `make test` has this in its last stage, `tests/verdicts.py`.
+    """
+    replies = session.config.stash.get(OWN_REPLIES, None)
+    if replies is None:
         return
-    replies = Path(os.environ.pop(REPLIES))
-    faults = rejected_replies(replies)
+    del os.environ[REPLIES]
+    factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
+    leaks, faults = leaks_in(factory.getbasetemp()), rejected_replies(replies)
     shutil.rmtree(replies)
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     for problem, found in (
@@ -151,6 +150,11 @@ def ids() -> SequentialIds:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlDatabases]:
     """Databases on a PostgreSQL server."""
+    # Not above: what SQL takes to load is half of the time of a single test without any.
+    from tests.support.postgresql_databases import PostgresqlDatabases  # noqa: PLC0415
+    from tests.support.postgresql_server import postgresql_server  # noqa: PLC0415
+    from tollhouse.storage.failures import parse_database_url  # noqa: PLC0415
+
     given = os.environ.get("TOLLHOUSE_TEST_DATABASE_URL")
     if given:
         databases = PostgresqlDatabases(parse_database_url(given))

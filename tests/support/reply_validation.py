@@ -10,6 +10,8 @@ from tests.support.client_process import CLIENTS, run_client
 if TYPE_CHECKING:
     from pathlib import Path
 
+REPLIES: Final = "TOLLHOUSE_TEST_REPLIES"
+"""The variable with the folder of a run's recorded replies; `reply_tee`, a program, has it too."""
 LIBRARIES: Final = ("anthropic", "openai", "openrouter")
 
 

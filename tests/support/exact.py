@@ -1,0 +1,46 @@
+"""Which tests have to pass every time: those of money, of secrets and of kills.
+
+What they look for may show once in fifty runs, so `gate` does not repeat one that failed. A test
+that is in none of these places is marked by itself: `@pytest.mark.exact`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXACT: Final = (
+    # Money
+    "tests/acceptance/test_costs.py",
+    "tests/acceptance/test_intern_chat_spend.py",
+    "tests/acceptance/test_intern_payers.py",
+    "tests/acceptance/test_journal.py",
+    "tests/acceptance/test_keys_in_use.py",
+    "tests/acceptance/test_limits.py",
+    "tests/component/accounting/",
+    "tests/component/api/test_credits",
+    "tests/component/api/test_ledger.py",
+    "tests/unit/accounting/",
+    "tests/unit/kernel/test_money.py",
+    "tests/unit/kernel/test_sliding_window.py",
+    # Secrets
+    "tests/acceptance/cli/test_vault",
+    "tests/acceptance/test_egress",
+    "tests/acceptance/test_intern_chat_secret.py",
+    "tests/acceptance/test_vault",
+    "tests/component/vault/egress/test_attacks.py",
+    "tests/component/vault/egress/test_injection.py",
+    "tests/component/vault/test_",
+    "tests/unit/kernel/test_redaction.py",
+    "tests/unit/kernel/test_secret.py",
+    "tests/unit/settings/test_secrets.py",
+    "tests/unit/vault/",
+    # Kills
+    "tests/component/sandbox/sessions/test_kills.py",
+    "tests/faults/",
+)
+"""How the paths of their files begin."""
+
+
+def is_exact(name: str) -> bool:
+    """Tell whether a test's place says so."""
+    return name.startswith(EXACT)
