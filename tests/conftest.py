@@ -43,6 +43,16 @@ settings.register_profile(
 OWN_REPLIES = pytest.StashKey[Path]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the servers of acceptance tests have another database."""
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgresql"),
+        default="sqlite",
+        help="what the servers of tests/acceptance and tests/contract keep their rows in",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set the folder in which `reply_tee` records replies, before other processes start.
 
@@ -77,8 +87,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_exact(item.nodeid):
             item.add_marker("exact")
-    marked = [item for item in items if item.get_closest_marker("sandbox")]
-    if marked and not sandboxes_required() and sandbox_problem() is not None:
+    if config.getoption("database") == "postgresql":
+        _leave_out(config, items, "sqlite")
+    if not sandboxes_required() and sandbox_problem() is not None:
+        _leave_out(config, items, "sandbox")
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> None:
+    marked = [item for item in items if item.get_closest_marker(marker)]
+    if marked:
         config.hook.pytest_deselected(items=marked)
         items[:] = [item for item in items if item not in marked]
 

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.egress_hosts import serve_hosts
+from tests.support import server_process
 from tests.support.accounts import Accounts
 from tests.support.intern_client import InternClient
+from tests.support.postgresql_databases import plain_url
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from tests.acceptance.egress_hosts import EgressHosts
+    from tests.support.postgresql_databases import PostgresqlDatabases
     from tests.support.server_process import ServerProcess
+
+ON_EACH_DATABASE = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases_of_servers(request: pytest.FixtureRequest) -> Generator[None]:
+    """Give each data folder a PostgreSQL database, with `--database=postgresql`."""
+    if request.config.getoption("database") == "sqlite":
+        yield
+        return
+    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+
+    def new_database() -> str:
+        with ThreadPoolExecutor() as pool:  # where a test's loop does not run
+            return plain_url(pool.submit(databases.take).result())
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(server_process, "new_database", new_database)
+        yield
+
+
+@pytest.fixture(scope="module", params=ON_EACH_DATABASE)
+def database_env(request: pytest.FixtureRequest) -> Generator[Mapping[str, str]]:
+    """Have a module's server run on each of the databases: what its environment has to say."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    databases: PostgresqlDatabases = request.getfixturevalue("postgresql")
+    url = databases.take()
+    yield {server_process.DATABASE_URL: plain_url(url)}
+    databases.give_back(url)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -27,6 +26,7 @@ from tests.acceptance.batch_requests import (
     texts_of,
     until,
 )
+from tests.support import backdoor
 from tests.support.accounts import AccountClient, Accounts
 from tests.support.server_process import TOLLHOUSE, ServerProcess, start_server
 
@@ -68,8 +68,7 @@ def test_a_batch_goes_on_after_a_restart_and_runs_nothing_twice(tmp_path: Path) 
 
 def generations(server: ServerProcess) -> list[str]:
     """Return the ids of all booked generations."""
-    with closing(sqlite3.connect(server.data_dir / "tollhouse.db")) as database:
-        return [name for (name,) in database.execute("SELECT id FROM generations")]
+    return [name for (name,) in backdoor.execute(server, "SELECT id FROM generations")]
 
 
 # A provider that is away

@@ -27,7 +27,7 @@ from tests.acceptance.batch_requests import (
 from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     import httpx2
 
@@ -56,9 +56,11 @@ SLOW = "simulated/slow"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, database_env: Mapping[str, str]
+) -> Generator[ServerProcess]:
     # Its workers look of themselves once in an hour: all that happens sooner was told them.
-    with start_server(tmp_path_factory.mktemp("runs"), config=CONFIG) as running:
+    with start_server(tmp_path_factory.mktemp("runs"), config=CONFIG, env=database_env) as running:
         yield running
 
 

@@ -125,7 +125,7 @@ class Deployment:
         """Create an intern, or find it; return its id and a client with its own key."""
         intern_id = self.person.make("/interns", {"name": name}).json()["id"]
         workspace_id = self.server.announced["workspace_id"]
-        key = new_own_key(self.server.data_dir, workspace_id, intern_id)
+        key = new_own_key(self.server, workspace_id, intern_id)
         return intern_id, Caller(self.http, key)
 
 

@@ -6,9 +6,7 @@ Nothing runs here: states are written into the database, under a lease that keep
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
+from tests.support import backdoor
 from tests.support.backdoor import new_own_key
 from tests.support.intern_operation_table import OPERATION_CASES
 from tests.support.server_process import ServerProcess, start_server
@@ -84,29 +83,20 @@ class TwoWorkspaces:
         return reply.json()
 
     def put_into(self, intern: dict[str, Any], state: tuple[str, str]) -> None:
-        with self._database() as connection:
-            connection.execute(
-                "UPDATE interns SET status = ?, desired = ?, lease_until = ?, step = NULL "
-                "WHERE id = ?",
-                (*state, FAR_AWAY, intern["id"]),
-            )
+        backdoor.execute(
+            self.server,
+            "UPDATE interns SET status = ?, desired = ?, lease_until = ?, step = NULL WHERE id = ?",
+            *(*state, FAR_AWAY, intern["id"]),
+        )
 
     def set(self, intern: dict[str, Any], **facts: object) -> None:
         columns = ", ".join(f"{name} = ?" for name in facts)
-        with self._database() as connection:
-            connection.execute(
-                f"UPDATE interns SET {columns} WHERE id = ?",  # noqa: S608 - our own names
-                (*facts.values(), intern["id"]),
-            )
+        statement = f"UPDATE interns SET {columns} WHERE id = ?"  # noqa: S608 - our own names
+        backdoor.execute(self.server, statement, *facts.values(), intern["id"])
 
     def own_key(self, intern: dict[str, Any]) -> str:
         """Create an intern's own key, as its boot does."""
-        return new_own_key(self.server.data_dir, intern["workspace_id"], intern["id"])
-
-    def _database(self) -> Any:
-        path = self.server.data_dir / "tollhouse.db"
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None)
-        return closing(connection)
+        return new_own_key(self.server, intern["workspace_id"], intern["id"])
 
 
 @pytest.fixture(scope="module")

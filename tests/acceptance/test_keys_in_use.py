@@ -11,7 +11,7 @@ import pytest
 from tests.support.server_process import start_server
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
 CHAT = {
     "model": "simulated/slow",
@@ -22,9 +22,11 @@ COST = 5 * 0.000_001 + 5 * 0.000_002
 
 
 @pytest.fixture(scope="module")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx2.Client]:
+def manager(
+    tmp_path_factory: pytest.TempPathFactory, database_env: Mapping[str, str]
+) -> Generator[httpx2.Client]:
     with (
-        start_server(tmp_path_factory.mktemp("in-use")) as server,
+        start_server(tmp_path_factory.mktemp("in-use"), env=database_env) as server,
         httpx2.Client(
             base_url=server.base_url,
             headers={"Authorization": f"Bearer {server.management_key}"},

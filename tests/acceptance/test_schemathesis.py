@@ -113,7 +113,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 class ExistingResources:
     """Resources that exist on a server, by the fields that name them."""
 
-    def __init__(self, announced: dict[str, Any]) -> None:
+    def __init__(self, server: ServerProcess) -> None:
+        announced = server.announced
         self._ended_batches: list[str] = []
         self._long_batch: str | None = None
         manager = authorization(announced["management_key"])
@@ -135,7 +136,7 @@ class ExistingResources:
             "model": {"author": "simulated", "slug": "echo"},
             "models": {"author": "simulated", "slug": "echo", "name": "simulated/echo"},
             "vault": {
-                "internId": add_intern(announced).id,
+                "internId": add_intern(server).id,
                 "name": SECRET_NAME,
             },
         }
@@ -266,9 +267,9 @@ class Outcome:
 class Prober:
     """Sends cases to a server."""
 
-    def __init__(self, announced: dict[str, Any]) -> None:
-        self._announced = announced
-        self._known = ExistingResources(announced)
+    def __init__(self, server: ServerProcess) -> None:
+        self._announced = server.announced
+        self._known = ExistingResources(server)
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy of the developer's
 
@@ -376,7 +377,7 @@ def check_share(server: ServerProcess, subtests: pytest.Subtests, share: int, ca
     """Check every `SHARES`th operation."""
     mine = operations(server.origin)[share::SHARES]
     assert mine
-    with closing(Prober(server.announced)) as prober:
+    with closing(Prober(server)) as prober:
         for operation in mine:
             with subtests.test(operation.label):
                 outcome = prober.probe(operation, cases)

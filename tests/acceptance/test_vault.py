@@ -95,16 +95,15 @@ def workspaces(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoWorkspa
         made = manage("POST", "/workspaces", {"name": "Elsewhere", "slug": "elsewhere"}).json()
         elsewhere = made["data"]["id"]
         issued = manage("POST", "/keys", {"name": "elsewhere", "workspace_id": elsewhere}).json()
-        told = server.announced
         yield TwoWorkspaces(
             server,
             http,
             manage,
             Client(http, server, server.api_key),
             Client(http, server, issued["key"]),
-            add_intern(told),
-            add_intern(told),
-            add_intern(told, key=issued["key"]),
+            add_intern(server),
+            add_intern(server),
+            add_intern(server, key=issued["key"]),
         )
 
 
@@ -400,12 +399,11 @@ def test_an_explained_list_has_versions_hidden_secrets_and_verdicts(
 
 
 def test_an_attached_vault_that_is_gone_is_404(workspaces: TwoWorkspaces) -> None:
-    told = workspaces.server.announced
-    lender = add_intern(told)
-    borrower = add_intern(told, attached=lender.vault_id)
+    lender = add_intern(workspaces.server)
+    borrower = add_intern(workspaces.server, attached=lender.vault_id)
     path = f"/vault/interns/{borrower.id}/effective-secrets"
     assert workspaces.here("GET", path).status_code == 200
-    delete_intern(told, lender.id)
+    delete_intern(workspaces.server, lender.id)
     refused = workspaces.here("GET", path)
     assert refused.status_code == 404
     assert refused.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}

@@ -101,7 +101,7 @@ class Sender:
 def test_twenty_secrets_leave_no_trace_of_their_values(tmp_path: Path) -> None:
     with start_server(tmp_path, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
         send = Sender(server, http)
-        intern = add_intern(server.announced)
+        intern = add_intern(server)
         use(send, server, intern.id, intern.key)
         metrics = http.get(f"{server.origin}/metrics")
         told = server.stderr_text().encode()

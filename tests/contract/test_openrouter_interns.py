@@ -23,7 +23,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "BASE_URL": server.base_url,
             "API_KEY": server.api_key,
             "WORKSPACE": workspace,
-            "INTERN_KEY": new_own_key(server.data_dir, workspace, OTHER),
+            "INTERN_KEY": new_own_key(server, workspace, OTHER),
         }
         return run_client(LIBRARY, CLIENTS / "openrouter" / "check_interns.py", env=env)
 

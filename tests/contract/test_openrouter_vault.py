@@ -44,9 +44,8 @@ BOTH_VAULTS = pytest.mark.parametrize("vault", ["workspace", "intern"])
 class Workspaces:
     """What a server's operator makes for the programs that ask its vaults."""
 
-    def __init__(self, server: ServerProcess, database: str | None) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._server = server
-        self._database = database
         self._numbers = count(1)
 
     def environment(self, library: str) -> dict[str, str]:
@@ -70,7 +69,7 @@ class Workspaces:
             "ORPHAN": add(attached=gone.vault_id).id,
             "STRANGER": self._add().id,
         }
-        delete_intern(self._server.announced, gone.id, key)
+        delete_intern(self._server, gone.id, key)
         return {
             "BASE_URL": self._server.base_url,
             "MANAGEMENT_KEY": self._server.management_key,
@@ -83,7 +82,7 @@ class Workspaces:
         }
 
     def _add(self, **fields: Any) -> VaultIntern:
-        return add_intern(self._server.announced, database=self._database, **fields)
+        return add_intern(self._server, **fields)
 
     def _post(self, path: str, **content: Any) -> dict[str, Any]:
         reply = httpx2.post(
@@ -100,7 +99,7 @@ class Workspaces:
 def on_simulated(tmp_path_factory: pytest.TempPathFactory) -> Generator[Workspaces]:
     """Run a gateway whose switches nobody else minds, on SQLite."""
     with start_server(tmp_path_factory.mktemp("vault"), config=CONFIG) as server:
-        yield Workspaces(server, None)
+        yield Workspaces(server)
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +107,9 @@ def on_postgresql(
     postgresql: PostgresqlDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Workspaces]:
     """Run another one on PostgreSQL."""
-    database = plain_url(postgresql.take())
-    env = {"TOLLHOUSE_DATABASE_URL": database}
+    env = {"TOLLHOUSE_DATABASE_URL": plain_url(postgresql.take())}
     with start_server(tmp_path_factory.mktemp("vault"), config=CONFIG, env=env) as server:
-        yield Workspaces(server, database)
+        yield Workspaces(server)
 
 
 @pytest.fixture(scope="module", params=ASKED)

@@ -83,13 +83,7 @@ class CreditsClient:
     def own_key(self, intern: str) -> str:
         """Create a key of an intern that the API key pays for; return its text."""
         workspace = self.server.announced["workspace_id"]
-        return new_own_key(
-            self.server.data_dir,
-            workspace,
-            intern,
-            payer_hash=self.key_hash,
-            database=self._database,
-        )
+        return new_own_key(self.server, workspace, intern, payer_hash=self.key_hash)
 
     def close(self) -> None:
         self._http.close()

@@ -6,10 +6,12 @@ A server may be running meanwhile. Everything else goes through its front door.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,23 +21,27 @@ import sqlalchemy as sa
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from tests.support.server_process import ServerProcess
+
 _WAIT_SECONDS: Final = 30
 _ADD_INTERNS_KEY: Final = """
     INSERT INTO api_keys (hash, secret_hash, kind, operator, account_id, workspace_id, intern_id,
                           payer_hash, name, label, disabled, created_at)
-    SELECT '{hash}', '{hash}', 'intern', false, account_id, id, '{intern}', {payer},
+    SELECT ?, ?, 'intern', false, account_id, id, ?, ?,
            'An intern''s own', 'sk-th-v1-abc...xyz', false, created_at
-    FROM workspaces WHERE id = '{workspace}'"""
+    FROM workspaces WHERE id = ?"""
 
 
-def execute(database: Path | sa.URL, statement: str, *parameters: object) -> None:
-    """Change rows of an SQLite file, with `?`, or of a PostgreSQL database, with `$1`."""
+def execute(server: ServerProcess, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """Run a statement in which each `?` stands for a parameter; return the rows that it yields."""
+    database = server.database
     if isinstance(database, Path):
         connecting = sqlite3.connect(database, timeout=_WAIT_SECONDS, isolation_level=None)
         with closing(connecting) as connection:
-            connection.execute(statement, parameters)
-    else:
-        asyncio.run(_execute(database, statement, *parameters))
+            return connection.execute(statement, parameters).fetchall()
+    numbers = count(1)
+    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
+    return asyncio.run(_fetch(sa.make_url(database), numbered, *parameters))
 
 
 @asynccontextmanager
@@ -50,31 +56,19 @@ async def connected(url: sa.URL) -> AsyncGenerator[asyncpg.Connection[Any]]:
 
 
 def new_own_key(
-    data_dir: Path,
-    workspace_id: str,
-    intern_id: str,
-    *,
-    payer_hash: str | None = None,
-    database: str | None = None,
+    server: ServerProcess, workspace_id: str, intern_id: str, *, payer_hash: str | None = None
 ) -> str:
     """Return a new key of an intern: a boot gives its key to the egress proxy alone.
 
     Args:
-        data_dir: The server's data folder.
+        server: The server.
         workspace_id: Where the intern is.
         intern_id: Its id.
         payer_hash: The key that answers for it.
-        database: The URL of the server's database, where that is not in its data folder.
     """
     key = f"sk-th-v1-{secrets.token_hex(32)}"
-    statement = _ADD_INTERNS_KEY.format(
-        hash=sha256(key.encode()).hexdigest(),
-        intern=intern_id,
-        payer="NULL" if payer_hash is None else f"'{payer_hash}'",
-        workspace=workspace_id,
-    )
-    file = data_dir / "tollhouse.db"
-    execute(file if database is None else sa.make_url(database), statement)
+    key_hash = sha256(key.encode()).hexdigest()
+    execute(server, _ADD_INTERNS_KEY, key_hash, key_hash, intern_id, payer_hash, workspace_id)
     return key
 
 
@@ -91,6 +85,6 @@ def cut_journal(data_dir: Path, count: int) -> None:
     file.write_bytes(file.read_bytes().rstrip(b"\0")[:-count])
 
 
-async def _execute(url: sa.URL, statement: str, *parameters: object) -> None:
+async def _fetch(url: sa.URL, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
     async with connected(url) as connection:
-        await connection.execute(statement, *parameters)
+        return [tuple(row) for row in await connection.fetch(statement, *parameters)]

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -44,6 +44,10 @@ START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 
 _starts = count()
+new_database: Callable[[], str] | None = None
+"""Makes a PostgreSQL database, where `--database=postgresql` has each data folder have one."""
+_urls: dict[Path, str] = {}
+"""The databases of data folders."""
 
 
 class ServerFailedError(AssertionError):
@@ -53,9 +57,13 @@ class ServerFailedError(AssertionError):
 class ServerProcess:
     """A running server, its addresses and its keys."""
 
-    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], data_dir: Path, log: Path, url: str | None
+    ) -> None:
         self.process = process
         self.data_dir = data_dir
+        self.database: Path | str = data_dir / "tollhouse.db" if url is None else url
+        """The SQLite file, or the URL of a PostgreSQL database."""
         self.announced: dict[str, Any] = {}
         self._log = log
         self._ended_by_us = False
@@ -192,7 +200,8 @@ def start_server(
     """
     number = next(_starts)
     data_dir, log = tmp_path / "data", tmp_path / f"server-{number}.log"
-    if not data_dir.exists() and DATABASE_URL not in (env or {}):
+    url = (env or {}).get(DATABASE_URL) or _own_database(data_dir)
+    if url is None and not data_dir.exists():
         data_dir.mkdir(mode=0o700)
         data_dir.joinpath("tollhouse.db").write_bytes(_empty_database())
     command = [*program, "serve", "--json", "--port", "0", "--data-dir", str(data_dir)]
@@ -204,12 +213,12 @@ def start_server(
         process = _start(
             [*command, *args],
             cwd=tmp_path,
-            env=clean_environment(env),
+            env=clean_environment({**(env or {}), **({DATABASE_URL: url} if url else {})}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
-    server = ServerProcess(process, data_dir, log)
+    server = ServerProcess(process, data_dir, log, url)
     server.wait_until_serving()
     return server
 
@@ -223,6 +232,17 @@ def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
     if command[0] == sys.executable and Path(command[1]).suffix == ".py":
         return ForkedProcess(command[1:], script=command[1], **options)
     return subprocess.Popen(command, **options)
+
+
+def _own_database(data_dir: Path) -> str | None:
+    """Return the PostgreSQL database of a data folder, for its commands too; None on SQLite."""
+    if new_database is None:
+        return None
+    if data_dir not in _urls:
+        _urls[data_dir] = new_database()
+        data_dir.mkdir(mode=0o700, exist_ok=True)
+        data_dir.joinpath("tollhouse.yaml").write_text(f"database_url: {_urls[data_dir]}\n")
+    return _urls[data_dir]
 
 
 @cache

@@ -56,7 +56,7 @@ class VaultCommands:
         return str(file)
 
     def intern(self, attached: str | None = None) -> VaultIntern:
-        return add_intern(self.server.announced, attached=attached)
+        return add_intern(self.server, attached=attached)
 
     def operator(self, *args: str) -> CommandResult:
         return hidden(self.runner.run(*args, "--data-dir", self.server.data_dir))
