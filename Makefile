@@ -66,6 +66,7 @@ mutate: .venv/.mutation  ## change the decisions about money and secrets: do tes
 soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
+	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) --database=postgresql tests/acceptance)
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ON_BOTH_DRIVERS))
 
 # Programs that the tests start write their own data beside it, so the paths are absolute.

@@ -63,6 +63,7 @@ def test_the_next_start_books_the_journals_charges_and_says_so(cost: float, tmp_
     assert backdoor.journal_bytes(tmp_path / "data") == b""
 
 
+@pytest.mark.sqlite
 def test_a_command_without_a_server_books_the_journals_charges_first(
     cost: float, tmp_path: Path
 ) -> None:

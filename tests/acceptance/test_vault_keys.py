@@ -96,6 +96,7 @@ def test_an_invalid_key_in_the_settings_is_refused_and_not_repeated(
     assert not key or key not in said
 
 
+@pytest.mark.sqlite
 def test_a_folder_that_was_copied_with_its_keys_serves_its_secrets(
     stopped_server: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_folder_that_was_copied_with_its_keys_serves_its_secrets(
         assert write(server, key)["fingerprint"] == fingerprint
 
 
+@pytest.mark.sqlite
 def test_a_database_without_its_keys_is_refused(
     stopped_server: tuple[Path, str], tmp_path: Path
 ) -> None:

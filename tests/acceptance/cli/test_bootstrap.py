@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
 from tests.support.server_process import ServerProcess, start_server
@@ -10,6 +11,7 @@ from tests.support.server_process import ServerProcess, start_server
 NAMES = {"api_key", "management_key", "account_id", "workspace_id"}
 
 
+@pytest.mark.sqlite
 def test_json_is_the_only_thing_on_stdout_and_the_keys_work(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     done = tollhouse("bootstrap", "--data-dir", folder, "--json")
@@ -66,6 +68,7 @@ def test_bootstrap_prints_lines_and_heeds_the_settings(
     assert shown.json()["balance"] == 2.5
 
 
+@pytest.mark.sqlite
 def test_bootstrap_is_refused_while_a_server_uses_the_folder(
     server: ServerProcess, runner: CommandRunner
 ) -> None:
