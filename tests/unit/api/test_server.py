@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.loop_time import LoopTime
+from tests.support.waiting import take_turns
 from tollhouse.api.asgi import ON_GONE
 from tollhouse.api.asgi_call import MOST_UNTAKEN
 from tollhouse.api.connection import BODY_SECONDS, HttpConnection
@@ -75,7 +76,7 @@ async def test_a_connection_that_is_gone_needs_no_garbage_collector(
                     app.let.set()
                     await reader.readuntil(b"hello")
                 else:
-                    await asyncio.sleep(0.02)
+                    await take_turns()
                 writer.transport.abort()
             async with asyncio.timeout(5):
                 while app.gone < (0 if answered else 5):
@@ -121,7 +122,7 @@ class Sender:
     async def sends(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
-        await asyncio.sleep(0.05)
+        await take_turns()
 
 
 @asynccontextmanager
