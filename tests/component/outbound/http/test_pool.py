@@ -135,12 +135,11 @@ async def test_an_idle_connection_is_closed(make_upstream: MakeUpstream, server:
 
 @plain_only
 async def test_a_connection_that_idled_too_long_is_not_used_again(
-    make_upstream: MakeUpstream, server: RawServer, monkeypatch: pytest.MonkeyPatch
+    make_upstream: MakeUpstream, server: RawServer, loop_time: LoopTime
 ) -> None:
     exchange = Exchange(make_upstream(idle_connection_seconds=60), server)
-    time = LoopTime(monkeypatch)
     await exchange.read()
-    await time.advance(61)
+    await loop_time.advance(61)
     await exchange.read()
     assert len(server.peers) == 2
 

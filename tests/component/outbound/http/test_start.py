@@ -274,13 +274,13 @@ async def test_an_exchange_that_has_ended_has_no_power_over_the_next_one(
 
 @pytest.mark.parametrize("when", ["h", "b"])
 async def test_the_idle_limit_rests_while_paused_and_starts_anew_afterwards(
-    exchange: Exchange, when: str, monkeypatch: pytest.MonkeyPatch
+    exchange: Exchange, when: str, loop_time: LoopTime
 ) -> None:
     exchange.server.behave = say(COUNTED, b"half", End.HANG)
     receiver = ActingReceiver(when, methodcaller("pause"))
     receiver.exchange = exchange.upstream.start(exchange.post(idle=SHORT), receiver)
     await until(lambda: when in receiver.calls)
-    await LoopTime(monkeypatch).advance(3 * SHORT)
+    await loop_time.advance(3 * SHORT)
     await take_turns()
     assert not receiver.over
     receiver.exchange.resume()

@@ -98,10 +98,20 @@ async def test_the_idle_limit_does_not_count_while_the_head_is_awaited(exchange:
 
 
 @plain_only
-async def test_the_idle_limit_starts_anew_with_each_piece(exchange: Exchange) -> None:
-    pieces = [b"1\r\nx\r\n", Pause(0.2)] * 6
-    exchange.server.behave = say(CHUNKED, *pieces, b"0\r\n\r\n")
-    assert await exchange.stream(idle=1.0) == b"xxxxxx"
+async def test_the_idle_limit_starts_anew_with_each_piece(
+    exchange: Exchange, loop_time: LoopTime
+) -> None:
+    async def drip(peer: Peer) -> None:
+        await peer.play(CHUNKED)
+        for _ in range(6):
+            await peer.play(b"1\r\nx\r\n")
+            await take_turns()
+            await loop_time.advance(20)
+            await take_turns()
+        await peer.play(b"0\r\n\r\n")
+
+    exchange.server.behave = drip
+    assert await exchange.stream(head=600, total=600) == b"xxxxxx"
 
 
 @plain_only
@@ -172,11 +182,11 @@ async def test_the_total_limit_closes_a_connection_that_nobody_reads(exchange: E
 
 @plain_only
 async def test_a_body_that_came_in_time_may_be_read_later(
-    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    exchange: Exchange, loop_time: LoopTime
 ) -> None:
     exchange.server.behave = say(COUNTED, b"0123456789")
     response = await exchange.open()
     await take_turns()
-    await LoopTime(monkeypatch).advance(100)
+    await loop_time.advance(100)
     await take_turns()
     assert await response.read(100) == b"0123456789"
