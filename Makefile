@@ -37,7 +37,7 @@ CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tes
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check mutate soak fuzz bench endurance fmt schema lock clean
+.PHONY: help setup setup-dev clients run test check coverage mutate soak fuzz bench endurance fmt schema lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -69,6 +69,21 @@ soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DO
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ONCE_MORE))
+
+# Programs that the tests start write their own data beside it, so the paths are absolute.
+coverage: .venv/.dev clients  ## what tests from outside reach: writes docs/development/coverage.md
+	rm -rf .cache/coverage && mkdir -p .cache/coverage
+	@set -e; \
+	measure() { \
+		export COVERAGE_FILE="$(CURDIR)/.cache/coverage/$$1"; shift; \
+		.venv/bin/coverage run -m pytest $(SPREAD) "$$@"; \
+		.venv/bin/coverage combine --quiet "$$COVERAGE_FILE".*; \
+		.venv/bin/coverage json --quiet -o "$$COVERAGE_FILE.json"; \
+	}; \
+	measure outside tests/acceptance tests/contract tests/faults; \
+	measure inside tests/unit tests/component; \
+	.venv/bin/python -m tests.support.coverage_page .cache/coverage/outside.json .cache/coverage/inside.json \
+		>docs/development/coverage.md
 
 # Inputs that it finds stay in .cache/fuzz, and it begins with them the next time.
 fuzz: .venv/.dev  ## look for inputs that the port or the egress proxy misreads (MINUTES=10 TARGET=http)

@@ -22,7 +22,6 @@ from tests.support.format_clients import (
 )
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_process import start_upstream
-from tollhouse.kernel.money import format_credits, round_to_nano
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,7 +95,7 @@ def booked(client: httpx2.Client, reply: httpx2.Response) -> dict[str, Any]:
 
 def nano(amount: float) -> int:
     """Return an amount of the wire, which must be a whole number of nano-credits."""
-    rounded = round_to_nano(Decimal(repr(amount)))
+    rounded = int((Decimal(repr(amount)) * 10**9).quantize(Decimal(1), ROUND_HALF_UP))
     assert rounded / 10**9 == amount
     return rounded
 
@@ -116,7 +115,7 @@ def check(client: httpx2.Client, reply: httpx2.Response, images: int) -> dict[st
     due = int((exact * 10**9).quantize(Decimal(1), ROUND_HALF_UP))
     assert due > 0
     assert usage["cost"] == data["total_cost"] == data["usage"] == due / 10**9
-    assert format_credits(nano(usage["cost"])) == format_credits(nano(data["total_cost"]))
+    nano(usage["cost"])
     assert usage["is_byok"] is data["is_byok"] is False
     details = usage["cost_details"]
     [(first, second)] = [parts for parts in PARTS if parts[0] in details]

@@ -25,14 +25,13 @@ from tests.support.server_process import (
     start_server,
 )
 from tests.support.waiting import wait_until
-from tollhouse.vault.egress.service import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"
-PROXY = COMMAND[-1]
+PROXY = "tollhouse.apps.egress"
 PLACEHOLDER = "Bearer {{secret:token}}"
 MASKED = "Bearer " + "*" * len(json.dumps(VALUE)[1:-1])
 NODE = f"{nodejs.ROOT_DIR}/bin/node"  # comes with the type checker
@@ -364,7 +363,9 @@ def test_egress_run_without_a_server_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_proxy_started_by_hand_says_who_starts_it() -> None:
-    done = subprocess.run([*COMMAND], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", PROXY], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (
         2,
         "the egress proxy is started by `tollhouse serve`, and not by hand\n",

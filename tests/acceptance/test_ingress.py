@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,10 +23,15 @@ server:
   cors_origins: ["https://app.example"]
   regional_hostnames: ["eu.*"]
   body_limit_bytes: 65536
+  trusted_proxies: ["127.0.0.9"]
+  max_connections_per_address: 64
+  max_requests_per_address_per_minute: 600
 providers:
   - {slug: simulated, kind: simulated}
 """
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]}
+PROXY = "127.0.0.9"
+"""Who connects from here is a trusted reverse proxy."""
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +64,37 @@ def raw(server: ServerProcess, *pieces: bytes) -> bytes:
         return received
 
 
+def connect(server: ServerProcess, source: str = "127.0.0.1") -> socket.socket:
+    """Connect from an address of this machine."""
+    address = urlsplit(server.origin)
+    place = (address.hostname or "", address.port or 0)
+    return socket.create_connection(place, timeout=20, source_address=(source, 0))
+
+
+def converse(server: ServerProcess, *pieces: bytes, source: str = "127.0.0.1") -> bytes:
+    """Send bytes as they are; return everything until the server closes of its own accord."""
+    with connect(server, source) as connection:
+        with suppress(OSError):  # it may refuse and close while we are still sending
+            for piece in pieces:
+                connection.sendall(piece)
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+        return received
+
+
+def statuses(received: bytes) -> list[int]:
+    return [int(each) for each in re.findall(rb"HTTP/1\.1 (\d{3}) ", received)]
+
+
+def proxied(server: ServerProcess, path: str, **headers: str) -> int:
+    """Ask with a good key through the trusted proxy; return the status."""
+    transport = httpx2.HTTPTransport(local_address=PROXY)
+    with httpx2.Client(base_url=server.origin, transport=transport, timeout=20) as client:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        return client.get(path, headers={**server.authorization, **given}).status_code
+
+
 def error_of(response: bytes) -> tuple[int, Any]:
     head, _, body = response.partition(b"\r\n\r\n")
     assert b"content-type: application/json" in head.lower()
@@ -81,6 +118,33 @@ def test_intern_and_vault_routes_have_a_401_text_of_their_own(
 ) -> None:
     reply = http.get(path, headers={} if key is None else {"Authorization": key})
     assert reply.json()["error"] == {"code": 401, "message": "Invalid or missing API key"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/key", {"Authorization": "bEaReR   {key}"}, 200),
+        ("/v1/key", {"Authorization": "Bearer"}, 401),
+        ("/v1/key", {"Authorization": "Basic {key}"}, 401),
+        ("/v1/key", {"Authorization": "{key}"}, 401),
+        ("/v1/key", {"Authorization": "Bearer \xff\xfe"}, 401),
+        ("/v1/key", {"X-Api-Key": "{key}"}, 401),
+        ("/v1/messages", {"X-Api-Key": "{key}"}, 405),
+        ("/v1/messages", {"X-Api-Key": "wrong"}, 401),
+        ("/v1/messages", {"Authorization": "Bearer {key}", "X-Api-Key": "wrong"}, 405),
+        ("/v1/messages", {"Authorization": "Basic x", "X-Api-Key": "{key}"}, 405),
+        ("/v1/messages", {"Authorization": "Bearer wrong", "X-Api-Key": "{key}"}, 401),
+    ],
+)
+def test_a_key_is_a_bearer_token_or_at_messages_an_x_api_key(
+    server: ServerProcess, http: httpx2.Client, path: str, headers: dict[str, str], status: int
+) -> None:
+    sent = {
+        name: value.format(key=server.api_key).encode("latin-1") for name, value in headers.items()
+    }
+    reply = http.get(path, headers=sent)
+    assert reply.status_code == status
+    assert ("www-authenticate" in reply.headers) == (status == 401)
 
 
 def test_models_need_no_key(http: httpx2.Client) -> None:
@@ -157,6 +221,17 @@ def test_our_own_origin_may_call(server: ServerProcess, http: httpx2.Client) -> 
     assert http.get("/v1/key", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize(("source", "status"), [(PROXY, 200), ("127.0.0.1", 400)])
+def test_behind_a_trusted_proxy_our_own_origin_has_the_proxys_scheme(
+    server: ServerProcess, source: str, status: int
+) -> None:
+    request = (
+        b"GET /v1/models HTTP/1.1\r\nhost: gw.example\r\norigin: https://gw.example\r\n"
+        b"x-forwarded-proto: https\r\nconnection: close\r\n\r\n"
+    )
+    assert statuses(converse(server, request, source=source)) == [status]
+
+
 # Regions
 
 
@@ -182,6 +257,57 @@ def test_a_forwarded_host_of_a_stranger_does_not_count(
 ) -> None:
     headers = {**server.authorization, "X-Forwarded-Host": "eu.tollhouse.example"}
     assert http.get("/v1/key", headers=headers).status_code == 200
+
+
+def test_a_forwarded_host_of_a_trusted_proxy_counts(server: ServerProcess) -> None:
+    assert proxied(server, "/v1/key", x_forwarded_host="eu.tollhouse.example") == 403
+    assert proxied(server, "/v1/key", x_forwarded_host="gw.example") == 200
+
+
+def test_what_is_no_part_of_the_api_is_answered_on_a_regional_hostname(http: httpx2.Client) -> None:
+    assert http.get("/healthz", headers={"Host": "eu.tollhouse.example"}).status_code == 200
+
+
+# The rate and the connections of an address
+
+
+def test_more_requests_than_an_address_may_send_are_a_429_that_says_when(
+    server: ServerProcess,
+) -> None:
+    client = b"x-forwarded-for: 9.9.9.9, 203.0.113.1\r\n"
+    key = b"GET /v1/key HTTP/1.1\r\nhost: x\r\n%b\r\n"
+    chat = b"GET /v1/interns/an-id/chat/completions HTTP/1.1\r\nhost: x\r\n%b\r\n"
+    received = converse(
+        server, key % client * 700 + chat % client * 100 + key % b"connection: close\r\n",
+        source=PROXY,
+    )  # fmt: skip
+    answers = re.split(rb"(?=HTTP/1\.1 \d)", received)[1:]
+    assert statuses(received)[:600] == [401] * 600
+    refused = [each.lower() for each in answers[600:700] if b" 429 " in each]
+    assert refused
+    assert b"x-ratelimit-limit: 600" in refused[0]
+    assert b"x-ratelimit-remaining: 0" in refused[0]
+    assert b"x-ratelimit-reset: " in refused[0]
+    assert b"retry-after" not in refused[0]
+    refused = [each for each in answers[700:800] if b" 429 " in each]
+    assert b"retry-after: 1\r\n" in refused[0].lower()
+    assert error_of(refused[0])[1]["metadata"] == {"reason": "rate_limited", "retryable": True}
+    assert statuses(answers[-1]) == [401], "the proxy itself has sent few"
+
+
+def test_an_address_holds_no_more_connections_than_its_limit(server: ServerProcess) -> None:
+    source = "127.0.0.5"
+    request = last("/healthz")
+    with ExitStack() as stack:
+        held = [stack.enter_context(connect(server, source)) for _ in range(64)]
+        with connect(server, source) as refused:
+            assert refused.recv(65_536).startswith(b"HTTP/1.1 429 ")
+        assert statuses(converse(server, request)) == [200], "another address has its own limit"
+        held[0].sendall(request)
+        while held[0].recv(65_536):
+            pass
+        held[0].close()
+        assert statuses(converse(server, request, source=source)) == [200]
 
 
 # Bodies and methods
@@ -280,6 +406,88 @@ def test_a_host_or_a_key_that_is_missing_or_doubled_is_a_400(
 
 def test_http_1_0_needs_no_host(server: ServerProcess) -> None:
     assert raw(server, b"GET /healthz HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+# Several requests on one connection, and what ends it
+
+
+def last(path: str, method: str = "GET") -> bytes:
+    """Return a request after whose answer the connection is closed."""
+    head = f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    return head.encode()
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer KEY\r\n"
+BODY = json.dumps(CHAT).encode()
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+OK = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+NO_KEY = OK.replace(b"/healthz", b"/v1/key")
+END = last("/healthz")
+EVIL = b"DELETE /evil HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def sized(head: bytes, body: bytes) -> bytes:
+    return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+def in_pieces(data: bytes, size: int) -> tuple[bytes, ...]:
+    return tuple(data[at : at + size] for at in range(0, len(data), size))
+
+
+UPGRADE = sized(HEAD + b"connection: upgrade\r\nupgrade: h2c\r\n", EVIL)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ((OK + NO_KEY + sized(HEAD, BODY) + OK + END,), [200, 401, 200, 200, 200]),
+        (in_pieces(OK + sized(HEAD, BODY) + END, 7), [200, 200, 200]),
+        ((sized(HEAD, BODY) + b"garbage\r\n\r\n",), [200, 400]),
+        ((sized(HEAD.replace(b"Bearer", b"Basic"), EVIL)[:-9], EVIL[-9:] + END), [401, 200]),
+        ((sized(HEAD + b"expect: 100-continue\r\n", BODY), END), [100, 200, 200]),
+        ((CHUNKED, *(b"1\r\n%c\r\n" % byte for byte in BODY), b"0\r\n\r\n", END), [200, 200]),
+        ((CHUNKED, b"no chunk\r\n"), [400]),
+        ((CHUNKED, *[b"1;" + b"x" * 1000 + b"\r\na\r\n"] * 1000), [400]),
+        ((CHUNKED + b"0\r\ntrailer: ", *[b"x" * 1000] * 1000), [400]),
+        ((OK.replace(b"/1.1", b"/1.0"),), [200]),
+        ((OK.replace(b"/1.1\r\n", b"/1.0\r\nconnection: keep-alive\r\n"), END), [200, 200]),
+        ((UPGRADE + END,), [400, 200]),
+        ((UPGRADE[: -len(EVIL)], EVIL + END), [400, 200]),
+        ((b"CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n",), [400]),
+        (in_pieces(OK[:-2] + b"x: " + b"a" * 70_000 + b"\r\n\r\n", 1000), [431]),
+    ],
+    ids=[
+        *("pipelined", "in-pieces", "garbage-in-its-turn", "refused-body-is-thrown-away"),
+        *("expect", "small-chunks", "no-chunk", "chunk-extensions", "endless-trailer"),
+        *("http-1.0", "http-1.0-keep-alive", "upgrade", "upgrade-in-pieces", "connect"),
+        "large-head-in-pieces",
+    ],
+)
+def test_bytes_are_requests_that_are_answered_in_their_order(
+    server: ServerProcess, pieces: tuple[bytes, ...], expected: list[int]
+) -> None:
+    key = server.api_key.encode()
+    received = converse(server, *(piece.replace(b"KEY", key) for piece in pieces))
+    assert statuses(received) == expected
+    assert received.lower().count(b"connection: close\r\n") == 1
+
+
+def test_a_head_alone_answers_a_head_request(server: ServerProcess) -> None:
+    received = converse(server, last("/healthz", "HEAD"))
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"content-length: " in received
+    assert received.endswith(b"\r\n\r\n")
+
+
+def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_the_connection(
+    server: ServerProcess,
+) -> None:
+    body = json.dumps({**CHAT, "stream": True}).encode()
+    request = sized(HEAD, body).replace(b"/1.1", b"/1.0").replace(b"KEY", server.api_key.encode())
+    head, _, stream = converse(server, request).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert stream.startswith((b"data: ", b": "))
+    assert stream.endswith(b"data: [DONE]\n\n")
 
 
 # What is no HTTP at all

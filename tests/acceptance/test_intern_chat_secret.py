@@ -18,15 +18,15 @@ import pytest
 from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.egress_hosts import BOUND
 from tests.acceptance.intern_conversation import Conversation
-from tests.component.sandbox.sessions.model_server import call, run_model, says
 from tests.support.canaries import PLANTED, Scanner
 from tests.support.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
+from tests.support.model_server import call, run_model, says
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from tests.acceptance.egress_hosts import EgressHosts
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]

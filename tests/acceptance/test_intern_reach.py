@@ -6,7 +6,6 @@ they did not exist.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.support.intern_keys import new_own_key
+from tests.support.backdoor import new_own_key
 from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Deployment:
         """Create an intern, or find it; return its id and a client with its own key."""
         intern_id = self.person.make("/interns", {"name": name}).json()["id"]
         workspace_id = self.server.announced["workspace_id"]
-        key = asyncio.run(new_own_key(self.server, workspace_id, intern_id))
+        key = new_own_key(self.server.data_dir, workspace_id, intern_id)
         return intern_id, Caller(self.http, key)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from secrets import token_hex
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
@@ -33,8 +32,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.acceptance.vault_interns import add_intern
 from tests.support.server_process import ServerProcess, start_server
+from tests.support.vault_interns import add_intern
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -133,7 +132,7 @@ class ExistingResources:
             "model": {"author": "simulated", "slug": "echo"},
             "models": {"author": "simulated", "slug": "echo", "name": "simulated/echo"},
             "vault": {
-                "internId": add_intern(Path(announced["data_dir"]), announced).id,
+                "internId": add_intern(announced).id,
                 "name": SECRET_NAME,
             },
         }

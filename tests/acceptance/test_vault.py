@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
 from tests.support.canaries import PLANTED
 from tests.support.server_process import ServerProcess, start_server
+from tests.support.vault_interns import VaultIntern, add_intern, delete_intern
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,16 +95,16 @@ def workspaces(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoWorkspa
         made = manage("POST", "/workspaces", {"name": "Elsewhere", "slug": "elsewhere"}).json()
         elsewhere = made["data"]["id"]
         issued = manage("POST", "/keys", {"name": "elsewhere", "workspace_id": elsewhere}).json()
-        folder, told = server.data_dir, server.announced
+        told = server.announced
         yield TwoWorkspaces(
             server,
             http,
             manage,
             Client(http, server, server.api_key),
             Client(http, server, issued["key"]),
-            add_intern(folder, told),
-            add_intern(folder, told),
-            add_intern(folder, told, workspace_id=elsewhere),
+            add_intern(told),
+            add_intern(told),
+            add_intern(told, key=issued["key"]),
         )
 
 
@@ -400,12 +400,12 @@ def test_an_explained_list_has_versions_hidden_secrets_and_verdicts(
 
 
 def test_an_attached_vault_that_is_gone_is_404(workspaces: TwoWorkspaces) -> None:
-    folder, told = workspaces.server.data_dir, workspaces.server.announced
-    lender = add_intern(folder, told)
-    borrower = add_intern(folder, told, attached=lender.vault_id)
+    told = workspaces.server.announced
+    lender = add_intern(told)
+    borrower = add_intern(told, attached=lender.vault_id)
     path = f"/vault/interns/{borrower.id}/effective-secrets"
     assert workspaces.here("GET", path).status_code == 200
-    delete_intern(folder, lender.id)
+    delete_intern(told, lender.id)
     refused = workspaces.here("GET", path)
     assert refused.status_code == 404
     assert refused.json()["error"]["metadata"] == {"reason": "not_found", "retryable": False}

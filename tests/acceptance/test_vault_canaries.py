@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import sqlite3
+import sys
 import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,14 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from tests.acceptance.vault_interns import add_intern
 from tests.support.canaries import PLANTED, Scanner, new_canary
 from tests.support.server_process import ServerProcess, start_server
-from tollhouse.kernel.files import zstd
+from tests.support.vault_interns import add_intern
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +101,7 @@ class Sender:
 def test_twenty_secrets_leave_no_trace_of_their_values(tmp_path: Path) -> None:
     with start_server(tmp_path, config=CONFIG) as server, httpx2.Client(timeout=30) as http:
         send = Sender(server, http)
-        intern = add_intern(server.data_dir, server.announced)
+        intern = add_intern(server.announced)
         use(send, server, intern.id, intern.key)
         metrics = http.get(f"{server.origin}/metrics")
         told = server.stderr_text().encode()

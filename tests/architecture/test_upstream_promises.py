@@ -11,7 +11,7 @@ PROMISES = [
     for line in (ROOT / "docs" / "development" / "upstream.md").read_text().splitlines()
     if line.startswith("|") and not line.startswith(("| promise", "|---"))
 ]
-FOLDERS = ("integration/outbound/http", "unit/outbound/http", "faults")
+FOLDERS = ("component/outbound/http", "unit/outbound/http", "faults")
 TESTS = {
     name
     for folder in FOLDERS

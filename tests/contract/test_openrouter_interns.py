@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.support.backdoor import new_own_key
 from tests.support.client_process import CLIENTS, run_client
-from tests.support.intern_keys import new_own_key
 from tests.support.server_process import start_server
 
 pytestmark = [pytest.mark.contract, pytest.mark.sandbox]
@@ -24,7 +23,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "BASE_URL": server.base_url,
             "API_KEY": server.api_key,
             "WORKSPACE": workspace,
-            "INTERN_KEY": asyncio.run(new_own_key(server, workspace, OTHER)),
+            "INTERN_KEY": new_own_key(server.data_dir, workspace, OTHER),
         }
         return run_client(LIBRARY, CLIENTS / "openrouter" / "check_interns.py", env=env)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from tests.acceptance.vault_interns import VaultIntern, add_intern, delete_intern
 from tests.contract.conftest import POSTGRESQL, SIMULATED
 from tests.support.client_process import CLIENTS, run_client
 from tests.support.postgresql_databases import plain_url
 from tests.support.server_process import ServerProcess, start_server
+from tests.support.vault_interns import VaultIntern, add_intern, delete_intern
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -59,7 +59,7 @@ class Workspaces:
         key = self._post("/keys", name=name, workspace_id=workspace)["key"]
         unbound = [{"name": LEGACY, "value": "value-any"}]
         self._post("/vault-imports", workspace_id=workspace, secrets=unbound)
-        add = partial(self._add, workspace_id=workspace)
+        add = partial(self._add, key=key)
         intern, lender, gone = add(), add(), add()
         ids = {
             "COPIER": add().id,
@@ -70,7 +70,7 @@ class Workspaces:
             "ORPHAN": add(attached=gone.vault_id).id,
             "STRANGER": self._add().id,
         }
-        delete_intern(self._server.data_dir, gone.id, database=self._database)
+        delete_intern(self._server.announced, gone.id, key)
         return {
             "BASE_URL": self._server.base_url,
             "MANAGEMENT_KEY": self._server.management_key,
@@ -83,8 +83,7 @@ class Workspaces:
         }
 
     def _add(self, **fields: Any) -> VaultIntern:
-        folder, announced = self._server.data_dir, self._server.announced
-        return add_intern(folder, announced, database=self._database, **fields)
+        return add_intern(self._server.announced, database=self._database, **fields)
 
     def _post(self, path: str, **content: Any) -> dict[str, Any]:
         reply = httpx2.post(

@@ -9,16 +9,15 @@ import httpx2
 import pytest
 import yaml
 
-from tests.support.client_process import CLIENTS, run_client
+from tests.support.client_process import CLIENTS, ROOT, run_client
 from tests.support.server_process import ServerProcess, start_server
-from tollhouse.api import openapi
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 ORIGIN, API_KEY = "http://127.0.0.1:8080", "sk-th-v1-..."
 """Stand in every example for the installation's own address and the caller's key."""
-SAMPLES = yaml.safe_load(openapi.SAMPLES.read_text())
+SAMPLES = yaml.safe_load((ROOT / "src" / "tollhouse" / "api" / "samples.yaml").read_text())
 LIBRARIES = ("anthropic", "openai", "openrouter")
 NEED_A_MANAGEMENT_KEY = {"create_key"}
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from tests.component.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.faults.batch_provider import COST_NANO, MODEL, BatchProvider
 from tests.faults.ledger import Ledger, verify
+from tests.support import backdoor
 from tests.support.disk import files_in
+from tests.support.failpoints import Failpoints
+from tests.support.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.support.server_process import ServerProcess, start_server
-from tollhouse.accounting.settlement.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -72,7 +73,6 @@ class Gateway:
         worker: str = "one",
         key: str = "",
         more: Mapping[str, Mapping[str, object]] | None = None,
-        program: Sequence[str] = (),
     ) -> None:
         self.home = home
         self.key = key
@@ -82,13 +82,13 @@ class Gateway:
         self._config = provider.config(worker) + "".join(
             f"{name}: {json.dumps(dict(values))}\n" for name, values in sections.items()
         )
-        self.program = program
+        self.stops = Failpoints(home / "stops")
         self.server: ServerProcess | None = None
         self._http = httpx2.Client(timeout=60)
 
     def start(self) -> None:
-        program = {"program": self.program} if self.program else {}
-        self.server = start_server(self.home, config=self._config, env=self.ledger.env, **program)
+        env = {**self.ledger.env, **self.stops.env}
+        self.server = start_server(self.home, config=self._config, env=env)
         self.key = self.key or self.server.api_key
 
     @property
@@ -299,7 +299,7 @@ def assert_settled(gateway: Gateway, ended: Sequence[dict[str, Any]]) -> None:
         assert set(durable_items(ledger, batch["id"]).values()) == {1}
     assert verify(gateway.running) == {"clean": True, "differences": []}
     gateway.running.stop()
-    assert Journal(gateway.running.data_dir / "journal").read_unbooked().payloads == []
+    assert backdoor.journal_bytes(gateway.running.data_dir) == b""
 
 
 def blobs_of(gateway: Gateway) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 
-from tests.faults.pausing_interns import BOOT, DELETE, SUSPEND
+from tests.support.failpoints import Failpoints
+from tests.support.forked import run_forked
 from tests.support.intern_client import (
     ASK_GATEWAY,
     InternClient,
@@ -23,8 +23,7 @@ from tests.support.intern_client import (
     process_tree,
     sandbox_processes,
 )
-from tests.support.server_process import ServerProcess, start_server
-from tollhouse.interns.workspaces.archive_format import unpack
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,16 +31,29 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 SECONDS = 60.0
 """Seconds: twice the promised time, longer than anything here takes on a busy machine."""
-PAUSING = str(Path(__file__).with_name("pausing_interns.py"))
+BOOT = (
+    "intern.prepare.before",
+    "intern.egress.before",
+    "intern.egress.after",
+    "intern.sandbox.made",
+    "intern.sandbox.after",
+    "intern.port.after",
+)
 POINTS: dict[str, Collection[str]] = {
-    "provision": tuple(BOOT),
-    "resume": tuple(BOOT),
-    "suspend": tuple(SUSPEND),
-    "delete": tuple(DELETE),
+    "provision": BOOT,
+    "resume": BOOT,
+    "suspend": ("intern.suspend.before", "intern.flush.before", "intern.flush.after"),
+    "delete": (
+        "intern.destroy.before",
+        "intern.archive.after",
+        "intern.remove.before",
+        "intern.remove.after",
+    ),
 }
-_WITH_OUTER = {"sandbox half made", "sandbox started", "door open"}
-_WITH_DAEMON = {"sandbox started", "door open"}
-_BEFORE_ITS_END = {"to be suspended", "to be deleted"}
+"""The places in each operation, in their order."""
+_WITH_OUTER = {"intern.sandbox.made", "intern.sandbox.after", "intern.port.after"}
+_WITH_DAEMON = {"intern.sandbox.after", "intern.port.after"}
+_BEFORE_ITS_END = {"intern.suspend.before", "intern.destroy.before"}
 VICTIMS: dict[str, Collection[str] | None] = {
     "server": None,
     "egress": None,
@@ -79,8 +91,7 @@ class InternCrashes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._stops = folder / "stops"
-        self._stops.mkdir()
+        self._stops = Failpoints(folder / "stops")
         self._mounts = _mounts()
         self.server = self._start()
         self.key = self.server.api_key
@@ -96,10 +107,10 @@ class InternCrashes:
         if cell.victim == "egress":
             self._have_egress()
         self._make_ready(cell.operation)
-        (self._stops / "wanted").write_text(cell.point)
+        self._stops.stop_at(cell.point)
         asking = Thread(target=self._ask, args=(cell.operation,))
         asking.start()
-        self._wait((self._stops / "reached").exists, f"{cell} was not reached")
+        self._wait(self._stops.reached, f"{cell} was not reached")
         self._kill(cell.victim)
         asking.join()
         self._settle(cell)
@@ -121,8 +132,7 @@ class InternCrashes:
         return None if found is None else found["status"]
 
     def _start(self) -> ServerProcess:
-        program = [sys.executable, PAUSING, str(self._stops)]
-        return start_server(self.folder, program=program)
+        return start_server(self.folder, env=self._stops.env)
 
     # Before a kill
 
@@ -169,12 +179,12 @@ class InternCrashes:
     def _kill(self, victim: str) -> None:
         if victim == "server":
             self.server.kill()
-            (self._stops / "reached").unlink()
+            self._stops.go_on()
             self.server = self._start()
             return
         for pid in self._wait(lambda: self._find(victim), f"no {victim} to kill"):
             kill(pid)
-        (self._stops / "reached").unlink()
+        self._stops.go_on()
 
     def _find(self, victim: str) -> list[int]:
         """Return the processes to kill; it may take a moment until they are there."""
@@ -251,13 +261,12 @@ class InternCrashes:
 
     def _check_archive(self) -> None:
         """Unpack a deleted intern's archive, and read its notes."""
-        archives = [*(self.server.data_dir / "blobs" / "interns" / self.intern).iterdir()]
-        found = []
-        for number, archive in enumerate(archives):
-            into = self.folder / f"unpacked-{self.intern}-{number}"
-            unpack((piece.read_bytes() for piece in sorted(archive.iterdir())), into)
-            found.append((into / "notes").read_text().split())
-        assert self.notes in found, (found, self.notes)
+        into = self.folder / f"unpacked-{self.intern}"
+        words = ("intern", "archives", "unpack", self.intern, into)
+        data_dir = ("--data-dir", self.server.data_dir)
+        done = run_forked(*words, *data_dir, env=clean_environment())
+        assert done.returncode == 0, done.stderr
+        assert (into / "notes").read_text().split() == self.notes
 
     def _wait(self, condition: Callable[[], _T], failure: str) -> _T:
         """Wait until a condition holds; return what it has found."""

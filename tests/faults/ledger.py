@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from tests.support import backdoor
 from tests.support.postgresql_databases import plain_url
 from tests.support.server_process import ServerProcess, start_server
-from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.storage.postgresql import connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,11 +44,8 @@ class PostgresqlLedger:
         self.env = {"TOLLHOUSE_DATABASE_URL": plain_url(url)}
 
     async def rows(self, query: str) -> list[Any]:
-        connection = await connect(self.url)
-        try:
+        async with backdoor.connected(self.url) as connection:
             return await connection.fetch(query)
-        finally:
-            await connection.close()
 
 
 Ledger = SqliteLedger | PostgresqlLedger
@@ -85,4 +81,4 @@ async def recover(tmp_path: Path, config: str, ledger: Ledger) -> None:
     """Start the server, which books the charges that the kill left in the journal, and stop it."""
     with start_server(tmp_path, config=config, env=ledger.env) as server:
         assert verify(server) == {"clean": True, "differences": []}
-    assert Journal(tmp_path / "data" / "journal").read_unbooked().payloads == []
+    assert backdoor.journal_bytes(tmp_path / "data") == b""

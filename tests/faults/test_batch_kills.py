@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-import sys
 import tempfile
 import threading
 import time
@@ -39,7 +38,7 @@ from tests.faults.batch_crashes import (
 )
 from tests.faults.batch_provider import BatchProvider, start_provider
 from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
-from tollhouse.storage.postgresql import connect
+from tests.support import backdoor
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -59,7 +58,6 @@ on_postgresql_in_soak = pytest.mark.parametrize(
     ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])],
     indirect=True,
 )
-PAUSING = str(Path(__file__).with_name("pausing_batches.py"))
 
 
 @pytest.fixture
@@ -281,15 +279,12 @@ def test_many_kills_during_submits_leave_all_or_nothing(gateway: Gateway, soak_f
 @contextmanager
 def killed_at(gateway: Gateway, point: str, passes: int = 1) -> Generator[None]:
     """Run a gateway that is killed when it comes to a point, and start it again at the end."""
-    marker = gateway.home / "reached"
-    gateway.program = [sys.executable, PAUSING, point, str(passes), str(marker)]
+    gateway.stops.stop_at(point, passes)
     gateway.start()
     yield
-    wait_for(marker.exists, point)
+    wait_for(gateway.stops.reached, point)
     gateway.kill()
-    marker.unlink()
     forget_time(gateway.ledger)
-    gateway.program = ()
     gateway.start()
 
 
@@ -306,7 +301,9 @@ def ask_in_vain(gateway: Gateway, method: str, path: str, **more: Any) -> thread
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("point", "count"), [("items stored", 0), ("submitted, not yet said", 1)])
+@pytest.mark.parametrize(
+    ("point", "count"), [("batch.receive.after", 0), ("batch.create.after", 1)]
+)
 def test_a_kill_at_a_point_of_a_submit_leaves_all_or_nothing(
     gateway: Gateway, point: str, count: int
 ) -> None:
@@ -326,11 +323,11 @@ def test_a_kill_at_a_point_of_a_submit_leaves_all_or_nothing(
 @pytest.mark.parametrize(
     "point",
     [
-        "leased",
-        "results stored, not yet named",
-        "results named",
-        "about to end",
-        "ended, not yet committed",
+        "batch.lease.after",
+        "batch.store.after",
+        "batch.commit.after",
+        "batch.close.before",
+        "batch.close.after",
     ],
 )
 def test_a_kill_at_a_point_of_a_run_costs_no_item(
@@ -398,7 +395,7 @@ def test_many_kills_while_batches_are_cancelled(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", ["deleted, files there", "deleted, files gone"])
+@pytest.mark.parametrize("point", ["blobs.delete_all.before", "blobs.delete_all.after"])
 def test_the_files_of_a_batch_whose_deletion_a_kill_interrupts_are_removed(
     gateway: Gateway, point: str
 ) -> None:
@@ -487,16 +484,13 @@ def database_away(gateway: Gateway) -> Generator[None]:
 
 
 async def let_in(url: sa.URL, *, allowed: bool) -> None:
-    connection = await connect(url.set(database="postgres"))
-    try:
+    async with backdoor.connected(url.set(database="postgres")) as connection:
         name = url.database
         await connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS {allowed}')
         if not allowed:
             await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name
             )
-    finally:
-        await connection.close()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.faults.raw_client import Answer, post_chat
-from tests.support.intern_keys import new_own_key
+from tests.support.backdoor import new_own_key
 from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
@@ -80,11 +80,15 @@ class CreditsClient:
     def limit_key(self, limit: float | None) -> None:
         self._http.patch(f"/keys/{self.key_hash}", json={"limit": limit}).raise_for_status()
 
-    async def own_key(self, intern: str) -> str:
+    def own_key(self, intern: str) -> str:
         """Create a key of an intern that the API key pays for; return its text."""
         workspace = self.server.announced["workspace_id"]
-        return await new_own_key(
-            self.server, workspace, intern, payer_hash=self.key_hash, database=self._database
+        return new_own_key(
+            self.server.data_dir,
+            workspace,
+            intern,
+            payer_hash=self.key_hash,
+            database=self._database,
         )
 
     def close(self) -> None:
@@ -173,8 +177,8 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
     credits_client.add(1_000)
     keys = [
         credits_client.server.api_key,
-        await credits_client.own_key("ada"),
-        await credits_client.own_key("bob"),
+        await asyncio.to_thread(credits_client.own_key, "ada"),
+        await asyncio.to_thread(credits_client.own_key, "bob"),
     ]
     for number in range(1, ROUNDS_IN_TEST + 1):
         credits_client.limit_key(round(number * FIT * COST, 9))

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sandbox
 SOME = (
-    Crash("provision", "sandbox half made", "bubblewrap"),
-    Crash("suspend", "to be suspended", "daemon"),
-    Crash("delete", "archived", "server"),
+    Crash("provision", "intern.sandbox.made", "bubblewrap"),
+    Crash("suspend", "intern.suspend.before", "daemon"),
+    Crash("delete", "intern.archive.after", "server"),
 )
 """For everyday; the soak has each operation with each victim."""
 SUSPENSIONS = 15

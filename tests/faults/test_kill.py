@@ -11,8 +11,8 @@ import pytest
 
 from tests.faults.ledger import Ledger, assert_consistent, recover
 from tests.faults.raw_client import Answer, chat, post_chat
+from tests.support import backdoor
 from tests.support.server_process import ServerProcess, start_server
-from tollhouse.accounting.settlement.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,6 @@ async def kill_repeatedly(
     upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
     config, key, hit_work, hit_journal = upstream.config(MODELS), "", 0, 0
-    journal = tmp_path / "data" / "journal"
     whole: list[Answer] = []
     for number in range(kills):
         server = start_server(tmp_path, config=config, env=ledger.env)
@@ -82,7 +81,7 @@ async def kill_repeatedly(
         whole.extend(received)
         assert all(answer.status == 200 for answer in received)
         hit_work += any(answer.status == 200 for answer in broken)
-        hit_journal += bool(Journal(journal).read_unbooked().payloads)
+        hit_journal += bool(backdoor.journal_bytes(tmp_path / "data"))
         await recover(tmp_path, config, ledger)
         await assert_consistent(ledger, whole)
         assert len(whole) >= CLIENTS * (number + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,27 +12,31 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover, verify
-from tests.faults.pausing_server import BOOKS, POINTS, POINTS_OF_BOOKS
 from tests.faults.test_kill import MODELS, ask_until_killed, kill_server
+from tests.support.child_processes import children_of
+from tests.support.failpoints import Failpoints
 from tests.support.server_process import ServerFailedError, ServerProcess, start_server
-from tests.unit.batches.ingest.child_processes import children_of
 
 if TYPE_CHECKING:
     from tests.faults.raw_client import Answer
     from tests.support.upstream_process import UpstreamProcess
 
-PAUSING = str(Path(__file__).with_name("pausing_server.py"))
 KILLS_IN_SOAK = 1
 """Kills at each point, on each database."""
-GROUPS = {"group begun", "not yet forgotten", "forgotten", *POINTS_OF_BOOKS}
+POINTS = ("request.held", "provider.answered", "journal.append.before", "journal.append.after")
+OF_GROUPS = ("books.group.begun", "books.forget.before", "books.forget.after")
 """Points that are passed once for a group of charges."""
+OF_BOOKS = ("books.read", "books.write.before", "books.write.after", "books.answer.after")
+"""Those of the books process, which are passed once for a group, too."""
+BOOKS = b"tollhouse.accounting.settlement."
+"""What stands in the command line of a books process."""
 
 
 def books_of(server: ServerProcess) -> list[int]:
     """Return the books process of a server, if it runs."""
     found = children_of(server.process.pid)
     commands = {each: Path(f"/proc/{each}/cmdline") for each in found}
-    return [each for each, file in commands.items() if BOOKS.encode() in file.read_bytes()]
+    return [each for each, file in commands.items() if BOOKS in file.read_bytes()]
 
 
 def kill_books(server: ServerProcess) -> None:
@@ -51,18 +54,18 @@ def kill_both(server: ServerProcess) -> None:
 
 VICTIMS = {"server": kill_server, "books": kill_books, "both": kill_both}
 EVERYDAY = (
-    ("held", "server"),
-    ("committed", "server"),
-    ("committed", "books"),
-    ("booked, not yet said", "both"),
+    ("request.held", "server"),
+    ("books.write.after", "server"),
+    ("books.write.after", "books"),
+    ("books.answer.after", "both"),
 )
 """The soak kills at every point."""
 # A server that stopped does not go on when its books process is killed.
 EVERY = [
     (point, victim)
-    for point in (*POINTS, *POINTS_OF_BOOKS)
+    for point in (*POINTS, *OF_GROUPS, *OF_BOOKS)
     for victim in VICTIMS
-    if victim != "books" or point in POINTS_OF_BOOKS
+    if victim != "books" or point in OF_BOOKS
 ]
 
 
@@ -76,17 +79,16 @@ async def kill_at(
 ) -> None:
     config, key, in_flight = upstream.config(MODELS), "", 0
     whole: list[Answer] = []
-    for number in range(kills):
-        marker = tmp_path / f"reached-{number}"
-        passes = random.randint(1, 4) if point in GROUPS else random.randint(20, 100)
-        program = [sys.executable, PAUSING, point, str(passes), str(marker)]
-        server = start_server(tmp_path, config=config, env=ledger.env, program=program)
+    stops = Failpoints(tmp_path / "stops")
+    for _ in range(kills):
+        stops.stop_at(point, random.randint(20, 100) if point in POINTS else random.randint(1, 4))
+        server = start_server(tmp_path, config=config, env={**ledger.env, **stops.env})
         key = key or server.api_key
         received: list[Answer] = []
         broken: list[Answer] = []
         kill = VICTIMS[victim]
         try:
-            await ask_until_killed(server, key, received, broken, marker.exists, kill)
+            await ask_until_killed(server, key, received, broken, stops.reached, kill)
             if victim == "books":
                 assert verify(server) == {"clean": True, "differences": []}
                 server.stop()

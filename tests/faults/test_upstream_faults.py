@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from tests.component.outbound.http.faults import FAULTS, Fault
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.support.providers.byte_script import End
 from tests.support.providers.openai_replies import ChatReply, stream, usage_of, whole
 from tests.support.providers.raw_server import RawServer, say
 from tests.support.server_process import ServerProcess, start_server
+from tests.support.upstream_faults import FAULTS, Fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

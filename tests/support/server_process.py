@@ -35,7 +35,10 @@ TOLLHOUSE = Path(sys.executable).with_name("tollhouse")
 RECORDED_PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("reply_tee.py")))
 """`tollhouse` with its replies recorded, which are checked at the end of the run."""
 DRIVER = "TOLLHOUSE_SERVER__INFERENCE_DRIVER"
-KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES", DRIVER)
+KEPT_FROM_OUR_ENVIRONMENT = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "TOLLHOUSE_TEST_REPLIES", DRIVER),
+    "COVERAGE_PROCESS_CONFIG",  # has programs of tests measured, too
+)
 DATABASE_URL = "TOLLHOUSE_DATABASE_URL"
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0

@@ -17,9 +17,9 @@ from tollhouse.kernel.ids import IdSource, RandomIds
 from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.database import Database, Write, open_database
 from tollhouse.storage.revision import (
-    HEAD,
     create_schema,
     current,
+    is_behind,
     require_head,
     upgrade_in_child,
 )
@@ -66,8 +66,7 @@ async def bring_up_to_date(database: Database) -> None:
     if database.dialect == "sqlite":
         found = await current(database)
         is_made = found is None and await create_schema(database)
-        # What a later release made is refused below.
-        if not is_made and (found is None or found < HEAD):
+        if not is_made and is_behind(database.url, found):
             await upgrade_in_child(database.url)
     await require_head(database)
 

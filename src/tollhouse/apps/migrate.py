@@ -13,7 +13,7 @@ from tollhouse.apps.startup import database_url
 from tollhouse.storage.data_folder import DataFolder
 from tollhouse.storage.database import open_database
 from tollhouse.storage.migrator import upgrade
-from tollhouse.storage.revision import HEAD, current, newer_than_program
+from tollhouse.storage.revision import current, is_behind
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -25,13 +25,10 @@ def is_current(settings: Settings) -> bool:
     """Tell whether the database has the schema of this program; touches nothing.
 
     Raises:
-        StartError: It cannot be read, or only a later release knows its schema.
+        StartError: It cannot be read, or only another version of the program knows its schema.
     """
     url = database_url(settings, DataFolder(settings.data_dir))
-    found = asyncio.run(_revision(url))
-    if found is not None and found > HEAD:
-        raise newer_than_program(url, found)
-    return found == HEAD
+    return not is_behind(url, asyncio.run(_revision(url)))
 
 
 def migrate(settings: Settings) -> None:

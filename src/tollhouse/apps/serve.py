@@ -43,6 +43,7 @@ from tollhouse.apps.vault import extra_authorities, open_keys
 from tollhouse.audit.service import after_changes, entry_of_change
 from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
 from tollhouse.kernel.errors import StartError
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.server_log import LogFile, request_log
 from tollhouse.settings.description import flat
@@ -234,6 +235,7 @@ class _Server:
         began, usual = clock.monotonic(), sys.getswitchinterval()
         sys.setswitchinterval(_LOADING_SWITCH_SECONDS)
         try:
+            await failpoint("serve.control.before")
             await asyncio.to_thread(_import_control)
             # Imported above, in a thread; see there.
             from tollhouse.apps import control  # noqa: PLC0415

@@ -23,6 +23,7 @@ from tollhouse.batches.items import progress_of
 from tollhouse.batches.stored_chunks import load_chunk
 from tollhouse.batches.types import RUNNING, BatchProgress, BatchStatus, final_status
 from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.storage.blobs import BlobExists, Blobs, BlobsUnavailable
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class ChunkStore:
                 return None
             batch = await repository.move(write, taken.batch_id, BatchStatus.IN_PROGRESS)
             batch = batch or await repository.get(write, taken.batch_id)
+        await failpoint("batch.lease.after")
         return None if batch is None else LeasedChunk(batch, taken)
 
     async def input_of(self, leased: LeasedChunk) -> list[bytes]:
@@ -184,6 +186,7 @@ class ChunkStore:
         if batch is None and blob is not None:
             with suppress(BlobsUnavailable):  # it goes with the batch's others then
                 await self.context.blobs.delete([blob])
+        await failpoint("batch.commit.after")
         return batch
 
     async def give_back(
@@ -207,6 +210,7 @@ class ChunkStore:
         """End a batch all of whose chunks are done; return it as it stands."""
         if batch.status.is_terminal or await repository.has_open_chunks(write, batch.id):
             return batch
+        await failpoint("batch.close.before")
         end = final_status(batch)
         if batch.status in RUNNING:
             await repository.move(write, batch.id, BatchStatus.FINALIZING, ending=end.value)
@@ -223,6 +227,7 @@ class ChunkStore:
             return batch
         await self.context.accounting.end_reservation(write, batch.id)
         write.after_commit(partial(_tell_end, closed))
+        await failpoint("batch.close.after")
         return closed
 
     async def _store(self, leased: LeasedChunk, results: Sequence[ItemResult], part: int) -> str:
@@ -231,6 +236,7 @@ class ChunkStore:
         blob = f"{folder_of(lease.batch_id)}/results/{name}"
         with suppress(BlobExists):  # by an earlier try: nobody else has this lease's token
             await self.context.blobs.put(blob, pack(each.line for each in results))
+        await failpoint("batch.store.after")
         return blob
 
     async def _hold(

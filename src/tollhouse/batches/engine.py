@@ -19,6 +19,7 @@ import structlog
 from tollhouse.batches import repository
 from tollhouse.batches.chunk_store import remove_blobs
 from tollhouse.batches.types import BatchStatus
+from tollhouse.kernel.failpoints import failpoint
 
 if TYPE_CHECKING:
     from tollhouse.batches.chunk_store import BatchContext, ChunkStore, Doorbell, LeasedChunk
@@ -41,6 +42,7 @@ class BatchSweeper:
 
     async def recover_after_crash(self) -> None:
         """Free what a process left behind that was killed; only where nobody else is at work."""
+        await failpoint("batch.recover.before")
         async with self.context.database.writing() as write:
             await repository.drop_leases(write)
         await self._remove_uploads(timedelta(0))

@@ -17,6 +17,7 @@ from tollhouse.batches import policy, repository
 from tollhouse.batches.chunk_store import BatchContext, folder_of, remove_blobs
 from tollhouse.batches.types import Batch, BatchFilter, BatchStatus, ResultPart
 from tollhouse.kernel.errors import Conflict, Gone, Invalid, NotFound, TollhouseError, Unavailable
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.storage.blobs import BlobsUnavailable
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class BatchService:
                 payer_hash=subject.payer_hash,
             )
             await repository.add(write, batch, received.chunks)
+        await failpoint("batch.create.after")
         return batch
 
     async def _earlier(self, read: Read, subject: Subject, batch: Batch) -> Batch | None:
@@ -260,6 +262,7 @@ class BatchService:
             now_is = (await self.get(write, subject, batch_id)).status
             raise Conflict(f"The batch is {now_is}; it cannot be cancelled any more.")
         write.after_commit(lambda: self.context.doorbell.ring(batch_id))
+        await failpoint("batch.cancel.after")
         return moved
 
     async def delete(self, subject: Subject, batch_id: str) -> Batch:

@@ -35,6 +35,7 @@ from tollhouse.interns.types import Intern, InternLease, InternRun, InternState
 from tollhouse.interns.workspaces.jobs import JobRefused
 from tollhouse.kernel.concurrency import IdleDeadline
 from tollhouse.kernel.errors import StartError, TollhouseError
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress.service import EgressService, SessionSpec
 from tollhouse.vault.types import GATEWAY_HOST, Recipient
@@ -136,6 +137,7 @@ class ReconcilerActions:
         try:
             async with self._deadline(self._dependencies.timeouts.boot_seconds) as alive:
                 intern = await self._begin(held)
+                await failpoint("intern.prepare.before")
                 await self._prepare(intern, alive)
                 step = 2
                 running = self._dependencies.sandboxes.begin(intern.id)
@@ -212,7 +214,9 @@ class ReconcilerActions:
             reads=tuple(each.format(intern.id) for each in _OWN),
         )
         try:
+            await failpoint("intern.egress.before")
             running.egress = await self._dependencies.egress.open(session)
+            await failpoint("intern.egress.after")
         except (TollhouseError, StartError) as error:
             _log.error("intern_way_out_failed", intern=intern.id, reason=str(error))
             message = "the egress proxy does not serve it; the server's log says why"
@@ -245,6 +249,7 @@ class ReconcilerActions:
         finally:
             listener.close()
         running.ended = asyncio.create_task(running.sandbox.wait())
+        await failpoint("intern.sandbox.after")
 
     async def _forward_port(
         self, held: InternLease, running: RunningIntern, intern: Intern, token: Secret
@@ -254,6 +259,7 @@ class ReconcilerActions:
             raise LeaseLost
         await _healthy_or_ended(path, token, ended)
         await self._dependencies.port_forwarder.open(intern.id, path, run.token_hash)
+        await failpoint("intern.port.after")
         running.is_forwarded = True
         running.since = self._context.clock.now()
         public_url = self._context.rules.public_url
@@ -263,10 +269,13 @@ class ReconcilerActions:
     async def suspend(self, held: InternLease) -> Intern:
         """Stop an intern and make its files safe; afterwards it is stopped, or has failed."""
         tools, intern = self._dependencies, held.intern
+        await failpoint("intern.suspend.before")
         try:
             async with self._deadline(tools.timeouts.suspend_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.timeouts.stop_seconds)
+                await failpoint("intern.flush.before")
                 digest = await tools.workspaces.digest(intern.id, alive, flush=True)
+                await failpoint("intern.flush.after")
         except ActionFailed as error:
             await tools.sandboxes.take_down(intern.id, 0)
             return await self._fail(held, FAILED, f"Suspending: {error}")
@@ -279,15 +288,19 @@ class ReconcilerActions:
     async def destroy(self, held: InternLease) -> Intern | None:
         """Remove an intern with all that it has; return it where that failed."""
         tools, intern = self._dependencies, held.intern
+        await failpoint("intern.destroy.before")
         try:
             async with self._deadline(tools.timeouts.destroy_seconds) as alive:
                 await tools.sandboxes.take_down(intern.id, tools.timeouts.stop_seconds)
                 await self._archive(intern, alive)
+                await failpoint("intern.archive.after")
                 await tools.workspaces.retire(intern.id)
                 await self._forget(held)
         except ActionFailed as error:
             return await self._fail(held, DESTROY_FAILED, str(error))
+        await failpoint("intern.remove.before")
         await tools.workspaces.remove(intern.id)
+        await failpoint("intern.remove.after")
         tools.logs.forget(intern.id)
         return None
 

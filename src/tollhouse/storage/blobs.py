@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tollhouse.kernel.errors import Bug, Unavailable
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.kernel.files import sync_folder
 
 if TYPE_CHECKING:
@@ -245,7 +246,9 @@ class LocalBlobs:
     async def delete_all(self, prefix: str) -> None:
         """Delete every blob in a folder; see `Blobs.delete_all`."""
         check_key(prefix)
+        await failpoint("blobs.delete_all.before")
         await asyncio.to_thread(self._delete_all, prefix)
+        await failpoint("blobs.delete_all.after")
 
     async def sweep(self) -> int:
         """Remove what killed writers left, and return how many files; before anyone writes."""

@@ -38,7 +38,7 @@ from tollhouse.storage.failures import (
     shown,
     sqlite_url,
 )
-from tollhouse.storage.revision import newer_than_program
+from tollhouse.storage.revision import BASELINE, BEFORE_BASELINE, unknown
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _ADVISORY_LOCK: Final = 0x746F6C6C  # "toll"; any number that nobody else takes
@@ -127,8 +127,12 @@ async def _upgrade_postgresql(url: sa.URL, config: Config) -> None:
 def _upgrade_schema(connection: sa.Connection, url: sa.URL, config: Config) -> None:
     scripts = ScriptDirectory.from_config(config)
     found = MigrationContext.configure(connection).get_current_revision()
+    if found == BEFORE_BASELINE:
+        baseline = sa.text("UPDATE alembic_version SET version_num = :baseline")
+        connection.execute(baseline, {"baseline": BASELINE})
+        found = BASELINE
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
-        raise newer_than_program(url, found)
+        raise unknown(url, found)
     if found == scripts.get_current_head():
         return
     config.attributes["connection"] = connection

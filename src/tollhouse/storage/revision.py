@@ -23,8 +23,15 @@ from tollhouse.storage.failures import cannot_use, shown
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database
 
-HEAD: Final = "0015"
-"""The newest revision in `storage.migrations`. Revisions are numbers and sort as text."""
+HEAD: Final = "r0001"
+"""The newest revision in `storage.migrations`. Revisions sort as text.
+
+The `r` sets them apart from `0001` to `0015`, which databases of checkouts had before the baseline.
+"""
+
+BASELINE: Final = "r0001"
+BEFORE_BASELINE: Final = "0015"
+"""The one revision before the baseline whose schema is the same."""
 
 _SCHEMA: Final = Path(__file__).with_name("schema.sql")
 _SELECT = "SELECT version_num FROM alembic_version"
@@ -71,14 +78,31 @@ async def require_head(database: Database) -> None:
         StartError: It is older or newer, or it cannot be read.
     """
     found = await current(database)
-    if found is None or found < HEAD:
+    if is_behind(database.url, found):
         raise StartError(f"{shown(database.url)} is not up to date: run `tollhouse migrate` first")
-    if found > HEAD:
-        raise newer_than_program(database.url, found)
 
 
-def newer_than_program(url: sa.URL, found: str) -> StartError:
-    """Return the error of a schema that only a later release knows."""
+def is_behind(url: sa.URL, found: str | None) -> bool:
+    """Tell whether migrations have to bring a database to the schema of this program.
+
+    Raises:
+        StartError: They cannot.
+    """
+    if found is None or found == BEFORE_BASELINE:
+        return True
+    if not BASELINE <= found <= HEAD:
+        raise unknown(url, found)
+    return found < HEAD
+
+
+def unknown(url: sa.URL, found: str) -> StartError:
+    """Return the error of a schema that this program cannot bring to its own."""
+    if found < BASELINE:
+        return StartError(
+            f"{shown(url)} was made by a Tollhouse from before the first release (its schema is "
+            f"{found}): run `tollhouse migrate` of commit 4f2516b, the last that can upgrade it, "
+            "or begin with an empty database"
+        )
     return StartError(
         f"{shown(url)} was made by a newer Tollhouse (its schema is {found}, this program knows "
         f"{HEAD}): update the program, or restore the backup made before the upgrade"

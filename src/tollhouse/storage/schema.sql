@@ -17,17 +17,21 @@ CREATE TABLE account_totals (
 	account_id TEXT NOT NULL, 
 	purchased_nano BIGINT NOT NULL, 
 	granted_nano BIGINT NOT NULL, 
-	used_nano BIGINT NOT NULL, refunded_nano BIGINT DEFAULT 0 NOT NULL, adjusted_nano BIGINT DEFAULT 0 NOT NULL, 
+	used_nano BIGINT NOT NULL, 
+	refunded_nano BIGINT DEFAULT 0 NOT NULL, 
+	adjusted_nano BIGINT DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_account_totals PRIMARY KEY (account_id), 
 	CONSTRAINT fk_account_totals_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
 );
-CREATE TABLE "accounts" (
+CREATE TABLE accounts (
 	id TEXT NOT NULL, 
 	name TEXT NOT NULL, 
 	created_at BIGINT NOT NULL, 
 	updated_at BIGINT, 
 	type TEXT DEFAULT 'prepaid' NOT NULL, 
-	free_limits_exempt BOOLEAN DEFAULT 0 NOT NULL, intern_programme BOOLEAN DEFAULT 0 NOT NULL, vault_writes BOOLEAN DEFAULT 1 NOT NULL, 
+	free_limits_exempt BOOLEAN DEFAULT 0 NOT NULL, 
+	intern_programme BOOLEAN DEFAULT 0 NOT NULL, 
+	vault_writes BOOLEAN DEFAULT 1 NOT NULL, 
 	CONSTRAINT pk_accounts PRIMARY KEY (id), 
 	CONSTRAINT ck_accounts_type CHECK (type IN ('prepaid', 'enterprise', 'subscription', 'invoice'))
 );
@@ -35,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0015');
+INSERT INTO "alembic_version" VALUES('r0001');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -50,7 +54,9 @@ CREATE TABLE api_keys (
 	expires_at BIGINT, 
 	created_at BIGINT NOT NULL, 
 	updated_at BIGINT, 
-	deleted_at BIGINT, secret_hash TEXT, payer_hash TEXT, 
+	deleted_at BIGINT, 
+	secret_hash TEXT, 
+	payer_hash TEXT, 
 	CONSTRAINT pk_api_keys PRIMARY KEY (hash), 
 	CONSTRAINT ck_api_keys_kind CHECK (kind IN ('api', 'management', 'intern')), 
 	CONSTRAINT ck_api_keys_intern CHECK ((kind = 'intern') = (intern_id IS NOT NULL)), 
@@ -78,7 +84,9 @@ CREATE TABLE audit_rows (
 	version BIGINT, 
 	hosts JSON, 
 	verdict TEXT NOT NULL, 
-	hash TEXT NOT NULL, object_id TEXT, changes JSON, 
+	hash TEXT NOT NULL, 
+	object_id TEXT, 
+	changes JSON, 
 	CONSTRAINT pk_audit_rows PRIMARY KEY (chain, seq)
 );
 CREATE TABLE batch_chunks (
@@ -91,7 +99,8 @@ CREATE TABLE batch_chunks (
 	lease_until BIGINT, 
 	token TEXT, 
 	attempts BIGINT DEFAULT 0 NOT NULL, 
-	suspect BIGINT, failures JSON, 
+	suspect BIGINT, 
+	failures JSON, 
 	CONSTRAINT pk_batch_chunks PRIMARY KEY (batch_id, number), 
 	CONSTRAINT fk_batch_chunks_batch_id FOREIGN KEY(batch_id) REFERENCES batches (id), 
 	CONSTRAINT ck_batch_chunks_state CHECK (state IN ('waiting', 'running', 'done')), 
@@ -141,7 +150,10 @@ CREATE TABLE batches (
 	expires_at BIGINT NOT NULL, 
 	finalized_at BIGINT, 
 	deleted_at BIGINT, 
-	purged_at BIGINT, payer_hash TEXT, wish JSON DEFAULT '{}' NOT NULL, compress_at BIGINT, 
+	purged_at BIGINT, 
+	payer_hash TEXT, 
+	wish JSON DEFAULT '{}' NOT NULL, 
+	compress_at BIGINT, 
 	CONSTRAINT pk_batches PRIMARY KEY (id), 
 	CONSTRAINT fk_batches_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT uq_batches_workspace_id_idempotency_key UNIQUE (workspace_id, idempotency_key), 
@@ -181,7 +193,13 @@ CREATE TABLE generations (
 	user_agent TEXT, 
 	external_user TEXT, 
 	session_id TEXT, 
-	created_at BIGINT NOT NULL, categories TEXT, trace TEXT, metadata TEXT, images BIGINT, free_limited BOOLEAN DEFAULT 0 NOT NULL, payer_hash TEXT, 
+	created_at BIGINT NOT NULL, 
+	categories TEXT, 
+	trace TEXT, 
+	metadata TEXT, 
+	images BIGINT, 
+	free_limited BOOLEAN DEFAULT 0 NOT NULL, 
+	payer_hash TEXT, 
 	CONSTRAINT pk_generations PRIMARY KEY (id), 
 	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown')), 
 	CONSTRAINT ck_generations_cost CHECK (cost_nano >= 0)
@@ -222,7 +240,8 @@ CREATE TABLE interns (
 	lease_token BIGINT DEFAULT 0 NOT NULL, 
 	lease_until BIGINT, 
 	created_at BIGINT NOT NULL, 
-	updated_at BIGINT NOT NULL, payer_hash TEXT, 
+	updated_at BIGINT NOT NULL, 
+	payer_hash TEXT, 
 	CONSTRAINT pk_interns PRIMARY KEY (id), 
 	CONSTRAINT fk_interns_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT fk_interns_workspace_id FOREIGN KEY(workspace_id) REFERENCES workspaces (id), 
@@ -283,7 +302,8 @@ CREATE TABLE reservations (
 	account_id TEXT NOT NULL, 
 	key_hash TEXT NOT NULL, 
 	amount_nano BIGINT NOT NULL, 
-	created_at BIGINT NOT NULL, payer_hash TEXT, 
+	created_at BIGINT NOT NULL, 
+	payer_hash TEXT, 
 	CONSTRAINT pk_reservations PRIMARY KEY (id), 
 	CONSTRAINT ck_reservations_amount CHECK (amount_nano >= 0), 
 	CONSTRAINT fk_reservations_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
@@ -366,7 +386,9 @@ CREATE TABLE workspaces (
 	preferences JSON NOT NULL, 
 	created_by TEXT, 
 	created_at BIGINT NOT NULL, 
-	updated_at BIGINT, intern_programme BOOLEAN DEFAULT 1 NOT NULL, vault_writes BOOLEAN DEFAULT 1 NOT NULL, 
+	updated_at BIGINT, 
+	intern_programme BOOLEAN DEFAULT 1 NOT NULL, 
+	vault_writes BOOLEAN DEFAULT 1 NOT NULL, 
 	CONSTRAINT pk_workspaces PRIMARY KEY (id), 
 	CONSTRAINT fk_workspaces_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT uq_workspaces_account_id_slug UNIQUE (account_id, slug)
@@ -374,13 +396,17 @@ CREATE TABLE workspaces (
 CREATE UNIQUE INDEX uq_workspaces_default_of_account ON workspaces (account_id) WHERE is_default;
 CREATE INDEX ix_users_account_id ON users (account_id);
 CREATE INDEX ix_api_keys_workspace_created ON api_keys (workspace_id, created_at);
-CREATE INDEX ix_generations_account_created ON generations (account_id, created_at);
-CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
+CREATE UNIQUE INDEX uq_api_keys_secret_hash ON api_keys (secret_hash);
+CREATE INDEX ix_api_keys_intern ON api_keys (intern_id);
 CREATE INDEX ix_postings_account_created ON postings (account_id, created_at);
 CREATE INDEX ix_postings_adjustment_of_generation ON postings (generation_id) WHERE kind = 'adjustment';
 CREATE UNIQUE INDEX uq_postings_usage_of_generation ON postings (generation_id) WHERE kind = 'usage';
+CREATE INDEX ix_generations_account_created ON generations (account_id, created_at);
+CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
+CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
 CREATE INDEX ix_reservations_account_id ON reservations (account_id);
 CREATE INDEX ix_reservations_key_hash ON reservations (key_hash);
+CREATE INDEX ix_reservations_payer_hash ON reservations (payer_hash);
 CREATE INDEX ix_batches_account_created ON batches (account_id, created_at);
 CREATE INDEX ix_batches_workspace_created ON batches (workspace_id, created_at, id);
 CREATE INDEX ix_batches_open ON batches (expires_at) WHERE finalized_at IS NULL;
@@ -392,8 +418,4 @@ CREATE UNIQUE INDEX uq_vaults_of_workspace ON vaults (workspace_id) WHERE kind =
 CREATE INDEX ix_vault_subjects_workspace_id ON vault_subjects (workspace_id);
 CREATE INDEX ix_vault_subjects_attached_vault_id ON vault_subjects (attached_vault_id);
 CREATE INDEX ix_interns_workspace_created ON interns (workspace_id, created_at, id);
-CREATE UNIQUE INDEX uq_api_keys_secret_hash ON api_keys (secret_hash);
-CREATE INDEX ix_api_keys_intern ON api_keys (intern_id);
-CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
-CREATE INDEX ix_reservations_payer_hash ON reservations (payer_hash);
 COMMIT;

@@ -160,7 +160,8 @@ def test_an_earlier_head_is_enough(record: Record) -> None:
 
 
 def test_an_invalid_head_is_refused(record: Record) -> None:
-    assert "is no SEQ:HASH" in record.run("verify", "--head", "5").error_line(2)
+    for head in ("", "5", f"05:{'0' * 64}", f"5:{'A' * 64}", f"-5:{'a' * 64}"):
+        assert "is no SEQ:HASH" in record.run("verify", f"--head={head}").error_line(2)
 
 
 def edited(record: Record, edit: str) -> Path:
@@ -173,13 +174,19 @@ def edited(record: Record, edit: str) -> Path:
             del lines[2]
         case "swapped":
             lines[2], lines[3] = lines[3], lines[2]
+        case "no object":
+            lines[2] = "[1]"
+        case "nested":
+            lines[2] = "[" * 100_000
         case _:
             lines[2] = "gone"
     file.write_text("\n".join(lines))
     return file
 
 
-@pytest.mark.parametrize("edit", ["changed", "removed", "swapped", "damaged"])
+@pytest.mark.parametrize(
+    "edit", ["changed", "removed", "swapped", "damaged", "no object", "nested"]
+)
 def test_an_edited_export_is_found(record: Record, edit: str) -> None:
     assert record.fault(str(edited(record, edit)))[0] == 3
 

@@ -3,6 +3,7 @@
 import signal
 import socket
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,24 +15,24 @@ from tests.support.server_process import (
     clean_environment,
     restore_sigint,
 )
-from tollhouse import __version__
 
+VERSION = version("tollhouse")
 WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"
 
 
 @pytest.mark.parametrize("args", [["version"], ["--version"]])
 def test_the_version_is_printed(args: list[str]) -> None:
-    assert tollhouse(*args).out == f"tollhouse {__version__}\n"
+    assert tollhouse(*args).out == f"tollhouse {VERSION}\n"
 
 
 def test_the_version_is_printed_as_json() -> None:
-    assert tollhouse("version", "--json").json() == {"version": __version__}
+    assert tollhouse("version", "--json").json() == {"version": VERSION}
 
 
 def test_the_module_is_the_program() -> None:
     command = [TOLLHOUSE.with_name("python"), "-m", "tollhouse", "version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"tollhouse {__version__}\n"
+    assert done.stdout == f"tollhouse {VERSION}\n"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,18 @@ def test_who_deletes_at_a_terminal_is_asked_first(
     assert (made["hash"] in {key["hash"] for key in keys}) is left
 
 
+def test_who_has_said_yes_at_a_terminal_is_not_asked(runner: CommandRunner, folder: Path) -> None:
+    on = ("--data-dir", folder, "--json")
+    made = runner.run("keys", "create", "sure", *on).json()
+    terminal = Terminal(("keys", "delete", made["hash"], "--yes", "--data-dir", str(folder)), {})
+    try:
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+    assert "[y/N]" not in terminal.text
+    assert made["hash"] not in {key["hash"] for key in runner.run("keys", "list", *on).json()}
+
+
 def test_a_script_that_deletes_is_not_asked(runner: CommandRunner, folder: Path) -> None:
     on = ("--data-dir", folder, "--json")
     made = runner.run("keys", "create", "scripted", *on).json()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.cli.command import CommandResult, CommandRunner
-from tests.acceptance.vault_interns import VaultIntern, add_intern
 from tests.support.forked import run_forked
 from tests.support.server_process import (
     ServerProcess,
@@ -18,6 +17,7 @@ from tests.support.server_process import (
     start_server,
 )
 from tests.support.terminal import Terminal
+from tests.support.vault_interns import VaultIntern, add_intern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ class VaultCommands:
         return str(file)
 
     def intern(self, attached: str | None = None) -> VaultIntern:
-        return add_intern(self.server.data_dir, self.server.announced, attached=attached)
+        return add_intern(self.server.announced, attached=attached)
 
     def operator(self, *args: str) -> CommandResult:
         return hidden(self.runner.run(*args, "--data-dir", self.server.data_dir))

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.component.accounting.ledger_reader import expected_totals, record_for
-from tests.unit.batches.ingest.child_processes import is_running, own_children
+from tests.support.child_processes import is_running, own_children
 from tollhouse.accounting.settlement import books as module
 from tollhouse.accounting.settlement.books import BooksProcess, ChargesNotBooked
 from tollhouse.accounting.settlement.settler import Settler
@@ -53,17 +53,6 @@ async def started(books: BooksProcess) -> int:
 async def until_gone(process: int) -> None:
     while is_running(process):
         await asyncio.sleep(0.005)
-
-
-async def test_what_was_accepted_is_in_the_books_once_it_is_settled(
-    acme: Tenant, settler: Settler, ledger_reader: LedgerReader, journal: Journal
-) -> None:
-    records = [record_for(acme, number) for number in range(50)]
-    for record in records:
-        await settler.settle(record)
-    await settler.settled()
-    assert await ledger_reader.totals() == expected_totals(records)
-    assert journal.read_unbooked().payloads == []
 
 
 async def test_a_process_that_was_killed_is_started_anew(
@@ -133,11 +122,3 @@ async def test_the_process_ends_when_the_books_are_closed(books: BooksProcess) -
         await books.close()
     assert not is_running(process)
     assert logs == []
-
-
-async def test_one_that_cannot_be_started_books_nothing(
-    acme: Tenant, books: BooksProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(books, "_command", ("/nowhere/python",))
-    with pytest.raises(OSError, match="nowhere"):
-        await books.write([record_for(acme)])

@@ -90,17 +90,3 @@ async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> 
     with pytest.raises(DatabaseUnreachable):
         await nowhere.write([record_for(acme)])
     await nowhere.close()
-
-
-async def test_a_writer_without_work_has_nothing_to_close(migrated_postgresql: sa.URL) -> None:
-    await PostgresqlChargeWriter(dsn(migrated_postgresql)).close()
-
-
-async def test_missing_names_of_a_row_become_null(
-    aside: Connection,
-) -> None:
-    row = await aside.fetchrow(
-        "SELECT * FROM json_populate_recordset(NULL::key_totals, $1::json)", '[{"key_hash": "k"}]'
-    )
-    assert row is not None
-    assert list(row.values()) == ["k", None, None, None]

@@ -52,7 +52,3 @@ async def test_an_error_that_has_ended_the_transaction_is_told_as_it_is(
     execute(path, "DROP TRIGGER ends")
     writer.write([record_for(acme)])
     assert await ledger_reader.ids() == [record_for(acme).id]
-
-
-def test_a_writer_that_wrote_nothing_can_be_closed(path: Path) -> None:
-    SqliteChargeWriter(str(path)).close()

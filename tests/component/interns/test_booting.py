@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import TYPE_CHECKING
 
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import WAIT_SECONDS, until
-from tollhouse.identity.access import has_daemon_token
-from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING
-from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
-from tollhouse.kernel.errors import Unauthenticated, Unavailable
+from tollhouse.interns.types import Operation
+from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import pytest
 
     from tests.component.interns.machine import FakeSandbox, Machine
     from tollhouse.interns.runtimes.base import Launch
@@ -30,68 +26,11 @@ async def test_what_runs_is_counted_and_what_may_write_no_more(machine: Machine)
     assert (machine.sandboxes.count(), machine.sandboxes.count_full()) == (2, 1)
 
 
-async def test_an_intern_that_is_provisioned_runs(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    assert intern.hostname == "127.0.0.1"
-    assert intern.run is not None
-    assert intern.run.model == "simulated/agent"
-    assert (intern.step, intern.last_failure_message) == (None, None)
-    assert len(machine.runtime.running) == 1
-    assert machine.runtime.running[0].launch.workspace.is_dir()
-
-
-async def test_its_daemon_is_reached_with_its_token_alone(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    access = await machine.service.daemon(machine.interns.caller, intern.id, "http://gateway")
-    authorization = f"Bearer {access.token.reveal()}".encode()
-    assert has_daemon_token(authorization)
-    assert machine.port_forwarder.of(authorization).path == machine.sandboxes.socket_of(intern.id)
-    for other in (b"", b"Bearer th-daemon-other", authorization[:-1], authorization + b"a"):
-        with pytest.raises(Unauthenticated):
-            machine.port_forwarder.of(other)
-
-
-async def test_the_steps_of_a_boot_are_seen(machine: Machine) -> None:
-    machine.runtime.held = asyncio.Event()
-    intern = await machine.interns.create(provision=True)
-    booting = await machine.until(intern, lambda found: found.step == 3)
-    assert booting.state == InternState(InternStatus.PROVISIONING, DesiredState.RUNNING)
-    machine.runtime.held.set()
-    await machine.until_state(intern, RUNNING)
-
-
-async def test_a_boot_is_not_looked_for_again_while_it_goes_on(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.reconciler._round_seconds = 3_600  # noqa: SLF001 - only news wake it
-    await machine.running_intern("bob")
-    looks: list[str] = []
-    waiting = repository.due
-
-    async def counted(*args: Any) -> Sequence[str]:
-        looks.append("")
-        return await waiting(*args)
-
-    monkeypatch.setattr(repository, "due", counted)
-    await machine.running_intern()
-    assert len(looks) == 1
-
-
 async def test_an_intern_without_a_model_says_how_to_give_it_one(machine: Machine) -> None:
     await machine.interns.set_default_model(None)
     intern = await machine.interns.create(provision=True)
     failed = await machine.until_state(intern, FAILED)
     assert "workspaces set --default-model" in str(failed.last_failure_message)
-
-
-async def test_its_own_model_comes_before_the_workspaces(machine: Machine) -> None:
-    intern = await machine.interns.create()
-    async with machine.interns.database.writing() as write:
-        await machine.service.change(write, machine.interns.caller, intern.id, {"model": "a/b"})
-    await machine.request(Operation.PROVISION, intern)
-    running = await machine.until_state(intern, RUNNING)
-    assert running.run is not None
-    assert running.run.model == "a/b"
 
 
 async def test_its_agent_is_told_whom_to_ask_and_what_it_is_for(machine: Machine) -> None:
@@ -141,12 +80,12 @@ async def test_a_proxy_that_does_not_serve_it_fails_the_boot(machine: Machine) -
 
 async def test_a_daemon_that_never_answers_fails_the_boot_at_its_deadline(machine: Machine) -> None:
     machine.runtime.healthy = False
-    machine.timeouts = replace(machine.timeouts, boot_seconds=2)
+    machine.timeouts = replace(machine.timeouts, boot_seconds=0.5)
     await machine.kill()
     intern = await machine.interns.create(provision=True)
     failed = await machine.until_state(intern, FAILED)
     assert failed.last_failure_message == (
-        "Waiting for the daemon: it was not done within 2 seconds"
+        "Waiting for the daemon: it was not done within 0.5 seconds"
     )
     assert machine.runtime.running == []
 

@@ -7,54 +7,18 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until, wait_for_event
 from tollhouse.interns.types import InternStatus, Operation
-from tollhouse.kernel.errors import NotFound
 from tollhouse.storage.blobs import BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pytest
+
     from tests.component.interns.machine import Machine
     from tollhouse.interns.types import Intern
-
-
-async def test_a_deleted_intern_is_gone_with_all_it_had(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    (machine.workspaces.path(intern.id) / "note").write_text("archived")
-    await machine.request(Operation.DELETE, intern)
-    await machine.until_gone(intern)
-    assert machine.runtime.running == []
-    assert await machine.active_key_hashes() == []
-    await until(lambda: not machine.workspace_names())
-    kept = [key.rpartition("/")[2] for key in machine.blobs.blobs]
-    assert kept == ["00000", "manifest.json"]
-    async with machine.interns.database.reading() as read:
-        with pytest.raises(NotFound):
-            await machine.interns.vault.service.resolve(read, intern.id)
-
-
-async def test_who_borrows_the_vault_of_a_deleted_intern_receives_no_secrets(
-    machine: Machine,
-) -> None:
-    lender = await machine.interns.create("lender")
-    borrower = await machine.interns.create("borrower", vault_id=lender.vault_id)
-    await machine.request(Operation.DELETE, lender)
-    await machine.until_gone(lender)
-    async with machine.interns.database.reading() as read:
-        with pytest.raises(NotFound, match="attached vault"):
-            await machine.interns.vault.service.resolve(read, borrower.id)
-    assert (await machine.interns.get(borrower.id)).attached_vault_id == lender.vault_id
-
-
-async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
-    intern = await machine.interns.create()
-    await machine.request(Operation.DELETE, intern)
-    await machine.until_gone(intern)
-    assert machine.blobs.blobs == {}
 
 
 async def test_folders_nested_beyond_any_path_keep_nobody_from_archiving_and_removing_it(

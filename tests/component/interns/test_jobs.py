@@ -97,11 +97,6 @@ async def test_a_job_finds_what_this_process_would(workspace: Path, jobs: Worksp
     assert await all_of(jobs.pack(workspace, nobody)) == b"".join(pack(workspace))
 
 
-async def test_a_job_that_is_over_has_no_process(workspace: Path, jobs: WorkspaceJobs) -> None:
-    await jobs.digest(workspace, nobody)
-    assert running_jobs() == []
-
-
 async def test_a_job_that_nobody_waits_for_is_killed(
     workspace: Path, jobs: WorkspaceJobs, digests_by: Callable[[str], None]
 ) -> None:
@@ -169,21 +164,6 @@ async def test_only_so_many_run_at_a_time(large: Path) -> None:
     for each in packing[1:]:
         await each.aclose()
     assert running_jobs() == []
-
-
-async def test_who_waits_for_a_turn_goes_on(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "_TURN_SECONDS", 0.01)
-    jobs = WorkspaceJobs(at_once={"pack": 1})
-    first = jobs.pack(large, nobody)
-    await anext(first)
-    alive = asyncio.Event()
-    second = jobs.pack(large, alive.set)
-    waiting = asyncio.create_task(anext(second))
-    await wait_for_event(alive)
-    assert not waiting.done()
-    await first.aclose()
-    await waiting
-    await second.aclose()
 
 
 async def test_who_has_waited_longest_is_next(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:

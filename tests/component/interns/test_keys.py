@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from tollhouse.interns.types import Intern
 
 
-async def test_its_key_is_its_own_and_known_to_the_proxy_alone(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    assert intern.run is not None
-    assert await machine.active_key_hashes() == [intern.run.key_hash]
-    assert machine.egress.open_for[intern.id].who.intern_id == intern.id
-    settings = str(machine.runtime.running[0].launch.settings)
-    assert machine.key_text(intern).reveal() not in settings
-
-
 async def test_it_runs_again_with_another_token_and_another_text_of_its_key(
     machine: Machine,
 ) -> None:
@@ -98,11 +89,6 @@ async def payer_of(machine: Machine, intern: Intern) -> str | None:
     """Return who answers for what the intern's key is used for."""
     text = machine.key_text(intern)
     return (await machine.interns.vault.authenticator.authenticate(text.reveal())).payer_hash
-
-
-async def test_who_had_it_run_answers_for_it(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    assert await payer_of(machine, intern) == machine.interns.caller.key_hash
 
 
 async def test_who_has_it_run_again_answers_for_it_then(machine: Machine) -> None:

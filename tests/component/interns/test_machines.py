@@ -15,7 +15,6 @@ from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNNING,
 from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService, NoReconciler
 from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
-from tollhouse.kernel.errors import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -176,24 +175,6 @@ async def test_nothing_else_is_asked_of_a_machine_that_is_away(machine: Machine)
     assert (await machine.interns.get(stopped.id)).state == RUNNING
 
 
-async def test_every_server_takes_what_is_asked_of_a_machine_that_is_there(
-    machine: Machine, other: Machine
-) -> None:
-    there = other.workspaces.machine
-    intern = await placed(machine, STOPPED, where=there)
-    await machine.request(Operation.PROVISION, intern)
-    assert (await other.until_state(intern, RUNNING)).machine == there
-    assert len(other.runtime.running) == 1
-    await machine.request(Operation.SUSPEND, intern)
-
-
-async def test_a_machine_that_has_left_is_asked_nothing(machine: Machine, other: Machine) -> None:
-    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
-    await other.stop()
-    with pytest.raises(ServiceUnreachable):
-        await machine.request(Operation.PROVISION, intern)
-
-
 async def test_a_machine_that_comes_back_has_its_interns_provisioned_again(
     machine: Machine, other: Machine
 ) -> None:
@@ -217,18 +198,6 @@ async def test_a_machine_that_comes_back_takes_down_what_has_failed_meanwhile(
     await machine.until_state(intern, FAILED)
     await passes(other, 10)
     await until(lambda: not other.runtime.running)
-
-
-async def test_a_daemon_on_another_machine_is_told_by_that_one_alone(
-    machine: Machine, other: Machine
-) -> None:
-    intern = await placed(machine, STOPPED, where=other.workspaces.machine)
-    await machine.request(Operation.PROVISION, intern)
-    await machine.until_state(intern, RUNNING)
-    with pytest.raises(Conflict) as caught:
-        await machine.service.daemon(machine.interns.caller, intern.id, "http://gateway")
-    assert caught.value.metadata == {"reason": "intern_unreachable", "retryable": True}
-    assert await other.service.daemon(machine.interns.caller, intern.id, "http://gateway")
 
 
 async def test_a_command_without_a_server_asks_servers_elsewhere(machine: Machine) -> None:

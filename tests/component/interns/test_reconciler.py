@@ -8,23 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.waiting import until, wait_for_event
-from tollhouse.interns import repository
-from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
+from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
-from tollhouse.interns.sandboxes import is_healthy
 from tollhouse.interns.types import Operation
-from tollhouse.kernel.secret import Secret
 
 if TYPE_CHECKING:
     from tests.component.interns.machine import Machine
-
-
-async def test_a_sandbox_that_ends_by_itself_is_started_anew(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    machine.runtime.running[0].end("a bug")
-    await machine.until(intern, lambda found: found.restarts == 1 and found.state == RUNNING)
-    assert len(machine.runtime.running) == 1
-    assert len(await machine.active_key_hashes()) == 1
 
 
 async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> None:
@@ -94,16 +83,6 @@ async def test_what_others_have_given_up_is_taken_down(machine: Machine) -> None
     await machine.interns.set_state(intern, FAILED)
     machine.interns.notifications.notify(intern.id)
     await until(lambda: not machine.runtime.running)
-
-
-async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    machine.runtime.held = asyncio.Event()
-    await machine.kill()
-    booting = await machine.interns.get(intern.id)
-    assert booting.state in {QUEUED, BOOTING}
-    machine.runtime.held.set()
-    await machine.until_state(intern, RUNNING)
 
 
 async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
@@ -206,13 +185,6 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     await until(lambda: not machine.workspace_names())
 
 
-async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
-    (machine.folder / "run").mkdir(exist_ok=True)
-    (machine.folder / "run" / "0123456789ab.sock").touch()
-    await machine.kill()
-    assert list((machine.folder / "run").iterdir()) == []
-
-
 async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_them_down(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,17 +220,6 @@ async def test_a_stopping_server_accepts_nothing(machine: Machine) -> None:
     await machine.stop()
     with pytest.raises(Exception, match="Nobody runs interns at the moment"):
         await machine.request(Operation.PROVISION, intern)
-
-
-async def test_daemons_are_asked_over_their_own_socket(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    running = machine.sandboxes.get(intern.id)
-    assert running is not None
-    assert running.listener is not None
-    assert await is_healthy(running.listener, Secret("any"))
-    assert not await is_healthy(machine.folder / "nowhere.sock", Secret("any"))
-    async with machine.interns.database.reading() as read:
-        assert await repository.ids(read) == {intern.id}
 
 
 async def test_what_became_of_an_intern_is_told(machine: Machine) -> None:

@@ -13,36 +13,14 @@ from tollhouse.interns.lifecycle import (
     ALL_STATES,
     NEXT_STATES,
     RUNNING,
-    TARGET_STATES,
-    states_changed_by,
 )
 
 if TYPE_CHECKING:
     from tests.component.interns.intern_fixture import InternFixture
-    from tollhouse.interns.types import InternState, Operation
+    from tollhouse.interns.types import InternState
 
 ORDERED = sorted(ALL_STATES, key=str)
 TARGETS = sorted(set().union(*NEXT_STATES.values()), key=str)
-
-
-@pytest.mark.parametrize("operation", list(TARGET_STATES))
-async def test_an_operation_moves_what_the_table_lets_it(
-    interns: InternFixture, operation: Operation
-) -> None:
-    intern = await interns.create()
-    moved: set[InternState] = set()
-    for state in ORDERED:
-        await interns.set_state(intern, state)
-        async with interns.database.writing() as write:
-            found = await repository.apply_operation(
-                write, intern.id, operation, TARGET_STATES[operation]
-            )
-        if found is None:
-            assert (await interns.get(intern.id)).state == state
-        else:
-            assert found.state == TARGET_STATES[operation]
-            moved.add(state)
-    assert moved == states_changed_by(operation)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda state: f"{state.status}-{state.desired}")

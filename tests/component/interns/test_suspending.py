@@ -77,13 +77,6 @@ async def test_a_suspension_that_cannot_keep_the_files_has_failed(
     assert (await machine.interns.get(intern.id)).state == FAILED
 
 
-async def test_folders_nested_deep_keep_nobody_from_suspending_it(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    machine.workspaces.path(intern.id).joinpath(*["d"] * 300).mkdir(parents=True)
-    await machine.request(Operation.SUSPEND, intern)
-    assert (await machine.interns.get(intern.id)).state == STOPPED
-
-
 async def test_a_suspension_that_goes_on_is_not_ended(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.component.storage.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
+from tests.support.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tollhouse.kernel.ids import RandomIds
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.blobs import Blobs, LocalBlobs

@@ -19,13 +19,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from tests.component.storage.old_migrations import migrations_before
 from tollhouse.kernel.errors import StartError
 from tollhouse.storage import revision
 from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import MIGRATIONS, upgrade
 from tollhouse.storage.revision import (
+    BEFORE_BASELINE,
     HEAD,
     create_schema,
     current,
@@ -33,14 +33,13 @@ from tollhouse.storage.revision import (
     upgrade_in_child,
 )
 from tollhouse.storage.tables import METADATA
-from tollhouse.storage.tables.batches import batches
 
 ROOT = Path(__file__).parents[3]
 BREAKS = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "9999"
+revision = "r9999"
 down_revision = "{head}"
 
 
@@ -65,6 +64,10 @@ def inside(url: sa.URL, work: Callable[[sa.Connection], T]) -> T:
 
 def execute(url: sa.URL, statement: str) -> None:
     inside(url, lambda connection: connection.execute(sa.text(statement)).close())
+
+
+def set_revision(url: sa.URL, revision: str) -> None:
+    execute(url, f"UPDATE alembic_version SET version_num = '{revision}'")  # noqa: S608 - our own
 
 
 def tables(url: sa.URL) -> set[str]:
@@ -117,6 +120,14 @@ async def required(url: sa.URL) -> None:
         await database.close()
 
 
+async def found(url: sa.URL) -> str | None:
+    database = open_database(url)
+    try:
+        return await current(database)
+    finally:
+        await database.close()
+
+
 class TestUpgrade:
     def test_makes_what_the_tables_describe(self, empty_url: sa.URL) -> None:
         upgrade(empty_url)
@@ -147,55 +158,18 @@ class TestUpgrade:
         kept = sa.text("SELECT id FROM accounts")
         assert inside(empty_url, lambda c: c.execute(kept).scalars().all()) == ["a"]
 
-    def test_leaves_every_key_the_text_that_it_has(self, empty_url: sa.URL, tmp_path: Path) -> None:
-        upgrade(empty_url, migrations_before("0010", tmp_path))
-        execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
-        execute(
-            empty_url,
-            "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, "
-            "created_at) VALUES ('w', 'a', TRUE, 'W', 'w', '{}', 0)",
-        )
-        execute(
-            empty_url,
-            "INSERT INTO api_keys (hash, kind, operator, account_id, workspace_id, name, label, "
-            "disabled, created_at) VALUES ('k', 'api', FALSE, 'a', 'w', 'K', 'l', FALSE, 0)",
-        )
-        upgrade(empty_url)
-        query = sa.text("SELECT hash, secret_hash, payer_hash FROM api_keys")
-        assert inside(empty_url, lambda c: list(c.execute(query))) == [("k", "k", None)]
-
-    def test_keeps_what_each_batch_says_of_its_providers(
-        self, empty_url: sa.URL, tmp_path: Path
+    def test_of_the_last_schema_before_the_baseline_changes_its_revision_alone(
+        self, empty_url: sa.URL
     ) -> None:
-        upgrade(empty_url, migrations_before("0013", tmp_path))
-        execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
-        said = [
-            ("nothing", None, None),
-            ("null", "null", None),
-            ("only", '["acme", "backup"]', None),
-            ("fallbacks", None, False),
-            ("both", '["acme"]', True),
-        ]
-        insert = sa.text(
-            "INSERT INTO batches (id, only_providers, allow_fallbacks, account_id, workspace_id, "
-            "key_hash, endpoint, model, attribution, digest, status, total, created_at, "
-            "expires_at) VALUES (:id, :only, :fallbacks, 'a', 'w', 'k', '/v1/chat/completions', "
-            "'m', '{}', 'd', 'in_progress', 1, 0, 1)"
-        )
-        rows: list[dict[str, object]] = [
-            {"id": batch, "only": only, "fallbacks": fallbacks} for batch, only, fallbacks in said
-        ]
-        inside(empty_url, lambda connection: connection.execute(insert, rows))
         upgrade(empty_url)
-        query = sa.select(batches.c.id, batches.c.wish)
-        kept = {row.id: row.wish for row in inside(empty_url, lambda c: c.execute(query).all())}
-        assert kept == {
-            "nothing": {},
-            "null": {},
-            "only": {"only": ["acme", "backup"]},
-            "fallbacks": {"allow_fallbacks": False},
-            "both": {"only": ["acme"], "allow_fallbacks": True},
-        }
+        execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
+        before = schema(empty_url)
+        set_revision(empty_url, BEFORE_BASELINE)
+        upgrade(empty_url)
+        assert asyncio.run(found(empty_url)) == HEAD
+        assert schema(empty_url) == before
+        kept = sa.text("SELECT id FROM accounts")
+        assert inside(empty_url, lambda c: c.execute(kept).scalars().all()) == ["a"]
 
     async def test_may_be_started_twice_at_once(self, empty_url: sa.URL) -> None:
         await asyncio.gather(*(upgrade_in_child(empty_url) for _ in range(2)))
@@ -254,11 +228,23 @@ class TestFailedUpgrade:
 
     def test_of_a_newer_database_touches_nothing(self, empty_url: sa.URL) -> None:
         upgrade(empty_url)
-        execute(empty_url, "UPDATE alembic_version SET version_num = '9999'")
+        set_revision(empty_url, "r9999")
         with pytest.raises(StartError, match="made by a newer Tollhouse"):
             upgrade(empty_url)
         with pytest.raises(StartError, match="made by a newer Tollhouse"):
             asyncio.run(required(empty_url))
+
+    @pytest.mark.parametrize("before_the_baseline", ["0001", "0014"])
+    def test_of_a_database_from_before_the_baseline_touches_nothing(
+        self, empty_url: sa.URL, before_the_baseline: str
+    ) -> None:
+        upgrade(empty_url)
+        set_revision(empty_url, before_the_baseline)
+        told = f"its schema is {before_the_baseline}.*of commit 4f2516b.* or begin with an empty"
+        for refusing in (upgrade, lambda url: asyncio.run(required(url))):
+            with pytest.raises(StartError, match=told):
+                refusing(empty_url)
+        assert asyncio.run(found(empty_url)) == before_the_baseline
 
 
 class TestNewFile:
@@ -349,7 +335,7 @@ class TestRequiredRevision:
             asyncio.run(required(empty_url))
 
     def test_refuses_an_older_database(self, database_url: sa.URL) -> None:
-        execute(database_url, "UPDATE alembic_version SET version_num = '0000'")
+        set_revision(database_url, BEFORE_BASELINE)
         with pytest.raises(StartError, match="run `tollhouse migrate` first"):
             asyncio.run(required(database_url))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.component.storage.conftest import place_at
-from tests.component.storage.fake_s3 import (
+from tests.support.fake_s3 import (
     deny,
     disconnect,
     lose_response,
@@ -21,7 +21,7 @@ from tollhouse.storage.blobs import PIECE, BlobExists, BlobMissing, BlobsUnavail
 from tollhouse.storage.s3_blobs import S3Blobs
 
 if TYPE_CHECKING:
-    from tests.component.storage.fake_s3 import FakeS3, Fault
+    from tests.support.fake_s3 import FakeS3, Fault
 
 KEY = "batches/7f3a/input/00003.jsonl.zst"
 

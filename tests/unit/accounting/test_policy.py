@@ -1,22 +1,32 @@
+from __future__ import annotations
+
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.builders import api_key, generation_record
 from tests.support.clock import START
+from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.policy import (
     balance_change,
     check_credits,
     credit_posting,
     credits_change,
     first_day_of_windows,
+    free_requests,
     is_same_posting,
     key_usage,
+    may_read_generation,
 )
-from tollhouse.accounting.types import Credits, KeyUsage, Posting, PostingKind, Spend
+from tollhouse.accounting.types import Credits, FreeRequests, KeyUsage, Posting, PostingKind, Spend
+from tollhouse.identity.types import KeyKind, subject_of
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
+from tollhouse.settings.sections import LimitsSettings
 
 DAY = timedelta(days=1)
 THURSDAY = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)
@@ -206,3 +216,92 @@ class TestCheckOfCredits:
     def test_a_total_may_be_as_large_as_can_be_counted(self) -> None:
         check_credits(Credits(), credit(amount_nano=MAX_NANO))
         check_credits(Credits(granted_nano=MAX_NANO), adjustment(-MAX_NANO))
+
+
+# The operator's numbers, from credits in the settings to nano-credits
+
+
+CREDIT = 1_000_000_000
+
+
+def test_every_setting_reaches_its_rule() -> None:
+    settings = LimitsSettings(
+        in_flight_fraction=Decimal("0.25"),
+        in_flight_ceiling=Decimal(3),
+        in_flight_request_cap=Decimal("0.5"),
+        in_flight_threshold=Decimal(7),
+        in_flight_new_accounts=True,
+        settlement_seconds=11.0,
+        admission_wait_seconds=13.0,
+        free_requests_per_minute=17,
+        free_requests_per_day=19,
+        free_requests_per_day_raised=23,
+        free_raised_from=Decimal(29),
+        free_raised_tolerance=Decimal(2),
+        limit_source_prefix="ours_",
+    )
+    assert rules_of(settings) == AccountingRules(
+        fraction=Fraction(1, 4),
+        ceiling_nano=3 * CREDIT,
+        request_cap_nano=CREDIT // 2,
+        threshold_nano=7 * CREDIT,
+        new_accounts=True,
+        settlement_seconds=11.0,
+        wait_seconds=13.0,
+        free_per_minute=17,
+        free_per_day=19,
+        free_per_day_raised=23,
+        raised_from_nano=27 * CREDIT,
+        source_prefix="ours_",
+    )
+
+
+def test_a_tolerance_larger_than_what_is_enough_asks_for_nothing() -> None:
+    settings = LimitsSettings(free_raised_from=Decimal(1), free_raised_tolerance=Decimal(2))
+    assert rules_of(settings).raised_from_nano == 0
+
+
+CREDIT = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("purchased", "limit"),
+    [(0, 50), (9 * CREDIT - 1, 50), (9 * CREDIT, 1_000), (CREDIT * 99, 1_000)],
+)
+def test_nine_purchased_credits_raise_the_ceiling(purchased: int, limit: int) -> None:
+    assert free_requests(Credits(purchased_nano=purchased), 0, AccountingRules()) == FreeRequests(
+        0, limit, limit
+    )
+
+
+@pytest.mark.parametrize(("used", "remaining"), [(1, 49), (50, 0), (51, 0)])
+def test_what_is_left_is_never_negative(used: int, remaining: int) -> None:
+    assert free_requests(Credits(), used, AccountingRules()) == FreeRequests(used, 50, remaining)
+
+
+OWN = {"workspace_id": "workspace", "key_hash": "a" * 64}
+OF_ANOTHER_KEY = {**OWN, "key_hash": "b" * 64}
+OF_ANOTHER_WORKSPACE = {**OWN, "workspace_id": "elsewhere"}
+OF_NEITHER = {"workspace_id": "elsewhere", "key_hash": "b" * 64}
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        (KeyKind.API, OWN),
+        (KeyKind.API, OF_ANOTHER_KEY),
+        (KeyKind.INTERN, OWN),
+        (KeyKind.INTERN, OF_ANOTHER_WORKSPACE),
+        (KeyKind.MANAGEMENT, OF_NEITHER),
+    ],
+)
+def test_a_key_sees_what_its_kind_may(kind: KeyKind, record: dict[str, str]) -> None:
+    assert may_read_generation(subject_of(api_key(kind=kind)), generation_record(**record))
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [(KeyKind.API, OF_ANOTHER_WORKSPACE), (KeyKind.INTERN, OF_ANOTHER_KEY)],
+)
+def test_a_key_sees_nothing_else(kind: KeyKind, record: dict[str, str]) -> None:
+    assert not may_read_generation(subject_of(api_key(kind=kind)), generation_record(**record))

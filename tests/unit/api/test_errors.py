@@ -1,16 +1,27 @@
+from __future__ import annotations
+
 import json
+from typing import Any
 
 import pytest
 
-from tollhouse.api.errors import error_response
+from tollhouse.api.control import not_offered
+from tollhouse.api.errors import error_response, invalid_request, with_reason
+from tollhouse.api.request_rules import deadline, is_intern_chat
 from tollhouse.kernel.errors import (
     Bug,
+    Conflict,
     Forbidden,
+    Invalid,
     MethodNotAllowed,
     NotFound,
+    NotOffered,
+    PayloadTooLarge,
     ProviderRateLimited,
+    TimedOut,
     TollhouseError,
     Unauthenticated,
+    Unavailable,
 )
 
 JSON = (b"content-type", b"application/json")
@@ -54,3 +65,157 @@ def test_the_headers_are_the_callers_to_extend() -> None:
     error_response(NotFound("x"))[1].append((b"x", b"y"))
 
     assert error_response(NotFound("x"))[1] == [JSON]
+
+
+# What errors of interns say beside their message, and how those of chats differ
+
+
+CHAT = "/interns/283d7485/chat/completions"
+LIFE = "/interns/283d7485"
+
+
+@pytest.mark.parametrize(
+    ("error", "of_the_life_cycle", "of_a_chat"),
+    [
+        (Invalid("x"), ("invalid_body", False), ("bad_request", False)),
+        (NotFound("x"), ("not_found", False), ("not_found", False)),
+        (NotOffered("x"), ("not_found", False), None),
+        (TimedOut("x"), ("timeout", True), ("timeout", True)),
+        (Conflict("x"), ("conflict", False), ("intern_not_ready", True)),
+        (PayloadTooLarge("x"), ("payload_too_large", False), ("payload_too_large", False)),
+        (Unavailable("x"), ("unavailable", True), ("busy", True)),
+        (Bug("x"), ("internal_error", True), ("internal_error", True)),
+        (Unauthenticated("x"), None, None),
+        (Forbidden("x"), None, None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, TollhouseError) else None,
+)
+def test_a_reason(
+    error: TollhouseError,
+    of_the_life_cycle: tuple[str, bool] | None,
+    of_a_chat: tuple[str, bool] | None,
+) -> None:
+    for path, said in ((LIFE, of_the_life_cycle), (CHAT, of_a_chat)):
+        error.metadata = {}
+        expected = {} if said is None else {"reason": said[0], "retryable": said[1]}
+        assert with_reason(error, path).metadata == expected
+
+
+def test_an_error_that_knows_better_keeps_its_reason() -> None:
+    error = Conflict("x", metadata={"reason": "busy", "retryable": True})
+    assert with_reason(error, CHAT).metadata == {"reason": "busy", "retryable": True}
+
+
+def test_other_routes_have_none() -> None:
+    assert with_reason(Invalid("x"), "/key").metadata == {}
+
+
+def test_a_chat_that_cannot_be_served_now_says_when_to_try_again() -> None:
+    assert with_reason(Unavailable("x"), CHAT).retry_after == 5
+    assert with_reason(Unavailable("x"), LIFE).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds"),
+    [(CHAT, 300), (LIFE, 10), ("/interns", 10), ("/vault/secrets", 10), ("/key", None)],
+)
+def test_how_long_an_operation_may_take(path: str, seconds: int | None) -> None:
+    assert deadline(path) == seconds
+
+
+@pytest.mark.parametrize(
+    "path", ["/chat/completions", "/interns/chat/completions", "/interns/a/b/chat/completions"]
+)
+def test_what_is_no_chat_with_an_intern(path: str) -> None:
+    assert not is_intern_chat(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("/files", "inline"),
+        ("/files/file-1/content", "inline"),
+        ("/images/generations", "/v1/chat/completions"),
+        ("/audio/transcriptions", "input_audio"),
+        ("/moderations", "policy"),
+        ("/rerank", "/v1/embeddings"),
+        ("/assistants", "/v1/interns"),
+        ("/threads/t/runs", "/v1/interns"),
+        ("/fine_tuning/jobs", "settings"),
+        ("/responses/resp_1", "whole conversation"),
+        ("/chat/completions/gen-1", "whole conversation"),
+        ("/messages/batches", "/v1/batches"),
+    ],
+)
+def test_an_endpoint_of_another_api_names_what_to_use(path: str, instead: str) -> None:
+    said = not_offered(path) or ""
+    assert "is not offered here" in said
+    assert instead in said
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/filesystem", "/", "/model"])
+def test_any_other_path_is_none_of_them(path: str) -> None:
+    assert not_offered(path) is None
+
+
+def error(kind: str, *place: str | int, msg: str = "Some rule.", **ctx: Any) -> dict[str, Any]:
+    return {"type": kind, "loc": place, "msg": msg, "input": "what was sent", "ctx": ctx}
+
+
+def text(*errors: dict[str, Any], content_type: str | None = "application/json") -> str:
+    return invalid_request(errors, content_type).message
+
+
+def test_names_the_field_and_the_rule() -> None:
+    assert text(error("int_type", "query", "limit")) == "limit: Some rule."
+
+
+def test_names_the_whole_path_of_a_field() -> None:
+    assert text(error("int_type", "body", "parts", 3, "size")) == "parts.3.size: Some rule."
+
+
+def test_says_that_a_field_is_missing_or_unknown() -> None:
+    missing, unknown = error("missing", "body", "name"), error("extra_forbidden", "body", "nmae")
+
+    assert text(missing, unknown) == "name: is required; nmae: is not a known field."
+
+
+def test_shows_five_fields_and_counts_the_rest() -> None:
+    many = [error("missing", "body", str(number)) for number in range(8)]
+
+    assert text(*many).endswith("4: is required; and 3 more.")
+
+
+def test_cuts_a_path_that_is_too_long() -> None:
+    shown = text(error("extra_forbidden", "body", "x" * 101))
+
+    assert shown == f"{'x' * 100}...: is not a known field."
+
+
+def test_names_the_position_of_what_is_not_json() -> None:
+    wrong = error("json_invalid", "body", 17, error="Expecting value")
+
+    assert text(wrong) == "The body is not JSON: Expecting value at position 17."
+
+
+def test_says_that_there_is_no_body() -> None:
+    assert text(error("missing", "body")) == "The request needs a body: a JSON object."
+
+
+def test_says_that_the_body_is_no_object() -> None:
+    for content_type in ("application/json", "application/vnd.acme+json; charset=utf-8", None):
+        wrong = error("model_attributes_type", "body")
+        assert text(wrong, content_type=content_type) == "The body must be a JSON object."
+
+
+def test_says_that_the_body_is_sent_as_something_else() -> None:
+    wrong = error("model_attributes_type", "body")
+
+    assert text(wrong, content_type="text/plain") == (
+        "Send the body as JSON, with Content-Type: application/json."
+    )
+
+
+def test_never_shows_what_was_sent() -> None:
+    for wrong in (error("int_type", "body", "x"), error("model_type", "body")):
+        assert "what was sent" not in text(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import logging
@@ -64,6 +65,8 @@ def control() -> APIRouter:
 
     @router.get("/things/{name}")
     async def thing(name: str) -> dict[str, str]:
+        if name == "full":
+            raise OSError(errno.ENOSPC, "No space left on device", PRIVATE)
         return {"name": name}
 
     return router
@@ -90,8 +93,10 @@ class Gateway:
         )  # type: ignore[arg-type]
 
     async def system(self, scope: Scope, headers: object, send: Send) -> None:
-        del scope, headers
+        del headers
         await respond(send, 200, [JSON], b"{}")
+        if scope["path"] == "/late":
+            raise RuntimeError(PRIVATE)
 
     async def chat(self, **fields: Any) -> Answer:
         body = {"model": MODEL, "messages": MESSAGES} | fields
@@ -239,6 +244,31 @@ async def test_what_a_bug_raises_is_logged_beside_the_requests_line() -> None:
         await gateway.chat()
     assert [each["event"] for each in logged] == ["request_failed"]
     assert gateway.requests()[0]["status"] == 500
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/things/full"])
+async def test_a_full_disk_is_a_503_and_one_line_beside_the_requests_line(path: str) -> None:
+    gateway = Gateway(whole_reply())
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", PRIVATE)
+
+    gateway.fixture.pipeline.begin = fail  # type: ignore[assignment]
+    body = json.dumps({"model": MODEL, "messages": MESSAGES}).encode()
+    method = "POST" if path == CHAT else "GET"
+    with capture_logs() as logged:
+        answer = await call(gateway.front, method, path, KEY, body=body)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert PRIVATE not in answer.body.decode()
+    assert [each["event"] for each in logged] == ["storage_unavailable"]
+    assert gateway.requests()[0]["status"] == 503
+
+
+async def test_an_error_after_the_head_has_left_adds_nothing_to_the_answer() -> None:
+    gateway = Gateway(whole_reply())
+    with capture_logs():
+        answer = await call(gateway.front, "GET", "/late", KEY)
+    assert (answer.status, answer.body) == (200, b"{}")
 
 
 async def test_a_look_at_the_gateways_health_is_no_line() -> None:

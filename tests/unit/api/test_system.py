@@ -230,3 +230,17 @@ async def test_who_has_waited_long_for_the_control_plane_is_told_to_try_again(
     assert refused.value.retry_after == 1
     late.open(control_plane())
     assert (await call(late, "GET", "/keys")).body == b"here"
+
+
+async def test_who_has_waited_long_for_recovery_is_told_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Recovery, "PATIENCE_SECONDS", 0.01)
+    recovery = Recovery()
+    await recovery.wait()
+    recovery.begin()
+    with pytest.raises(Unavailable) as refused:
+        await recovery.wait()
+    assert refused.value.retry_after == 1
+    recovery.finish()
+    await recovery.wait()

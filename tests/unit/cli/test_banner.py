@@ -16,22 +16,6 @@ FIRST = Started(
     first=Bootstrapped("sk-th-v1-api", "sk-th-v1-management", "account", "workspace"),
     example_model="simulated/echo",
 )
-LATER = replace(FIRST, first=None)
-
-
-def test_a_first_start_shows_keys_data_and_a_line_to_paste() -> None:
-    text = banner_text(FIRST, "tollhouse")
-    assert "http://127.0.0.1:8080/v1" in text
-    assert "sk-th-v1-management" in text
-    assert "shown this once" in text
-    assert "/data/my gateway" in text
-    assert curl_example("http://127.0.0.1:8080/v1", "sk-th-v1-api", "simulated/echo") in text
-
-
-def test_a_later_start_says_how_to_make_another_key() -> None:
-    text = banner_text(LATER, ".venv/bin/tollhouse")
-    assert ".venv/bin/tollhouse keys create NAME --data-dir '/data/my gateway'" in text
-    assert "curl" not in text
 
 
 def test_without_a_model_there_is_nothing_to_paste() -> None:
@@ -46,15 +30,6 @@ def test_the_line_to_paste_is_one_line_and_quoted_for_a_shell() -> None:
     words = shlex.split(line)
     assert words[1] == "http://h/v1/chat/completions"
     assert json.loads(words[-1])["model"] == "it's/a:model"
-
-
-def test_json_is_one_line_with_the_same_fields_on_every_start() -> None:
-    first, later = json.loads(banner_json(FIRST)), json.loads(banner_json(LATER))
-    assert first["base_url"] == "http://127.0.0.1:8080/v1"
-    assert first["api_key"] == "sk-th-v1-api"
-    assert later["api_key"] is None
-    assert first.keys() == later.keys()
-    assert "\n" not in banner_json(FIRST)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.cli.errors import WHICH_KEY, chat_advice, error_reason, refusal_message
+from tollhouse.cli.errors import WHICH_KEY, chat_advice, refusal_message
 
 
 def envelope(message: object) -> dict[str, object]:
@@ -72,21 +72,6 @@ def test_a_reason_of_the_chat_has_its_advice(reason: str, expected: str) -> None
     reply = {"error": {"code": 409, "message": "No.", "metadata": {"reason": reason}}}
     assert expected in refusal_message(409, reply, path="/interns/i/chat/completions")
     assert expected in chat_advice(reason)
-
-
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        ({"error": {"metadata": {"reason": "busy"}}}, "busy"),
-        ({"error": {"metadata": {"reason": 3}}}, None),
-        ({"error": {"metadata": None}}, None),
-        ({"error": "x"}, None),
-        ([], None),
-        (None, None),
-    ],
-)
-def test_a_reason_is_a_word_or_none(reply: object, reason: str | None) -> None:
-    assert error_reason(reply) == reason
 
 
 def test_a_server_cannot_steer_the_terminal() -> None:

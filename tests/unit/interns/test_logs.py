@@ -19,22 +19,6 @@ def logs(tmp_path: Path, clock: FakeClock) -> InternLogs:
     return InternLogs(tmp_path / "logs", clock)
 
 
-def test_what_happened_is_told_in_order(logs: InternLogs, clock: FakeClock) -> None:
-    logs.note("ada", "provisioning")
-    clock.advance(2)
-    logs.note("ada", "running")
-    logs.note("bob", "failed")
-    first, second = logs.tail("ada", 10)
-    assert (first.text, second.text) == ("provisioning", "running")
-    assert first.at < second.at
-
-
-def test_only_the_last_lines_are_told(logs: InternLogs) -> None:
-    for number in range(5):
-        logs.note("ada", str(number))
-    assert [line.text for line in logs.tail("ada", 2)] == ["3", "4"]
-
-
 def test_a_line_is_one_line_and_not_endless(logs: InternLogs) -> None:
     logs.note("ada", "a\nb\x1b[2J" + "x" * 10_000)
     (line,) = logs.tail("ada", 10)
@@ -49,12 +33,6 @@ def test_a_log_takes_no_more_than_two_files(logs: InternLogs, tmp_path: Path) ->
     assert len(sizes) == 2
     assert max(sizes) < LARGEST_LOG + 2_000
     assert logs.tail("ada", 1)[0].text.startswith(f"{3 * LARGEST_LOG // 1_000 - 1} ")
-
-
-def test_who_is_gone_has_no_log(logs: InternLogs) -> None:
-    logs.note("ada", "running")
-    logs.forget("ada")
-    assert logs.tail("ada", 10) == []
 
 
 def test_a_disk_that_takes_nothing_stops_nobody(tmp_path: Path, clock: FakeClock) -> None:

@@ -1,3 +1,5 @@
+import re
+
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
@@ -18,10 +20,10 @@ def test_the_server_requires_the_newest_migration() -> None:
 def test_revisions_are_numbered_in_the_order_in_which_they_apply() -> None:
     revisions = [script.revision for script in scripts().walk_revisions("base", "heads")]
     assert revisions == sorted(revisions, reverse=True)
-    assert all(len(revision) == len(HEAD) and revision.isdigit() for revision in revisions)
+    assert all(re.fullmatch(r"r[0-9]{4}", revision) for revision in revisions)
 
 
 def test_a_migrations_file_begins_with_its_number() -> None:
     for script in scripts().walk_revisions():
         assert script.module.__file__ is not None
-        assert f"/{script.revision}_" in script.module.__file__
+        assert f"/{script.revision.removeprefix('r')}_" in script.module.__file__

@@ -29,6 +29,7 @@ from tollhouse.accounting.admission.rules import (
 from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import TollhouseError, Unavailable
+from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,6 +190,7 @@ class AdmissionController:
         context.holds_free = may_use_free and context.counts_as_free
         account.free_held += context.holds_free
         self._holds[request.generation_id] = context
+        blocking_failpoint("request.held")
         return Admitted(may_use_free, context.spendable_nano)
 
     def _end(self, hold: AdmissionContext, actual_nano: int) -> None:

@@ -32,6 +32,7 @@ from tollhouse.accounting.settlement.messages import (
 )
 from tollhouse.accounting.settlement.payloads import record_of
 from tollhouse.kernel.channel import ChannelClosed
+from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,6 +68,7 @@ class Books:
 
     def book(self, payloads: Sequence[bytes]) -> FromBooks:
         """Book charges, and tell which of them never can be."""
+        blocking_failpoint("books.read")
         set_aside: list[SetAside] = []
         try:
             for start in range(0, len(payloads), LARGEST_TRANSACTION):
@@ -77,7 +79,9 @@ class Books:
 
     def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside]) -> None:
         try:
+            blocking_failpoint("books.write.before")
             self._write(list(map(record_of, payloads)))
+            blocking_failpoint("books.write.after")
         except (Unbookable, msgspec.MsgspecError) as error:
             if len(payloads) > 1:
                 for payload in payloads:
@@ -108,7 +112,9 @@ def serve(open_database: Callable[[str], Write]) -> None:
         if isinstance(begin, Open):
             books = Books(open_database(begin.database), Path(begin.journal))
             while True:
-                FROM_BOOKS.send_blocking(sink, books.answer(TO_BOOKS.receive_blocking(source)))
+                answer = books.answer(TO_BOOKS.receive_blocking(source))
+                blocking_failpoint("books.answer.after")
+                FROM_BOOKS.send_blocking(sink, answer)
     except (ChannelClosed, BrokenPipeError):
         os._exit(0)
     os._exit(1)

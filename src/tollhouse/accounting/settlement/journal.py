@@ -33,6 +33,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.kernel.failpoints import blocking_failpoint
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -221,7 +223,9 @@ class Journal:
         """
         if not self._files:
             self.open()
+        blocking_failpoint("journal.append.before")
         self._files[self._active].append(_line(payload))
+        blocking_failpoint("journal.append.after")
 
     def reserve(self, charges: int) -> None:
         """Have room for so many more charges, whichever file they will go to."""
@@ -235,6 +239,7 @@ class Journal:
         self.open()
         part = self._files[self._active].part
         self._active = 1 - self._active
+        blocking_failpoint("books.group.begun")
         return part
 
     def empty_booked(self) -> None:

@@ -27,6 +27,7 @@ import structlog
 from tollhouse.accounting.settlement.payloads import id_of, payload_of, record_of
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import StartError, Unavailable
+from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -353,7 +354,9 @@ class Settler:
 
     def _empty_booked(self) -> None:
         try:
+            blocking_failpoint("books.forget.before")
             self._journal.empty_booked()
+            blocking_failpoint("books.forget.after")
         except Exception:  # noqa: BLE001 - the edge: what it still holds is booked, a start sees that
             _log.exception("journal_not_emptied")
 

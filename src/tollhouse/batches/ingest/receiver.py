@@ -33,6 +33,7 @@ from tollhouse.batches.ingest.reader import BatchLimits, BatchSummary, read_whol
 from tollhouse.batches.types import StoredChunk
 from tollhouse.kernel.channel import ChannelClosed, ChannelError
 from tollhouse.kernel.errors import Bug, Unavailable
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.kernel.subprocesses import own_module, start
 from tollhouse.storage.blobs import BlobExists, Blobs, BlobsUnavailable, storage_failures
 
@@ -283,6 +284,7 @@ class BatchReceiver:
         except BaseException:
             await store.clear()
             raise
+        await failpoint("batch.receive.after")
         return ReceivedBatch(
             summary.submission, summary.demand, summary.digest, tuple(store.stored)
         )

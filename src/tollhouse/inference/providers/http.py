@@ -18,6 +18,7 @@ from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.sse import EventParser, EventTooLarge
 from tollhouse.kernel.eager_task import Waiter
 from tollhouse.kernel.errors import ProviderFailure, ProviderTimeout, ProviderUnavailable
+from tollhouse.kernel.failpoints import failpoint
 from tollhouse.outbound.http.credentials import Credentials
 from tollhouse.outbound.http.port import (
     ConnectFailed,
@@ -105,6 +106,7 @@ class HttpProvider:
         except BaseException:
             reply.drop()
             raise
+        await failpoint("provider.answered")
         return reply
 
     async def check(self) -> None:

@@ -58,6 +58,7 @@ from tollhouse.interns.runtimes.sandbox_process import (
 from tollhouse.interns.runtimes.seccomp import filter_program
 from tollhouse.interns.workspaces.contents import chown, chown_tree
 from tollhouse.interns.workspaces.jobs import WorkspaceJobs
+from tollhouse.kernel.failpoints import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,6 +266,7 @@ class BubblewrapRuntime:
 async def _read_init_process(started: StartedProgram, info: int) -> InitProcess:
     """Wait until the sandbox is made; return its first process."""
     told = msgspec.json.decode(await read_pipe(info), type=_Info)
+    await failpoint("intern.sandbox.made")
     return InitProcess(told.child, started.process.pid)
 
 

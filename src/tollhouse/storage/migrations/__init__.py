@@ -4,7 +4,9 @@ The same file serves SQLite and PostgreSQL. It spells its tables out instead of 
 `storage.tables`, which moves on while history does not. There is no way down: an upgrade is
 one transaction, and the way back from a release is the backup made before it.
 
-A new change: write `versions/NNNN_<name>.py`, raise `storage.revision.HEAD`, and run `make schema`,
-which writes `storage/schema.sql` for new SQLite files. The tests print what still differs between
-the migrated schema and `storage.tables`.
+A new change: write `versions/NNNN_<name>.py` with the revision `rNNNN`, raise
+`storage.revision.HEAD`, and run `make schema`, which writes `storage/schema.sql` for new SQLite
+files. The tests print what still differs between the migrated schema and `storage.tables`. A test
+of the migration, `tests/component/storage/test_migration_NNNN_<name>.py`, upgrades rows that the
+revision before has written.
 """

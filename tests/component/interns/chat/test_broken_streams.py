@@ -138,12 +138,6 @@ async def test_a_stream_that_comes_in_single_bytes_is_whole(
     assert (told.content, told.finish) == ("é", "stop")
 
 
-async def test_what_follows_the_end_is_not_told(chat: ChatServer, daemon: FakeDaemon) -> None:
-    daemon.script([STREAM, chunk(WHOLE + event("text", {"text": "more"}, 4)), chunk(b"garbage")])
-    told = await chat.stream()
-    assert (told.content, told.finish) == ("Hello", "stop")
-
-
 async def test_an_answer_without_a_length_ends_with_its_connection(
     chat: ChatServer, daemon: FakeDaemon
 ) -> None:
@@ -192,15 +186,6 @@ async def test_a_run_that_fails(
     }
     assert told.session_id is not None
     assert chat.chat_count(reason) == 1
-
-
-async def test_a_run_that_is_cancelled_has_ended(chat: ChatServer, daemon: FakeDaemon) -> None:
-    error = {"code": 410, "reason": "run_ended", "message": "Cancelled.", "retryable": False}
-    ended = {"outcome": "cancelled", "usage": None, "error": error}
-    daemon.script(stream(STARTED, ("run.ended", ended)))
-    told = await chat.stream()
-    assert told.error is not None
-    assert (told.error["code"], told.reason) == (410, "run_ended")
 
 
 async def test_a_failed_run_tells_what_it_has_used(chat: ChatServer, daemon: FakeDaemon) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.component.interns.fake_daemon import (
     ANSWERED,
-    ELICITATION,
     ENDED,
     PERMISSION,
     STARTED,
@@ -20,35 +19,6 @@ from tests.support.chat_grammar import OWN_MODEL
 if TYPE_CHECKING:
     from tests.component.interns.chat_server import ChatServer
     from tests.component.interns.fake_daemon import FakeDaemon
-
-
-async def test_a_prompt_is_answered_with_what_the_agent_says(
-    chat: ChatServer, daemon: FakeDaemon
-) -> None:
-    daemon.script(
-        stream(
-            STARTED,
-            ("reasoning", {"text": "Let me look."}),
-            ("tool.started", {"call": "c", "tool": "shell", "title": "ls"}),
-            ("tool.ended", {"call": "c", "outcome": "done"}),
-            ("steered", {"input": "x"}),
-            ("text", {"text": "Hel"}),
-            ("text", {"text": "lo"}),
-            ENDED,
-        )
-    )
-    told = await chat.stream()
-    assert (told.content, told.finish) == ("Hello", "stop")
-    assert told.reasoning == "Let me look.\n$ ls\n"
-    assert told.models[0] == OWN_MODEL
-    assert set(told.models[1:]) == {"a/b"}
-    assert told.usage == {
-        "prompt_tokens": 3,
-        "completion_tokens": 2,
-        "total_tokens": 5,
-        "prompt_tokens_details": {"cached_tokens": 1},
-        "cost": 0.000005,
-    }
 
 
 async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
@@ -103,28 +73,6 @@ async def test_a_question_ends_the_stream_and_its_answer_goes_on(
     assert daemon.asked[1].body == {"interaction": "ask-1", "answer": "allow_once"}
 
 
-async def test_a_form_is_asked_for_and_filled_in(chat: ChatServer, daemon: FakeDaemon) -> None:
-    daemon.script(stream(STARTED, ELICITATION), stream(ENDED, first=3))
-    asked = await chat.stream()
-    assert asked.asked == {
-        "kind": "elicitation",
-        "message": "Which city?",
-        "fields": [
-            {"name": "city", "type": "string", "required": True, "options": ["Bern", "Oslo"]}
-        ],
-    }
-    filled_in = '{"action": "accept", "content": {"city": "Bern"}}'
-    await chat.answer_question(asked.session_id or "", "ask-2", filled_in)
-    assert daemon.asked[1].body["answer"] == filled_in
-
-
-async def test_the_mode_of_an_answer_is_not_passed_on(chat: ChatServer, daemon: FakeDaemon) -> None:
-    body = {"approval_mode": "manual", "session_id": "s"}
-    message = {"role": "tool", "tool_call_id": "ask-1", "content": "cancel"}
-    await chat.stream(body, messages=[message])
-    assert daemon.asked[0].body == {"interaction": "ask-1", "answer": "cancel"}
-
-
 async def test_a_message_into_a_run_that_works_is_accepted(
     chat: ChatServer, daemon: FakeDaemon
 ) -> None:
@@ -134,17 +82,6 @@ async def test_a_message_into_a_run_that_works_is_accepted(
     assert reply.headers["content-type"] == "application/json"
     assert reply.json() == {"session_id": "mine", "status": "steered"}
     assert chat.chat_count("steered") == 1
-
-
-async def test_chats_are_counted_by_how_they_end(chat: ChatServer, daemon: FakeDaemon) -> None:
-    daemon.script(stream(STARTED, ENDED), stream(STARTED, PERMISSION))
-    await chat.stream()
-    await chat.stream()
-    assert (chat.chat_count("stop"), chat.chat_count("tool_calls"), chat.open_streams()) == (
-        1,
-        1,
-        0,
-    )
 
 
 async def test_nothing_between_may_hold_the_stream_back(chat: ChatServer) -> None:

@@ -15,7 +15,6 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import (
     Peer,
@@ -25,6 +24,7 @@ from tests.support.providers.raw_server import (
     say,
     unresponsive_port,
 )
+from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import Upstream
 

@@ -18,7 +18,6 @@ from tests.component.outbound.http.exchange import (
     read,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED, OPEN_ENDED
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import (
     Peer,
@@ -29,6 +28,7 @@ from tests.support.providers.raw_server import (
     say,
     unresponsive_port,
 )
+from tests.support.upstream_faults import CHUNKED, COUNTED, OPEN_ENDED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket
 from tollhouse.outbound.http.port import ConnectFailed, ConnectionLost, UpstreamRequest

@@ -15,9 +15,9 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, say, unresponsive_port
+from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ClientClosed, Upstream
 

@@ -14,7 +14,6 @@ from tests.component.outbound.http.exchange import (
     post,
     read,
 )
-from tests.component.outbound.http.faults import CHUNKED, FAULTS, Fault
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import (
     Peer,
@@ -24,6 +23,7 @@ from tests.support.providers.raw_server import (
     say,
     unresponsive_port,
 )
+from tests.support.upstream_faults import CHUNKED, FAULTS, Fault
 from tollhouse.outbound.http.port import (
     ConnectFailed,
     ConnectionLost,

@@ -13,9 +13,9 @@ from tests.component.outbound.http.exchange import (
     post,
     read,
 )
-from tests.component.outbound.http.faults import CHUNKED, OPEN_ENDED
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import Peer, RawServer, echo, refusing_port, reply, say
+from tests.support.upstream_faults import CHUNKED, OPEN_ENDED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ConnectFailed, ProtocolViolation, UpstreamRequest
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import Exchange, plain_only, until
-from tests.component.outbound.http.faults import COUNTED
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say
+from tests.support.upstream_faults import COUNTED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ConnectionLost, ProtocolViolation
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import Exchange
-from tests.component.outbound.http.faults import CHUNKED, FAULTS, Fault
 from tests.support.providers.byte_script import Pause
 from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say
+from tests.support.upstream_faults import CHUNKED, FAULTS, Fault
 from tests.support.waiting import take_turns
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -22,10 +22,10 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import RawServer, echo, reply, say
+from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo
 from tollhouse.outbound.http.port import (

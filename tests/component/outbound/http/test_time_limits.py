@@ -10,10 +10,10 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
-from tests.component.outbound.http.faults import CHUNKED, COUNTED
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import Peer, RawServer, reply, say, unresponsive_port
+from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import (
     ConnectTimeout,

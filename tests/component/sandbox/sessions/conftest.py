@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-from tests.component.sandbox.sessions.model_server import MODEL, FakeModel, run_model
+from tests.support.model_server import MODEL, FakeModel, run_model
 from tests.support.session_client import SessionClient
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.component.sandbox.sessions.model_server import call, says
+from tests.support.model_server import call, says
 from tests.support.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
 
 REACH = call("http_request", url="http://127.0.0.1:9/asked")
 OTHER = call("http_request", url="http://127.0.0.1:9/other")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.sandbox.sessions.model_server import (
+from tests.support.model_server import (
     call,
     hangs,
     refuses,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.model_server import FakeModel, ModelResponse, Turn
+    from tests.support.model_server import FakeModel, ModelResponse, Turn
     from tests.support.session_client import Events
 
 LIMIT = "The key's limit of 1 credit is used up."

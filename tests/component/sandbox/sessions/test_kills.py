@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import eventually
-from tests.component.sandbox.sessions.model_server import call, hangs, says
 from tests.component.sandbox.sessions.programs import is_running, kill_agent, kill_remaining
+from tests.support.model_server import call, hangs, says
 from tests.support.session_client import SessionClient, assert_complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
     from tests.support.session_client import Events
 
 

@@ -15,13 +15,13 @@ import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.component.sandbox.sessions.conftest import agent_settings
-from tests.component.sandbox.sessions.model_server import call, says
+from tests.support.model_server import call, says
 from tests.support.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from pydantic_ai.exceptions import ToolFailed
 
 from tests.component.sandbox.sessions.mcp_over_http import SessionMcpServer, serve_app, serve_mcp
-from tests.component.sandbox.sessions.model_server import call, says
+from tests.support.model_server import call, says
 from tollhouse.sandbox.agent.tools.mcp_servers import (
     McpServerConfig,
     McpServers,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
     from tests.component.sandbox.sessions.mcp_over_http import HttpMcpServer
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
     from tests.support.session_client import SessionClient
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))

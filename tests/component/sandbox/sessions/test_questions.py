@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import eventually
-from tests.component.sandbox.sessions.model_server import MODEL, call, says
+from tests.support.model_server import MODEL, call, says
 from tests.support.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
     from tests.support.session_client import Events
 
 ASK = call(

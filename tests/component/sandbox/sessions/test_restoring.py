@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import eventually
-from tests.component.sandbox.sessions.model_server import call, says
+from tests.support.model_server import call, says
 from tests.support.session_client import SessionClient
 from tollhouse.sandbox.daemon.sessions import runs as runs_module
 from tollhouse.sandbox.daemon.sessions.log import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.model_server import FakeModel
+    from tests.support.model_server import FakeModel
 
 ASK = call("ask_user", message="Which colour?")
 BLUE = {"action": "accept", "content": {"answer": "blue"}}

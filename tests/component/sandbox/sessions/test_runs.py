@@ -10,14 +10,14 @@ import pytest
 
 from tests.component.sandbox.daemon.daemon_process import COMMAND, DaemonProcess, eventually
 from tests.component.sandbox.sessions.conftest import agent_settings
-from tests.component.sandbox.sessions.model_server import MODEL, call, hangs, once, says
 from tests.component.sandbox.sessions.programs import is_running
+from tests.support.model_server import MODEL, call, hangs, once, says
 from tests.support.session_client import SessionClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.component.sandbox.sessions.model_server import FakeModel, ModelResponse, Turn
+    from tests.support.model_server import FakeModel, ModelResponse, Turn
 
 WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.child_processes import own_children
 from tests.support.event_loops import loops_for
 from tests.support.memory_blobs import MemoryBlobs
-from tests.unit.batches.ingest.child_processes import own_children
 
 if TYPE_CHECKING:
     import asyncio

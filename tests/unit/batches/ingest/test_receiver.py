@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.child_processes import own_children
 from tests.support.waiting import take_turns
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
-from tests.unit.batches.ingest.child_processes import own_children
 from tollhouse.batches.chunks import MOST_LINES, read_lines
 from tollhouse.batches.ingest import receiver as receiver_module
 from tollhouse.batches.ingest.reader import BatchLimits

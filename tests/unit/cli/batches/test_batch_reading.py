@@ -78,12 +78,6 @@ async def test_a_result_stays_as_it_was_written(size: int) -> None:
     assert [each.text for each in found] == written
 
 
-async def test_no_results_are_something_else_than_none() -> None:
-    assert await read(json.dumps({**FIELDS, "results": None}).encode()) == (FIELDS, None)
-    assert await read(json.dumps({**FIELDS, "results": []}).encode()) == (FIELDS, [])
-    assert await read(json.dumps(FIELDS).encode()) == (FIELDS, None)
-
-
 @pytest.mark.parametrize(
     "text",
     [

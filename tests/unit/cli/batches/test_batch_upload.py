@@ -51,25 +51,11 @@ def test_lines_become_a_batch_of_the_size_that_was_said() -> None:
     assert b"".join(upload.pieces()) == body
 
 
-def test_it_is_sent_in_a_few_pieces() -> None:
-    upload = read(LINES, model="acme/large")
-    pieces = list(upload.pieces())
-    assert 2 <= len(pieces) <= upload.size // (64 * 1024) + 1
-
-
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\r\n  \n"])
 def test_empty_lines_and_a_byte_order_mark_say_nothing(before: bytes) -> None:
     text = before + LINES.replace(b"\n", b"\r\n\n")
     upload = read(text, model="m")
     assert json.loads(b"".join(upload.pieces()))["requests"][4_999]["custom_id"] == "c4999"
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-def test_a_whole_batch_is_sent_as_it_is(indent: int | None) -> None:
-    text = json.dumps(WHOLE, indent=indent).encode()
-    upload = read(b"\xef\xbb\xbf" + text)
-    assert b"".join(upload.pieces()) == text
-    assert upload.size == len(text)
 
 
 def test_a_whole_batch_says_everything_itself() -> None:

@@ -98,12 +98,6 @@ def test_a_line_is_utf_8() -> None:
         parse_line(b'{"custom_id": "a", "b": "\xff", "body": {}}')
 
 
-def test_lines_say_model_and_endpoint() -> None:
-    found = surveyed(line("a"), line("b", url="/v1/messages"), line("c"))
-    assert (found.model, found.endpoint, found.count) == ("acme/large", "/v1/messages", 3)
-    assert surveyed(line()).endpoint == CHAT
-
-
 def test_the_command_line_says_what_lines_leave_out() -> None:
     found = surveyed(line(body={}), model="acme/small", endpoint="/v1/messages")
     assert (found.model, found.endpoint) == ("acme/small", "/v1/messages")
@@ -148,16 +142,3 @@ def test_mistakes_are_shown_together_but_not_without_end() -> None:
     many = mistakes(*[b"{}"] * 100)
     assert len(many) == MOST_MISTAKES + 1
     assert many[-1] == "FILE: there may be more"
-
-
-def test_an_empty_file_shows_what_a_line_looks_like() -> None:
-    assert "custom_id" in mistakes()[0]
-    assert "is empty" in mistakes(model="acme/large")[0]
-
-
-def test_wishes_are_sent_only_where_there_are_any() -> None:
-    found = surveyed(line())
-    plain = {"endpoint": CHAT, "model": "acme/large"}
-    assert BatchOptions().envelope(found) == plain
-    wish = BatchOptions(providers=["one", "two"], fallbacks=False).envelope(found)
-    assert wish == {**plain, "provider": {"only": ["one", "two"], "allow_fallbacks": False}}

@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import pytest
@@ -41,12 +40,6 @@ def test_an_option_that_was_not_offered_is_none(typed: str) -> None:
 )
 def test_nobody_allows_nothing(options: list[str], safe: str) -> None:
     assert PermissionQuestion(options).deny() == safe
-
-
-def test_nobody_declines_a_form_and_who_leaves_cancels_it() -> None:
-    form = FormQuestion("?", [])
-    assert json.loads(form.deny()) == {"action": "decline"}
-    assert json.loads(form.cancel()) == {"action": "cancel"}
 
 
 def test_consent_is_for_once_and_never_for_a_form() -> None:
@@ -112,8 +105,3 @@ def test_a_form_is_filled_in_with_json_or_lines(text: str, values: dict[str, Any
 def test_a_form_that_is_not_filled_in_is_unfit(text: str) -> None:
     with pytest.raises(AnswerNotAccepted):
         FORM.values(text)
-
-
-@pytest.mark.parametrize("text", ["3", "n: 3", '{"n": 3}'])
-def test_the_only_field_needs_no_name(text: str) -> None:
-    assert FormQuestion("?", FORM.fields[:1]).values(text) == {"n": 3}

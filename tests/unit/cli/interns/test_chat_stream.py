@@ -5,27 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.chat_grammar import check_stream
 from tests.support.fake_chat_gateway import (
     DONE,
     KEEP_ALIVE,
     ChunkBuilder,
-    error_body,
-    form,
     permission,
     reasoning,
     stream,
 )
 from tollhouse.cli.interns.chat_stream import (
     ChatEvent,
-    ChatQuestion,
-    ClosingEvent,
-    FormField,
-    FormQuestion,
     InternChatDecoder,
     InvalidStream,
-    PermissionQuestion,
-    ReasoningEvent,
     RunErrorEvent,
     TextEvent,
 )
@@ -40,36 +31,6 @@ def whole(*pieces: Any, **further: Any) -> bytes:
     return b"".join(stream(*pieces, **further).pieces)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "further",
-    [
-        {},
-        {"usage": None},
-        {"ask": permission("c", None, ["allow_once"])},
-        {"ask": form("c", {"name": "n", "type": "integer"}, {"name": "t", "type": "string"})},
-        {"error": error_body(502, "turn_failed", "No.", retryable=True), "session_id": None},
-    ],
-    ids=["said", "no usage", "permission", "form", "error"],
-)
-def test_what_clients_are_tested_with_is_legal(further: dict[str, Any]) -> None:
-    told = check_stream(whole(reasoning("hm"), KEEP_ALIVE, "Hi", **further))
-    assert (told.reasoning, told.content, told.keep_alives) == ("hm", "Hi", 1)
-
-
-def test_a_stream_is_what_was_said_and_a_closing() -> None:
-    events, ended = read(whole(reasoning("hm"), "Hi", usage=None))
-    assert events == [
-        ReasoningEvent("hm"),
-        TextEvent("Hi"),
-        ClosingEvent("session-of-the-server", None),
-    ]
-    assert ended
-
-
-def test_a_stream_without_its_end_has_not_ended() -> None:
-    assert not read(whole("Hi").removesuffix(DONE))[1]
-
-
 def test_what_follows_the_end_is_passed_over() -> None:
     assert read(DONE + ChunkBuilder().delta(content="more") + b"data: {garbage\n\n") == ([], True)
 
@@ -82,29 +43,6 @@ def test_it_does_not_matter_where_the_bytes_were_cut(cuts: list[int]) -> None:
         events += reader.feed(data[start:cut])
         start = max(start, cut)
     assert events == read(data)[0]
-
-
-def test_a_permission_has_what_may_be_answered() -> None:
-    (asked, closing), _ = read(whole(ask=permission("c", None, ["allow_once"]), session_id=None))
-    assert isinstance(asked, ChatQuestion)
-    assert asked.call_id == "c"
-    assert asked.asks == PermissionQuestion(["allow_once"], None)
-    assert closing == ClosingEvent(None, None)
-
-
-def test_a_form_has_its_fields() -> None:
-    field = {"name": "n", "type": "integer", "required": True, "options": [1, 2], "later": 1}
-    asked = read(whole(ask=form("c", field, message="How many?")))[0][0]
-    assert isinstance(asked, ChatQuestion)
-    fields = [FormField("n", "integer", required=True, options=[1, 2])]
-    assert asked.asks == FormQuestion("How many?", fields)
-
-
-def test_an_error_has_its_reason() -> None:
-    error = error_body(410, "run_ended", "It ended.")
-    (event, _), ended = read(whole(error=error))
-    assert event == RunErrorEvent(410, "It ended.", "run_ended", retryable=False)
-    assert ended
 
 
 def test_an_error_finish_that_says_nothing_is_a_failure_too() -> None:

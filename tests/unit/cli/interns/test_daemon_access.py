@@ -57,24 +57,6 @@ def test_an_origin_on_this_machine_is_reached_past_any_proxy(origin: str, *, nea
     assert DaemonCredentials(origin, Secret("x")).is_near is near
 
 
-def test_a_refusal_is_in_the_interns_words() -> None:
-    body = b'{"error": {"code": 507, "message": "The workspace is full."}}'
-    failed = daemon_refusal(507, body)
-    assert str(failed) == "the intern refused: The workspace is full"
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {}}', b"\xff"]
-)
-def test_a_refusal_without_words_has_its_status(body: bytes) -> None:
-    assert str(daemon_refusal(502, body)) == "the intern refused: status 502"
-
-
-def test_a_refusal_cannot_write_on_the_terminal() -> None:
-    body = b'{"error": {"code": 400, "message": "\\u001b[2Jgone"}}'
-    assert "\x1b" not in str(daemon_refusal(400, body))
-
-
 def test_what_may_pass_says_so() -> None:
     assert daemon_refusal(503, b"").retryable
     assert daemon_refusal(401, b"").retryable

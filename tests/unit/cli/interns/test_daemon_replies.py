@@ -43,11 +43,6 @@ def refused(body: bytes, after: str = "") -> None:
         daemon.parse_page(body, after)
 
 
-def test_a_page_has_entries_and_tells_whether_more_follow() -> None:
-    found = daemon.parse_page(page(ENTRY, named("b"), has_more=True), "a")
-    assert found == ([ENTRY, named("b")], True)
-
-
 def test_fields_of_a_newer_daemon_are_left_out() -> None:
     assert daemon.parse_page(page({**ENTRY, "colour": "red"}), "") == ([ENTRY], False)
 
@@ -86,11 +81,6 @@ def test_a_name_that_no_folder_could_hold_is_refused(name: str) -> None:
     refused(page(named(name)))
 
 
-@pytest.mark.parametrize("name", ["a b", "\x1b[2J", "new\nline", "...", "é" * 127, "日本"])
-def test_a_name_may_hold_whatever_a_name_can(name: str) -> None:
-    assert daemon.parse_page(page(named(name)), "") == ([named(name)], False)
-
-
 @pytest.mark.parametrize(
     ("after", "names"),
     [("", ["b", "a"]), ("", ["a", "a"]), ("b", ["a"]), ("b", ["b"])],
@@ -120,20 +110,7 @@ def test_the_words_of_a_refusal_can_always_be_shown(body: bytes) -> None:
     assert daemon.refusal_text(body).isprintable()
 
 
-@pytest.mark.parametrize("body", [b"[" * 1_000, b'{"error": {"message": {"a": 1}}}'])
-def test_a_refusal_that_is_none_has_no_words(body: bytes) -> None:
-    assert daemon.refusal_text(body) == ""
-
-
 # Files
-
-
-def test_a_file_has_a_tag_a_size_and_permissions() -> None:
-    assert daemon.parse_file_head(HEADERS) == daemon.FileHead('"1-2"', 5, 0o750)
-
-
-def test_what_has_no_tag_is_a_folder() -> None:
-    assert daemon.parse_file_head({"Content-Length": "5"}) is None
 
 
 def test_a_file_without_permissions_is_an_ordinary_one() -> None:
@@ -163,11 +140,6 @@ def test_a_file_never_comes_with_more_than_permissions() -> None:
 def test_a_header_that_cannot_be_relied_on_is_refused(name: str, value: str) -> None:
     with pytest.raises(CommandFailed, match="cannot be understood"):
         daemon.parse_file_head({**HEADERS, name: value})
-
-
-def test_a_file_without_a_length_is_refused() -> None:
-    with pytest.raises(CommandFailed, match="Content-Length"):
-        daemon.parse_file_head({"ETag": "x"})
 
 
 def test_the_rest_of_a_file_has_its_tag_and_ends_where_it_does() -> None:

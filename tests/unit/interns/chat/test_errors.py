@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollhouse.interns.chat.errors import FAULTS, ChatFailed, ChatFault, fault_of_refusal
-from tollhouse.kernel.errors import error_body, status_of
+from tollhouse.interns.chat.errors import FAULTS, fault_of_refusal
 
 # status, reason, retryable, Retry-After; of a turn's failure the intern decides
 PUBLISHED = {
@@ -25,25 +24,10 @@ PUBLISHED = {
     (503, "busy", True, 5),
     (504, "timeout", True, None),
 }
-BEFORE_A_STREAM = [fault for fault in FAULTS if fault.status != 499]
 
 
 def test_the_table_is_the_published_one() -> None:
     assert {(f.status, f.reason, f.retryable, f.retry_after) for f in FAULTS} == PUBLISHED
-
-
-@pytest.mark.parametrize("fault", BEFORE_A_STREAM, ids=lambda fault: f"{fault[0]}-{fault[1]}")
-def test_a_fault_before_the_stream_is_the_whole_answer(fault: ChatFault) -> None:
-    error = ChatFailed(fault)
-    assert status_of(error) == fault.status
-    assert error_body(error) == {
-        "error": {
-            "code": fault.status,
-            "message": fault.message,
-            "metadata": {"reason": fault.reason, "retryable": fault.retryable},
-        }
-    }
-    assert error.retry_after == fault.retry_after
 
 
 @pytest.mark.parametrize("answering", [False, True])
@@ -98,9 +82,3 @@ def test_a_turns_failure_is_retryable_as_the_intern_says(*, retryable: bool) -> 
 def test_an_answer_that_is_too_large_for_the_daemon_is_wrong() -> None:
     assert fault_of_refusal(413, "bad_request", answering=True)[:2] == (400, "bad_request")
     assert fault_of_refusal(413, "bad_request", answering=False)[:2] == (502, "intern_rejected")
-
-
-def test_a_workspace_that_is_full_is_a_rejection_that_says_so() -> None:
-    fault = fault_of_refusal(507, "workspace_full")
-    assert fault[:2] == (502, "intern_rejected")
-    assert "full" in fault.message

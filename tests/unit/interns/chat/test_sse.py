@@ -44,11 +44,6 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> None:
     assert found == EVENTS
 
 
-def test_every_single_byte_may_come_alone() -> None:
-    reader = ServerSentEventReader()
-    assert [each for byte in WHOLE for each in reader.feed(bytes([byte]))] == EVENTS
-
-
 @pytest.mark.parametrize(
     "endless",
     [b"data: " + b"x" * 200, b"x" * 200, b"data: x\n" * 40, b": x\n" * 60, b"id: 1\n" * 40],
@@ -60,9 +55,3 @@ def test_an_event_without_an_end_is_not_held(endless: bytes, size: int) -> None:
     pieces = (endless[place : place + size] for place in range(0, len(endless), size))
     with pytest.raises(DaemonEventTooLarge):
         list(map(reader.feed, pieces))
-
-
-def test_any_number_of_events_that_fit_passes() -> None:
-    reader = ServerSentEventReader(largest=100)
-    for _ in range(1_000):
-        assert len(reader.feed(b": ping\n\nid: 1\nevent: text\ndata: " + b"x" * 60 + b"\n\n")) == 1

@@ -12,9 +12,9 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support.child_processes import own_children
 from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-from tests.unit.batches.ingest.child_processes import own_children
 from tollhouse.batches.ingest.reader import BatchLimits
 from tollhouse.batches.ingest.receiver import BatchReceiver
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from tests.faults.batch_receiver import never_ending
+from tests.component.batches.batch_receiver import never_ending
+from tests.support.child_processes import is_running, own_children
 from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-from tests.unit.batches.ingest.child_processes import is_running, own_children
 from tollhouse.batches.ingest.reader import BatchLimits
 from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 BODY = submitted(*items(4_000))
 POLL_SECONDS = 0.005
 KILLS = 3
@@ -38,7 +38,7 @@ async def until(happens: Callable[[], bool]) -> None:
 
 
 def start_gateway(how: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.faults.batch_receiver", how]
+    command = [sys.executable, "-m", "tests.component.batches.batch_receiver", how]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT)
 
 

@@ -1,10 +1,11 @@
 """The settler alone, with a writer whose moment of writing the test chooses."""
 
+from __future__ import annotations
+
 import asyncio
-from binascii import crc32
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import NoReturn
+import threading
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import pytest
@@ -12,12 +13,25 @@ import structlog
 
 from tests.support.builders import generation_record
 from tollhouse.accounting.settlement import settler as module
+from tollhouse.accounting.settlement.booking import Unbookable, added, booking
+from tollhouse.accounting.settlement.child import Books
 from tollhouse.accounting.settlement.journal import Journal, JournalPart
-from tollhouse.accounting.settlement.messages import SetAside
+from tollhouse.accounting.settlement.messages import (
+    BookCharges,
+    Booked,
+    BookFile,
+    Open,
+    SetAside,
+    Unreadable,
+)
 from tollhouse.accounting.settlement.payloads import payload_of, record_of
-from tollhouse.accounting.settlement.settler import RecoveredCharges, Settler
+from tollhouse.accounting.settlement.settler import Flusher, RecoveredCharges, Settler
 from tollhouse.accounting.types import Attribution, GenerationRecord
 from tollhouse.kernel.errors import StartError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 
 class Writer:
@@ -90,46 +104,6 @@ def left_in(folder: Path) -> list[str]:
     return sorted(record_of(each).id for each in Journal(folder).read_unbooked().payloads)
 
 
-async def test_a_charge_is_in_the_journal_when_settle_returns(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await settle(settler, "a", "b")
-    assert left_in(folder) == ["a", "b"]
-    assert writer.groups == []
-    await settler.close()
-
-
-async def test_who_need_not_wait_gets_nothing_to_wait_for(settler: Settler, folder: Path) -> None:
-    assert settler.accept(generation_record(id="a")) is None
-    assert left_in(folder) == ["a"]
-    await settler.close()
-
-
-async def test_charges_gather_to_a_group_that_the_journal_forgets(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await settle(settler, "a", "b", "c")
-    await settler.settled()
-    assert writer.groups == [["a", "b", "c"]]
-    assert left_in(folder) == []
-    await settler.close()
-
-
-async def test_the_journal_keeps_a_group_until_it_is_booked(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    writer.let.clear()
-    await settle(settler, "a")
-    await writer.begun.wait()
-    await settle(settler, "b")
-    assert left_in(folder) == ["a", "b"]
-    writer.let.set()
-    await settler.settled()
-    assert writer.groups == [["a"], ["b"]]
-    assert left_in(folder) == []
-    await settler.close()
-
-
 async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
     settler: Settler, writer: Writer
 ) -> None:
@@ -145,91 +119,6 @@ async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
     await reading
     assert writer.booked == {"a"}
     await settler.close()
-
-
-async def test_who_reads_cuts_the_gathering_short(
-    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "GATHER_SECONDS", 3600)
-    await settle(settler, "a")
-    await settler.settled()
-    assert writer.booked == {"a"}
-    await settler.close()
-
-
-async def test_who_reads_does_not_wait_where_everything_is_booked(settler: Settler) -> None:
-    await settler.settled()
-    await settle(settler, "a")
-    await settler.settled()
-    await settler.settled()
-    await settler.close()
-
-
-async def test_who_reads_is_told_when_the_database_does_not_take_the_charges(
-    journal: Journal, writer: Writer
-) -> None:
-    settler = Settler(journal, writer, timeout_seconds=0.01)
-    writer.failure = lambda _: OSError("disk full")
-    await settle(settler, "a")
-    with pytest.raises(Unavailable) as caught:
-        await settler.settled()
-    assert caught.value.retry_after == 1
-    await settler.close()
-
-
-async def test_many_charges_cut_the_gathering_short(
-    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "GATHER_SECONDS", 3600)
-    monkeypatch.setattr(module, "LARGEST_GROUP", 3)
-    await settle(settler, "a", "b", "c")
-    await writer.begun.wait()
-    assert writer.groups == [["a", "b", "c"]]
-    await settler.close()
-
-
-async def test_a_group_is_what_the_file_of_the_journal_holds(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await settle(settler, "a", "b")
-    written = (folder / "a.log").read_bytes().rstrip(b"\0")
-    await settler.settled()
-    assert writer.parts == [JournalPart("a.log", len(written), crc32(written))]
-    await settler.close()
-
-
-async def test_a_failed_write_is_tried_again_until_it_succeeds(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    writer.failure = lambda _: OSError("disk full") if len(writer.groups) < 4 else None
-    await settle(settler, "a")
-    await settler.settled()
-    assert writer.groups == [["a"]] * 4
-    assert left_in(folder) == []
-    await settler.close()
-
-
-async def test_a_charge_that_cannot_be_stored_is_set_aside_alone(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    writer.unbookable.add("bad")
-    await settle(settler, "a", "bad", "b")
-    await settler.settled()
-    assert writer.booked == {"a", "b"}
-    assert left_in(folder) == []
-    [line] = (folder / "unbookable.log").read_text().splitlines()
-    assert record_of(line[9:]).id == "bad"
-    await settler.close()
-
-
-async def test_a_charge_that_finds_no_room_is_refused(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    folder.parent.joinpath("journal").write_text("a file where the folder should be")
-    with pytest.raises(OSError, match="exists"):
-        await settle(settler, "a")
-    await settler.close()
-    assert writer.groups == []
 
 
 async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
@@ -270,20 +159,6 @@ async def test_too_many_pending_charges_refuse_the_next(
         await settle(settler, "c")
     writer.let.set()
     await settler.close()
-    assert writer.booked == {"a", "b"}
-
-
-async def test_closing_books_what_is_pending_first(settler: Settler, writer: Writer) -> None:
-    writer.let.clear()
-    await settle(settler, "a")
-    await writer.begun.wait()
-    await settle(settler, "b")
-    closing = asyncio.create_task(settler.close())
-    await asyncio.sleep(0.01)
-    assert not writer.closed
-    writer.let.set()
-    await closing
-    assert writer.closed
     assert writer.booked == {"a", "b"}
 
 
@@ -357,53 +232,12 @@ async def test_after_the_end_no_charge_is_taken(
     assert left_in(folder) == ["a"]
 
 
-async def test_who_gave_up_is_not_remembered(journal: Journal, writer: Writer) -> None:
-    settler = Settler(journal, writer, timeout_seconds=0.001)
-    writer.let.clear()
-    await settle(settler, "a")
-    for _ in range(3):
-        with pytest.raises(Unavailable):
-            await settler.settled()
-    assert settler.waiting == 0
-    writer.let.set()
-    await settler.close()
-
-
 async def killed_with(folder: Path, *ids: str) -> None:
     """Leave charges behind, as a process that was killed before it booked them."""
     left = Journal(folder)
     for id_ in ids:
         left.append(msgspec.json.encode(generation_record(id=id_)))
     left.close()
-
-
-async def test_what_a_killed_process_left_is_booked_and_forgotten(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await killed_with(folder, "a", "b")
-    assert await settler.recover() == RecoveredCharges(charges=2, damaged=0)
-    assert writer.groups == [["a", "b"]]
-    assert left_in(folder) == []
-    assert await settler.recover() == RecoveredCharges(charges=0, damaged=0)
-
-
-async def test_every_field_of_a_charge_survives(
-    journal: Journal, folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attribution = Attribution("https://a.example", "App", "agent/1", "someone", "session")
-    record = generation_record(id="whole", attribution=attribution, cost_nano=2**40)
-    seen: list[GenerationRecord] = []
-
-    async def write(records: Sequence[GenerationRecord], _part: object) -> Sequence[SetAside]:
-        seen.extend(records)
-        return []
-
-    monkeypatch.setattr(writer, "write", write)
-    left = Journal(folder)
-    left.append(msgspec.json.encode(record))
-    left.close()
-    await Settler(journal, writer).recover()
-    assert seen == [record]
 
 
 async def test_a_charge_whose_foreign_texts_are_no_unicode_survives_a_kill(
@@ -537,10 +371,6 @@ async def test_reading_between_groups_waits_for_the_group_that_is_being_booked(
 
 
 class TestRoom:
-    async def test_there_is_room_for_charges(self, settler: Settler) -> None:
-        settler.reserve_capacity(1_000)
-        await settler.close()
-
     async def test_a_full_disk_has_none(
         self, settler: Settler, journal: Journal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -565,11 +395,6 @@ class TestRoom:
         await settler.settled()
         settler.reserve_capacity(2)
         await settler.close()
-
-    async def test_an_ended_settler_has_none(self, settler: Settler) -> None:
-        await settler.close()
-        with pytest.raises(Unavailable):
-            settler.reserve_capacity(1)
 
 
 async def test_after_a_group_in_doubt_its_accounts_are_read_again(
@@ -602,16 +427,6 @@ async def test_after_a_charge_was_set_aside_its_account_is_read_again(
     await settler.close()
 
 
-async def test_several_may_read_between_groups_at_once(settler: Settler, writer: Writer) -> None:
-    async with settler.between_groups(), settler.between_groups():
-        await settle(settler, "a")
-        await asyncio.sleep(0.02)
-        assert not writer.groups
-    await settler.settled()
-    assert writer.booked == {"a"}
-    await settler.close()
-
-
 async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folder: Path) -> None:
     journal = Journal(folder)
     journal.append(b'{"id":"gone"}')
@@ -623,3 +438,148 @@ async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folde
     assert (line["log_level"], line["file"], line["found_bytes"]) == ("error", "a.log", 0)
     assert [each.file for each in journal.noted_missing()] == ["a.log"]
     assert journal.read_unbooked().missing == []
+
+
+# Whoever waits shares a flush that began after it came
+
+
+class Disk:
+    """Flushes when it is let, and counts."""
+
+    def __init__(self) -> None:
+        self.flushes = 0
+        self.begun = threading.Semaphore(0)
+        self.let = threading.Semaphore(0)
+        self.failure: Exception | None = None
+
+    def flush(self) -> None:
+        self.flushes += 1
+        self.begun.release()
+        self.let.acquire()
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+async def begun(disk: Disk) -> None:
+    await asyncio.to_thread(disk.begun.acquire)
+
+
+async def test_who_comes_during_a_flush_waits_for_the_next_one(disk: Disk) -> None:
+    flusher = Flusher(disk.flush)
+    first = asyncio.create_task(flusher.flushed())
+    await begun(disk)
+    late = [asyncio.create_task(flusher.flushed()) for _ in range(5)]
+    await asyncio.sleep(0)
+    disk.let.release()
+    await first
+    assert not any(each.done() for each in late)
+    disk.let.release()
+    await asyncio.gather(*late)
+    assert disk.flushes == 2
+
+
+# What the books process does with a group, with a writer that the test has
+
+
+BAD = payload_of(generation_record(id="bad"))
+OTHER_VERSION = payload_of(generation_record(id="other")).replace(b"[2,", b"[1,", 1)
+
+
+def payloads(*ids: str) -> list[bytes]:
+    return [payload_of(generation_record(id=id_)) for id_ in ids]
+
+
+class BooksWriter:
+    """Remembers the ids of each transaction; takes none with a charge called bad."""
+
+    def __init__(self) -> None:
+        self.transactions: list[list[str]] = []
+        self.failure: Exception | None = None
+
+    def __call__(self, records: Sequence[GenerationRecord]) -> None:
+        ids = [record.id for record in records]
+        if self.failure is not None:
+            raise self.failure
+        if "bad" in ids:
+            raise Unbookable from OverflowError()
+        self.transactions.append(ids)
+
+
+@pytest.fixture
+def books_writer() -> BooksWriter:
+    return BooksWriter()
+
+
+@pytest.fixture
+def books(books_writer: BooksWriter, tmp_path: Path) -> Books:
+    return Books(books_writer, tmp_path / "journal")
+
+
+def filled(journal: Journal, *ids: str) -> JournalPart:
+    for payload in payloads(*ids):
+        journal.append(payload)
+    return journal.switch_files()
+
+
+def file_of(part: JournalPart) -> BookFile:
+    return BookFile(part.name, part.size, part.checksum)
+
+
+def test_what_is_no_record_of_this_version_is_set_aside(
+    books: Books, books_writer: BooksWriter
+) -> None:
+    answer = books.answer(BookCharges([OTHER_VERSION, *payloads("a")]))
+    assert answer == Booked([SetAside(OTHER_VERSION, "ValidationError")])
+    assert books_writer.transactions == [["a"]]
+
+
+def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
+    books: Books, books_writer: BooksWriter, journal: Journal
+) -> None:
+    part = filled(journal, "a", "b")
+    journal.switch_files()
+    filled(journal, "c")
+    assert books.answer(file_of(part)) == Booked([])
+    assert books_writer.transactions == [["a", "b"]]
+
+
+@pytest.mark.parametrize("change", [b"", b"\0" * 8])
+def test_a_file_that_was_changed_from_outside_is_not_read(
+    books: Books, books_writer: BooksWriter, journal: Journal, tmp_path: Path, change: bytes
+) -> None:
+    part = filled(journal, "a")
+    (tmp_path / "journal" / part.name).write_bytes(change)
+    assert books.answer(file_of(part)) == Unreadable()
+    assert books_writer.transactions == []
+
+
+def test_messages_show_neither_a_password_nor_a_charge() -> None:
+    shown = [
+        Open("postgresql://user:password@host/books", "journal"),
+        BookCharges(payloads("a")),
+        Booked([SetAside(BAD, "OverflowError")]),
+    ]
+    assert list(map(repr, shown)) == [
+        "Open(journal='journal')",
+        "BookCharges(1 charges)",
+        "Booked(set_aside=[SetAside(reason='OverflowError')])",
+    ]
+
+
+def test_a_record_shows_nothing_that_its_caller_said() -> None:
+    said = Attribution(*(f"said {number}" for number in range(8)))
+    record = generation_record(id="gen-1", attribution=said, upstream_id="said")
+    assert repr(record) == "GenerationRecord(id='gen-1')"
+
+
+def test_a_charge_counts_to_its_utc_day() -> None:
+    at = datetime(2026, 3, 10, 1, 0, tzinfo=timezone(timedelta(hours=2)))
+    record = generation_record(id="g", created_at=at)
+    rows = dict(booking(added([record], {"g"})).changes())
+    [row] = rows["key_days"]
+    assert "2026-03-09" in row

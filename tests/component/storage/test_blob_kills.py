@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.blob_writer import content
+from tests.component.storage.blob_writer import content
 from tests.support.disk import files_in
 from tollhouse.storage.blobs import LocalBlobs
 
 WRITER = str(Path(__file__).with_name("blob_writer.py"))
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 KILLS = 4
 KILLS_IN_SOAK = 40
 POINTS = [(call, number) for call in ("write", "fsync", "link", "mkdir") for number in (1, 2, 8)]
