@@ -22,8 +22,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # What holds tests of the soak: to look through all others for them takes each process half a minute.
 SOAKED := $(sort $(patsubst %/conftest.py,%,$(shell grep -rl --include='*.py' 'mark\.soak' tests)))
 
-# What `make test` runs on callbacks, and the soak once more with a task for each request.
-ON_BOTH_DRIVERS := tests/faults tests/contract tests/acceptance/test_formats.py tests/acceptance/test_schemathesis.py
+# What `make test` runs on callbacks, and the soak once more with a task for each request; and what it
+# runs on uvloop, and the soak on both loops.
+ONCE_MORE := tests/faults tests/contract tests/acceptance/test_formats.py tests/acceptance/test_schemathesis.py \
+	tests/component/outbound/http tests/unit/batches/ingest
 
 UV := .uv/bin/uv
 INSTALL_SELF = $(UV) pip install --quiet --offline --no-deps --no-build-isolation --python .venv --editable .
@@ -67,7 +69,7 @@ soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DO
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) --database=postgresql tests/acceptance)
-	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ON_BOTH_DRIVERS))
+	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ONCE_MORE))
 
 # Programs that the tests start write their own data beside it, so the paths are absolute.
 coverage: .venv/.dev clients  ## what tests from outside reach: writes docs/development/coverage.md

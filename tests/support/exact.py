@@ -35,7 +35,9 @@ EXACT: Final = (
     "tests/unit/settings/test_secrets.py",
     "tests/unit/vault/",
     # Kills
+    "tests/component/batches/test_ingest_kills.py",
     "tests/component/sandbox/sessions/test_kills.py",
+    "tests/component/storage/test_blob_kills.py",
     "tests/faults/",
 )
 """How the paths of their files begin."""

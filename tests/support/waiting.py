@@ -59,6 +59,16 @@ async def wait_for_event(event: asyncio.Event) -> None:
         await event.wait()
 
 
+async def take_turns(count: int = 100) -> None:
+    """Give the event loop so many turns: what is ready, and what it leads to, has happened then.
+
+    It does not wait for another process or thread. What a socket of this process was sent counts as
+    ready: the loop looks in each turn.
+    """
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 def _check_time(ends: float, found: object) -> None:
     if time.monotonic() > ends:
         message = f"the last answer was {found!r}"

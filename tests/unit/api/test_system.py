@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.waiting import take_turns
 from tests.unit.api.asgi_client import Answer, call
 from tollhouse.api.asgi import respond
 from tollhouse.api.system import ControlPlane, LateControlPlane, Readiness, Recovery, SystemRoutes
@@ -145,7 +146,7 @@ async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> 
 
     async def render() -> bytes:
         running.append(1)
-        await asyncio.sleep(0.02)
+        await take_turns()
         return b"{}"
 
     routes = SystemRoutes(

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.waiting import take_turns
 from tollhouse.batches.concurrency import (
     FIRST_PLACES,
     ConcurrencyLimiter,
@@ -157,7 +158,7 @@ async def test_the_next_place_goes_to_the_account_that_has_the_fewest(clock: Fak
     await asyncio.sleep(0)
     for _ in range(4):
         one.leave("large")
-        await asyncio.sleep(0.01)
+        await take_turns()
     await asyncio.gather(*waiting)
     assert order[4:6] == ["small", "small"]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.waiting import take_turns
 from tollhouse.observability import invariants as subject
 from tollhouse.observability.invariants import MOST_LOGGED, Invariants
 from tollhouse.observability.metrics import Metrics
@@ -71,7 +72,7 @@ async def test_nothing_is_looked_at_where_the_pause_is_0() -> None:
     check = Looked([])
     invariants = Invariants({"ledger": check}, Metrics(), 0)
     invariants.start()
-    await asyncio.sleep(0.01)
+    await take_turns()
     await invariants.stop()
     assert check.times == 0
 

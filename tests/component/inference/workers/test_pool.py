@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import take_turns
 from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
 from tollhouse.kernel.errors import Bug
 
@@ -115,7 +116,7 @@ async def test_workers_end_with_the_pool() -> None:
     pool = WorkerPool(2)
     pids = await asyncio.gather(*[pool.run("a", os.getpid) for _ in range(2)])
     waiting = asyncio.ensure_future(pool.run("a", time.sleep, 600))
-    await asyncio.sleep(0.05)
+    await take_turns()
     await pool.close()
     with pytest.raises(WorkerGone):
         await waiting

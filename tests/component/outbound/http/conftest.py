@@ -10,22 +10,29 @@ from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
 from tests.component.outbound.http.callbacks import CallbackUpstream
 from tests.component.outbound.http.exchange import Exchange
 from tests.component.outbound.http.forward_proxy import ForwardProxy, forward_proxy
+from tests.support.event_loops import loops_for
+from tests.support.loop_time import LoopTime
 from tests.support.providers.raw_server import RawServer
 from tollhouse.outbound.http.client import HttpUpstream
 from tollhouse.outbound.http.port import Upstream
 
-# What the server runs on, and what people who embed the client may run on.
-LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 MakeUpstream = Callable[..., Upstream]
 
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return LOOPS
+def pytest_asyncio_loop_factories(
+    item: pytest.Function,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Who embeds the client may run it on another loop than the server does."""
+    return loops_for(item)
+
+
+@pytest.fixture
+async def loop_time(monkeypatch: pytest.MonkeyPatch) -> LoopTime:
+    return LoopTime(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Coroutine
 
 import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream, open_sockets
 from tests.component.outbound.http.exchange import (
-    BRISK,
     Exchange,
+    at_once,
     collect,
     plain_only,
     post,
@@ -26,6 +25,7 @@ from tests.support.providers.raw_server import (
     unresponsive_port,
 )
 from tests.support.upstream_faults import CHUNKED, COUNTED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import Upstream
 
 TURNS = 40
@@ -46,9 +46,9 @@ async def test_while_the_head_is_awaited(exchange: Exchange) -> None:
     exchange.server.behave = say(End.HANG)
     task = start(exchange.read())
     await until(lambda: exchange.server.requests)
-    begun = time.monotonic()
-    await cancel(task)
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await cancel(task)
+        await exchange.peer.wait_closed()
     await exchange.is_healthy()
 
 
@@ -57,25 +57,25 @@ async def test_in_the_body(exchange: Exchange) -> None:
     got: list[bytes] = []
     task = start(collect(await exchange.open(), got))
     await until(lambda: got)
-    begun = time.monotonic()
-    await cancel(task)
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await cancel(task)
+        await exchange.peer.wait_closed()
     await exchange.is_healthy()
 
 
 async def test_in_an_upload_that_nobody_reads(exchange: Exchange) -> None:
     async def stop_reading(peer: Peer) -> None:
         peer.transport.pause_reading()
-        await asyncio.sleep(0.1)
+        await peer.play(Pause(0.1))
         peer.transport.resume_reading()
         await peer.play(End.HANG)
 
     exchange.server.behave = stop_reading
     task = start(exchange.read(b"x" * 20_000_000))
     await until(lambda: exchange.server.requests)
-    begun = time.monotonic()
-    await cancel(task)
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await cancel(task)
+        await exchange.peer.wait_closed()
     assert exchange.peer.received < 20_000_000
     await exchange.is_healthy()
 
@@ -99,8 +99,9 @@ async def test_in_an_upload_leaves_no_socket_though_the_peer_never_reads(
 
 async def test_while_connecting(upstream: Upstream) -> None:
     with unresponsive_port() as port:
+        before = open_sockets()
         task = start(upstream.send(post(f"http://127.0.0.1:{port}/")))
-        await asyncio.sleep(0.05)
+        await until(lambda: open_sockets() > before)
         await cancel(task)
 
 
@@ -108,9 +109,9 @@ async def test_in_a_tls_handshake(upstream: Upstream) -> None:
     async with RawServer() as server:
         task = start(upstream.send(post(server.url.replace("http:", "https:"))))
         await until(lambda: server.peers and server.peers[0].received)
-        begun = time.monotonic()
-        await cancel(task)
-        assert await server.peers[0].wait_closed() - begun < BRISK
+        async with at_once():
+            await cancel(task)
+            await server.peers[0].wait_closed()
 
 
 @plain_only
@@ -137,7 +138,7 @@ async def test_in_the_turn_in_which_a_place_comes_hands_the_place_on(
     server.behave = say(COUNTED, End.HANG)
     holder = await exchange.open()
     first, second = (start(exchange.read(body)) for body in (b"first", b"second"))
-    await asyncio.sleep(0.01)
+    await take_turns()
     exchange.server.behave = echo
     await holder.close()  # gives the place to the first in line, which does not know yet
     await cancel(first)
@@ -166,9 +167,9 @@ async def test_closing_a_response_that_has_not_ended_closes_its_connection(
 ) -> None:
     exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
     response = await exchange.open()
-    begun = time.monotonic()
-    await response.close()
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await response.close()
+        await exchange.peer.wait_closed()
     await exchange.is_healthy()
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tests.component.outbound.http.conftest import MakeUpstream
+from tests.component.outbound.http.conftest import MakeUpstream, open_sockets
 from tests.component.outbound.http.exchange import (
-    BRISK,
     Exchange,
+    at_once,
     collect,
     plain_only,
     post,
@@ -19,6 +18,7 @@ from tests.component.outbound.http.exchange import (
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, say, unresponsive_port
 from tests.support.upstream_faults import CHUNKED, COUNTED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ClientClosed, Upstream
 
 
@@ -27,12 +27,12 @@ async def test_a_stream_ends_with_client_closed(exchange: Exchange) -> None:
     got: list[bytes] = []
     reading = asyncio.create_task(collect(await exchange.open(), got))
     await until(lambda: got)
-    begun = time.monotonic()
-    await exchange.upstream.close()
-    with pytest.raises(ClientClosed) as caught:
-        await reading
-    assert caught.value.sent
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await exchange.upstream.close()
+        with pytest.raises(ClientClosed) as caught:
+            await reading
+        assert caught.value.sent
+        await exchange.peer.wait_closed()
 
 
 async def test_a_stream_that_nobody_reads_ends_with_client_closed(exchange: Exchange) -> None:
@@ -59,8 +59,9 @@ async def test_a_request_that_connects_ends_with_client_closed_and_has_sent_noth
     upstream: Upstream,
 ) -> None:
     with unresponsive_port() as port:
+        before = open_sockets()
         sending = asyncio.create_task(upstream.send(post(f"http://127.0.0.1:{port}/")))
-        await asyncio.sleep(0.02)
+        await until(lambda: open_sockets() > before)
         await upstream.close()
         with pytest.raises(ClientClosed) as caught:
             await sending
@@ -86,7 +87,7 @@ async def test_a_request_that_waits_for_a_place_ends_with_client_closed_and_has_
     server.behave = say(COUNTED, End.HANG)
     await exchange.open()
     sending = asyncio.create_task(exchange.read())
-    await asyncio.sleep(0.01)
+    await take_turns()
     await exchange.upstream.close()
     with pytest.raises(ClientClosed) as caught:
         await sending
@@ -95,9 +96,9 @@ async def test_a_request_that_waits_for_a_place_ends_with_client_closed_and_has_
 
 async def test_idle_connections_are_closed(exchange: Exchange) -> None:
     await exchange.is_healthy()
-    begun = time.monotonic()
-    await exchange.upstream.close()
-    assert await exchange.peer.wait_closed() - begun < BRISK
+    async with at_once():
+        await exchange.upstream.close()
+        await exchange.peer.wait_closed()
 
 
 async def test_a_closed_client_sends_nothing(exchange: Exchange) -> None:

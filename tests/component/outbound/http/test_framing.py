@@ -16,6 +16,7 @@ from tests.component.outbound.http.exchange import (
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import Peer, RawServer, echo, refusing_port, reply, say
 from tests.support.upstream_faults import CHUNKED, OPEN_ENDED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ConnectFailed, ProtocolViolation, UpstreamRequest
 
 # -------------------------------------------------------------------------------------- requests
@@ -237,10 +238,10 @@ async def test_each_piece_of_a_stream_comes_at_once(exchange: Exchange) -> None:
 async def test_a_body_that_nobody_reads_stays_with_the_upstream(
     exchange: Exchange, server: RawServer
 ) -> None:
-    size = 100_000_000
+    size = 40_000_000
     server.behave = say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, bytes(size))
     response = await exchange.open()
-    await asyncio.sleep(0.2)
+    await take_turns(2_000)
     assert exchange.peer.transport.get_write_buffer_size() > size // 2
     await response.close()
     await exchange.is_healthy()
@@ -250,7 +251,7 @@ async def test_a_slow_reader_gets_the_whole_body(exchange: Exchange) -> None:
     size = 2_000_000
     exchange.server.behave = say(reply(bytes(size)))
     response = await exchange.open()
-    await asyncio.sleep(0.05)
+    await take_turns()
     got: list[bytes] = []
     await collect(response, got)
     assert sum(map(len, got)) == size

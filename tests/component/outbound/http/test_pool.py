@@ -7,9 +7,11 @@ import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import Exchange, plain_only, until
+from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say
 from tests.support.upstream_faults import COUNTED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import ConnectionLost, ProtocolViolation
 
 UNASKED = {
@@ -38,7 +40,7 @@ async def test_a_host_has_at_most_so_many_connections(
     async def count(peer: Peer) -> None:
         nonlocal most
         most = max(most, len(server.open_peers))
-        await asyncio.sleep(0.001)
+        await peer.play(Pause(0.001))
         await echo(peer)
 
     server.behave = count
@@ -78,7 +80,7 @@ async def test_who_comes_later_does_not_overtake_who_waits(
 
     server.behave = note
     waiting = asyncio.create_task(exchange.read(b"waiting"))
-    await asyncio.sleep(0.01)
+    await take_turns()
     await holder.close()  # frees the place, and in the same turn:
     await exchange.read(b"later")
     await waiting
@@ -120,7 +122,7 @@ async def test_a_connection_that_the_upstream_closed_is_not_used_again(exchange:
     exchange.server.behave = say(reply(b"one"), Pause(0.01), End.EOF)
     assert await exchange.read() == b"one"
     await exchange.peer.wait_closed()
-    await asyncio.sleep(0.01)
+    await take_turns()
     await exchange.is_healthy()
 
 
@@ -133,11 +135,11 @@ async def test_an_idle_connection_is_closed(make_upstream: MakeUpstream, server:
 
 @plain_only
 async def test_a_connection_that_idled_too_long_is_not_used_again(
-    make_upstream: MakeUpstream, server: RawServer
+    make_upstream: MakeUpstream, server: RawServer, loop_time: LoopTime
 ) -> None:
-    exchange = Exchange(make_upstream(idle_connection_seconds=0.05), server)
+    exchange = Exchange(make_upstream(idle_connection_seconds=60), server)
     await exchange.read()
-    await asyncio.sleep(0.06)
+    await loop_time.advance(61)
     await exchange.read()
     assert len(server.peers) == 2
 
@@ -156,7 +158,7 @@ async def test_a_connection_that_receives_bytes_without_a_request_is_not_used_ag
     exchange.server.behave = push
     await exchange.read()
     await said.wait()
-    await asyncio.sleep(0.02)
+    await take_turns()
     await exchange.is_healthy()
     assert len(exchange.server.peers) == 2
 

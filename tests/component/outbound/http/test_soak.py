@@ -17,6 +17,7 @@ from tests.component.outbound.http.exchange import Exchange
 from tests.support.providers.byte_script import Pause
 from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say
 from tests.support.upstream_faults import CHUNKED, FAULTS, Fault
+from tests.support.waiting import take_turns
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -105,7 +106,7 @@ async def test_replies_without_a_request_many_times(exchange: Exchange) -> None:
         assert await exchange.read() == b"mine"
         # One that is sent after the next request left could not be told from its reply.
         await said.wait()
-        await asyncio.sleep(0.003)
+        await take_turns()
         said.clear()
     exchange.server.behave = echo
     await exchange.is_healthy(HEALTHY)

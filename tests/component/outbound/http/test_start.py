@@ -22,9 +22,11 @@ from tests.component.outbound.http.exchange import (
     post,
     until,
 )
+from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import RawServer, echo, reply, say
 from tests.support.upstream_faults import CHUNKED, COUNTED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo
 from tollhouse.outbound.http.port import (
     ClientClosed,
@@ -101,12 +103,12 @@ async def test_a_cancelled_exchange_closes_its_connection_and_calls_nobody(
 async def test_a_paused_exchange_leaves_the_body_with_the_upstream(
     exchange: Exchange, server: RawServer, receiver: RecordingReceiver
 ) -> None:
-    size = 50_000_000
+    size = 40_000_000
     server.behave = say(reply(bytes(size)))
     started = exchange.upstream.start(exchange.post(), receiver)
     await until(lambda: receiver.status)
     started.pause()
-    await asyncio.sleep(0.2)
+    await take_turns(2_000)
     assert exchange.peer.transport.get_write_buffer_size() > size // 2
     assert len(receiver.body) < size // 2
     started.resume()
@@ -182,7 +184,7 @@ async def test_an_error_that_was_cancelled_in_time_is_told_to_nobody(
     upstream: Upstream, receiver: RecordingReceiver
 ) -> None:
     upstream.start(post("ftp://127.0.0.1/"), receiver).cancel()
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert not receiver.calls
 
 
@@ -272,13 +274,14 @@ async def test_an_exchange_that_has_ended_has_no_power_over_the_next_one(
 
 @pytest.mark.parametrize("when", ["h", "b"])
 async def test_the_idle_limit_rests_while_paused_and_starts_anew_afterwards(
-    exchange: Exchange, when: str
+    exchange: Exchange, when: str, loop_time: LoopTime
 ) -> None:
     exchange.server.behave = say(COUNTED, b"half", End.HANG)
     receiver = ActingReceiver(when, methodcaller("pause"))
     receiver.exchange = exchange.upstream.start(exchange.post(idle=SHORT), receiver)
     await until(lambda: when in receiver.calls)
-    await asyncio.sleep(3 * SHORT)
+    await loop_time.advance(3 * SHORT)
+    await take_turns()
     assert not receiver.over
     receiver.exchange.resume()
     await until(lambda: receiver.over)
@@ -300,12 +303,12 @@ async def test_an_exchange_may_be_paused_before_it_has_a_connection(
     exchange: Exchange, receiver: RecordingReceiver
 ) -> None:
     """The head still comes; only the body is left with the upstream."""
-    size = 50_000_000
+    size = 40_000_000
     exchange.server.behave = say(reply(bytes(size)))
     started = exchange.upstream.start(exchange.post(), receiver)
     started.pause()
     await until(lambda: receiver.status)
-    await asyncio.sleep(0.2)
+    await take_turns(2_000)
     assert len(receiver.body) < size // 2
     started.resume()
     await until(lambda: receiver.over)

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from tests.component.vault.egress.egress_fixture import Client
 from tests.support.slow_start import SlowStart, is_gone
-from tests.support.waiting import until, wait_for_event
+from tests.support.waiting import take_turns, until, wait_for_event
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import service
@@ -299,7 +299,7 @@ async def test_a_process_that_is_just_being_started_is_gone_when_the_server_has_
     opening = asyncio.create_task(egress.open(SessionSpec("session", WHO)))
     await wait_for_event(slow.begun)
     stopping = asyncio.create_task(egress.stop())
-    await asyncio.sleep(0.05)
+    await take_turns()
     slow.may_go_on.set()
     await stopping
     await asyncio.gather(opening, return_exceptions=True)

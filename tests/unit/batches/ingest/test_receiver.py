@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.child_processes import own_children
+from tests.support.waiting import take_turns
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
 from tollhouse.batches.chunks import MOST_LINES, read_lines
 from tollhouse.batches.ingest import receiver as receiver_module
@@ -146,7 +147,7 @@ async def test_fields_come_in_any_order(blobs: MemoryBlobs, *, first: bool) -> N
 async def test_a_slow_sender_is_waited_for(blobs: MemoryBlobs) -> None:
     async def slow() -> AsyncIterator[bytes]:
         async for piece in in_pieces(LARGE, 300_000):
-            await asyncio.sleep(0.005)
+            await take_turns()
             yield b""
             yield piece
 

@@ -15,6 +15,7 @@ from tests.component.vault.egress.attacks.table import (
     without,
 )
 from tests.support.providers.raw_server import reply, say
+from tests.support.waiting import take_turns
 from tollhouse.vault.egress import proxy, request_head
 from tollhouse.vault.egress.messages import SessionLimits
 from tollhouse.vault.egress.proxy import ProxySession
@@ -40,7 +41,7 @@ async def more_connections_than_are_allowed(egress: EgressFixture) -> None:
     held = [await egress.client() for _ in range(2)]
     for client in held:
         await client.send(b"GET")
-    await asyncio.sleep(0.05)
+    await take_turns()
     third = await egress.client()
     await assert_refused(third, b"GET / HTTP/1.1\r\n\r\n", "too_many_connections")
 
