@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tests.support.providers import anthropic_replies as replies
-from tests.support.providers.anthropic_blocks import RejectedMessagesRequest
 from tests.support.providers.anthropic_replies import MessagesReply
 from tests.support.providers.anthropic_requests import CheckedMessagesRequest
 from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
@@ -22,6 +21,7 @@ from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
+    Refused,
     arguments,
     before_stop_sequence,
     example,
@@ -181,7 +181,7 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
     """
     try:
         exchange = MessagesExchange(headers, body)
-    except RejectedMessagesRequest as refused:
+    except Refused as refused:
         return (replies.error(refused.status, refused.message),)
     found = behaviour_of(exchange.model, BEHAVIOURS)
     unknown = (replies.error(404, f"model: {exchange.model}"),)
@@ -198,7 +198,7 @@ def count_tokens(headers: Mapping[str, str], body: object) -> Script:
     """Return the script of `POST /v1/messages/count_tokens`."""
     try:
         exchange = MessagesExchange(headers, body, counts=True)
-    except RejectedMessagesRequest as refused:
+    except Refused as refused:
         return (replies.error(refused.status, refused.message),)
     if behaviour_of(exchange.model, BEHAVIOURS) is None:
         return (replies.error(404, f"model: {exchange.model}"),)

@@ -114,26 +114,24 @@ class ChatReply:
     top_logprobs: int | None = None
     """How many alternatives each token has; None for no log-probabilities."""
     choices: int = 1
+    include_usage: bool = False
+    """Whether a stream has a further chunk with the usage and no choices."""
 
-    def completion(self) -> bytes:
+    def body(self) -> bytes:
         """Return the chat completion object."""
         choices = [self._choice(index) for index in range(self.choices)]
         usage = {} if self.usage is None else {"usage": self.usage}
         return _dump(self._envelope("chat.completion") | {"choices": choices} | usage)
 
-    def events(self, *, include_usage: bool) -> Iterator[bytes]:
-        """Yield the events of the stream without the last one, `[DONE]`.
-
-        With `include_usage` one more chunk carries the usage and no choices, and all others
-        carry `"usage": null`. Choices are interleaved.
-        """
-        null = {"usage": None} if include_usage and self.usage is not None else {}
+    def events(self) -> list[bytes]:
+        """Return the events of the stream, up to `[DONE]`; choices are interleaved."""
+        null = {"usage": None} if self.include_usage and self.usage is not None else {}
         turns = zip_longest(*(self._chunks(index) for index in range(self.choices)))
-        for choice in chain.from_iterable(turns):
-            if choice is not None:
-                yield self._event({"choices": [choice]} | null)
+        listed = [choice for choice in chain.from_iterable(turns) if choice is not None]
+        events = [self._event({"choices": [choice]} | null) for choice in listed]
         if null:
-            yield self._event({"choices": [], "usage": self.usage})
+            events.append(self._event({"choices": [], "usage": self.usage}))
+        return [*events, DONE]
 
     # ------------------------------------------------------------------------------- complete
 

@@ -13,14 +13,14 @@ import msgspec
 
 from tests.support.providers import openai_response_replies as replies
 from tests.support.providers.openai_replies import FRAMING, error
-from tests.support.providers.openai_response_items import RejectedResponsesRequest
+from tests.support.providers.openai_requests import CheckedResponsesRequest
 from tests.support.providers.openai_response_replies import ResponsesReply
-from tests.support.providers.openai_response_requests import CheckedResponsesRequest
 from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
 from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
+    Refused,
     arguments,
     example,
     pieces,
@@ -185,7 +185,7 @@ def responses(body: object) -> Script:
     """
     try:
         exchange = ResponsesExchange(body)
-    except RejectedResponsesRequest as wrong:
+    except Refused as wrong:
         return (replies.error(wrong.code, wrong.message, wrong.param, wrong.status),)
     message = f"The requested model '{exchange.model}' does not exist."
     unknown = (replies.error("model_not_found", message, "model", 404),)

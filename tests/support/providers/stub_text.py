@@ -17,6 +17,23 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 
+
+class Refused(Exception):
+    """A stub refuses a request; how that looks depends on the provider."""
+
+    def __init__(
+        self, message: str, *, code: str | None = None, param: str | None = None, status: int = 400
+    ) -> None:
+        super().__init__(message)
+        self.message, self.code, self.param, self.status = message, code, param, status
+
+
+def require(holds: object, message: str, **more: Any) -> None:
+    """Refuse a request unless something holds of it."""
+    if not holds:
+        raise Refused(message, **more)
+
+
 CHUNKS: Final = 50
 HUGE_BYTES: Final = 1_048_576
 FIXED_PIECES: Final = ("tollhouse-benchmark ",) * CHUNKS
