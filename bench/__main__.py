@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import yaml
 
 from bench import comparison, endurance, stages
+from bench.endurance import Endurance
 from bench.processes import BenchError
 from bench.profiling import PROFILED, profile
 from bench.report import report_progress
@@ -80,14 +80,13 @@ def _suite(folder: Path, options: argparse.Namespace) -> Callable[[], Sequence[R
     quick: bool = options.quick
     tree = this_tree(dict(options.setting))
     if options.endurance:
-        return lambda: [endurance.measure(folder, options.endurance, tree)]
+        return lambda: [endurance.measure(folder, tree, Endurance(options.endurance))]
     if options.stages:
         return lambda: [stages.measure(folder, tree, stages.QUICK if quick else stages.FULL)]
     trees = [tree, *([Tree.at(options.repo.resolve(), {})] if options.repo else [])]
     dose = comparison.QUICK if quick else comparison.FULL
-    return partial(
-        comparison.measure, folder, trees, replace(dose, parts=options.only or dose.parts)
-    )
+    scenarios = comparison.chosen(dose, options.only) if options.only else dose
+    return partial(comparison.measure, folder, trees, scenarios)
 
 
 def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
@@ -112,7 +111,6 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark and return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(given)
     signal.signal(signal.SIGTERM, _stop)

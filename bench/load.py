@@ -128,11 +128,7 @@ def start_load(target: Target, load: Load) -> Child:
 
 
 def load_result(load: Child) -> dict[str, Any]:
-    """Wait for a load to end and return what it says.
-
-    Raises:
-        BenchError: A reply was wrong: figures of a server that fails say nothing.
-    """
+    """Wait for a load to end and return what it says."""
     said = load.receive_object()
     if said["failures"]:
         raise BenchError(f"replies were wrong: {said['failures']}")
@@ -140,11 +136,7 @@ def load_result(load: Child) -> dict[str, Any]:
 
 
 def run_load(target: Target, load: Load) -> Round:
-    """Send one load and return what it cost the target.
-
-    Raises:
-        BenchError: A reply was wrong.
-    """
+    """Send one load and return what it cost the target."""
     with start_load(target, load) as child:
         target.settle(load.before)
         before = cpu.read(target.pid)
@@ -243,16 +235,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._plan.request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count a reply that was cut off."""
         self._transport = None
         self._end(f"the connection was lost ({type(exc).__name__})" if exc else "cut short")
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a reply."""
         if self._plan.stream:
             now = time.monotonic_ns()
             self._plan.lags += [(now - stamp) / 1e9 for stamp in stamps(data)]
@@ -264,7 +253,6 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -364,7 +352,6 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run the load that the command line describes."""
     parser = argparse.ArgumentParser(prog="python -m bench.load")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--prefix", default="", help="what stands before the path")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from bench import cpu
 from bench.batch_bodies import write_body
 from bench.batches import run_to_end
-from bench.load import Load, gateway_target, run_load
+from bench.load import gateway_target, run_load
 from bench.processes import BenchError, Child
 from bench.report import Report, report_progress, table
-from bench.requests import CASES, FULL
+from bench.requests import CASES, Compared
 from bench.servers import Side, start_upstream, this_tree
 
 if TYPE_CHECKING:
@@ -91,14 +91,7 @@ def parse(lines: Iterable[str]) -> list[Stack]:
 
 
 def summarise(stacks: Iterable[Stack], main: float, others: float) -> Profile:
-    """Return what functions cost.
-
-    Args:
-        stacks: The samples. How many a thread has says little: one that waits for the
-            interpreter's lock is seen as busy.
-        main: Microseconds of the main thread for one request, as the kernel counts them.
-        others: The same of all other threads together.
-    """
+    """Return what functions cost."""
     listed = list(stacks)
     seen = Counter[bool]()
     for stack in listed:
@@ -115,20 +108,7 @@ def summarise(stacks: Iterable[Stack], main: float, others: float) -> Profile:
 
 
 def profile(folder: Path, name: str, *, svg: Path | None, native: bool) -> str:
-    """Run one load under py-spy.
-
-    Args:
-        folder: An empty folder for data and configurations.
-        name: One of `PROFILED`.
-        svg: Where a flame graph goes; None for a summary.
-        native: Whether frames of C extensions are shown.
-
-    Returns:
-        The summary, or where the flame graph is.
-
-    Raises:
-        BenchError: py-spy is missing or may not look at the process.
-    """
+    """Run one load under py-spy."""
     output = svg or folder / "stacks.txt"
     upstream = start_upstream(folder / "up")
     side = Side("this", this_tree(), folder, upstream, Report("profile", ""))
@@ -137,10 +117,8 @@ def profile(folder: Path, name: str, *, svg: Path | None, native: bool) -> str:
             body = write_body(folder / "items.json", _ITEMS, requests_first=False)
             count, run = _ITEMS, partial(run_to_end, gateway, body, _ITEMS)
         else:
-            case = CASES[name]
-            count = FULL.streamed if case.stream else FULL.whole
-            load = Load(case.model, count, case.format, case.stream)
-            run = partial(run_load, gateway_target(gateway), load)
+            load = Compared().load(CASES[name])
+            count, run = load.requests, partial(run_load, gateway_target(gateway), load)
         run()
         before = cpu.read(gateway.pid)
         run()
@@ -157,16 +135,7 @@ def profile(folder: Path, name: str, *, svg: Path | None, native: bool) -> str:
 
 @contextmanager
 def sampled(pid: int, output: Path, *, native: bool) -> Generator[None]:
-    """Watch a process with py-spy for as long as the block lasts.
-
-    Args:
-        pid: Which.
-        output: Where py-spy's output goes: a flame graph if it ends with `.svg`, else stacks.
-        native: Whether frames of C extensions are shown.
-
-    Raises:
-        BenchError: py-spy is missing or may not look at the process.
-    """
+    """Watch a process with py-spy for as long as the block lasts."""
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if program is None:
         raise BenchError("py-spy is not installed; `make setup-dev` brings it")
