@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import signal
 import sys
@@ -63,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", choices=PROFILED, help="run py-spy on it instead")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
-    parser.add_argument("--native", action="store_true", help="C frames in --profile")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
     return parser
 
@@ -91,7 +88,7 @@ def _suite(folder: Path, options: argparse.Namespace) -> Callable[[], Sequence[R
 
 def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
     if options.profile:
-        print(profile(folder, options.profile, svg=options.svg, native=options.native))
+        print(profile(folder, options.profile, svg=options.svg))
         return
     report, *others = _suite(folder, options)()
     print(f"\n{report.text()}", flush=True)
@@ -99,9 +96,6 @@ def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
         print(f"\n{report.beside(other)}", flush=True)
     if options.write_results:
         report.write(command)
-    if options.json:
-        document = [each.document() for each in (report, *others)]
-        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _stop(number: int, frame: object) -> NoReturn:

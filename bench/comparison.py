@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from bench.batches import Ingest, Item, Live
-from bench.load import Target
 from bench.report import Report, report_progress
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
 from bench.scenarios import Bench, Scenario, run
@@ -14,8 +12,8 @@ from bench.servers import (
     NGINX_MISSING,
     Side,
     find_nginx,
+    nginx_beside,
     nginx_version,
-    start_nginx,
     start_upstream,
 )
 
@@ -77,17 +75,12 @@ def measure(folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario]) 
         f"{nginx_version(program) if program else 'nothing'}"
     )
     upstream = start_upstream(folder / "upstream", _CHUNK_MS, _CROWD_MS)
-    with ExitStack() as stack:
-        stack.enter_context(upstream.child)
+    with upstream.child, nginx_beside(program, folder / "nginx", upstream) as nginx:
         sides = [
             Side(name, tree, folder, upstream, Report(NAME, load, tree=f"{name} {tree.name}"))
             for name, tree in zip(("this", "other"), trees, strict=False)
         ]
         reports = [side.report for side in sides]
-        nginx = None
-        if program is not None:
-            child, port = start_nginx(program, folder / "nginx", upstream)
-            nginx = Target("nginx", stack.enter_context(child).pid, port)
         bench = Bench(folder, sides, upstream, nginx)
         for scenario in scenarios:
             run(bench, scenario)

@@ -1,7 +1,5 @@
 """An hour of traffic of good and misbehaving clients, and the gateway's memory meanwhile.
 
-    python -m bench.endurance --port N --key K --seconds S     the misbehaving clients, in a process
-
     whole, whole over TLS, streams      at a steady rate each, every reply checked to its end
     misbehaving clients                 hang up, send unknown keys, request unknown models
 
@@ -11,10 +9,7 @@ samples after the first sixth, in which caches fill.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle
@@ -23,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from bench import cpu
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, gateway_target, load_result, start_load
-from bench.processes import Child
 from bench.report import MB, Report, slope
 from bench.requests import OnRunningGateways
 from bench.scenarios import Bench, Figure, require, run
@@ -61,16 +55,13 @@ class Endurance(OnRunningGateways):
             for model, s, rate in _RATES
         ]
         target, pid = gateway_target(side.gateway), side.gateway.pid
-        command = [sys.executable, "-m", "bench.endurance", "--port", str(target.port)]
-        command += ["--key", target.key, "--seconds", str(self.seconds)]
         with ExitStack() as stack:
             children = [stack.enter_context(start_load(target, load)) for load in loads]
-            others = stack.enter_context(Child("the misbehaving clients", command, seconds=300.0))
             for child in children:
                 child.send_line("go")
+            asyncio.run(_misbehave(target.port, target.key, self.seconds))
             for child in children:
                 load_result(child)
-            others.receive_object()
         yield Figure(side.report, _MEMORY, cpu.pss(pid) / MB, "MB")
         yield Figure(side.report, "memory of all processes (RSS)", cpu.rss(pid) / MB, "MB")
         yield Figure(side.report, "memory of the server (RSS)", cpu.rss_alone(pid) / MB, "MB")
@@ -99,8 +90,8 @@ def measure(folder: Path, tree: Tree, endurance: Endurance) -> Report:
     return report
 
 
-async def _misbehave(port: int, key: str, seconds: float) -> int:
-    """Misbehave in turn, each time on a connection of its own; return how often."""
+async def _misbehave(port: int, key: str, seconds: float) -> None:
+    """Misbehave in turn, each time on a connection of its own."""
 
     def request(used: str, model: str) -> bytes:
         body = chat_request(model, stream=True)
@@ -127,24 +118,7 @@ async def _misbehave(port: int, key: str, seconds: float) -> int:
             await writer.drain()
             if wanted is not None:
                 line = (await reader.read(65_536)).split(b"\r\n", 1)[0]
-                if wanted not in line:
-                    message = f"wanted{wanted.decode()}and got {line[:40]!r}"
-                    raise RuntimeError(message)
+                require(wanted in line, f"wanted{wanted.decode()}and got {line[:40]!r}")
         finally:
             writer.transport.abort()
         await asyncio.sleep(1 / _MISBEHAVING_RATE)
-    return total
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.endurance", description=main.__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--key", required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    options = parser.parse_args()
-    count = asyncio.run(_misbehave(options.port, options.key, options.seconds))
-    print(json.dumps({"misbehaved": count}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,11 +10,11 @@ import platform
 import re
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import linear_regression, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tollhouse import __version__
 from tollhouse.kernel.clock import SystemClock
@@ -118,10 +118,6 @@ class Report:
             medians = _number(median(each.values)), _number(median(theirs))
             rows.append([name, *medians, each.unit, *bounds, each.verdict])
         return table(rows)
-
-    def document(self) -> dict[str, Any]:
-        """Return everything for a JSON file."""
-        return {"machine": machine(), "versions": versions(), **asdict(self)}
 
     def write(self, command: str) -> None:
         """Replace this suite's section of `RESULTS.md`."""

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -25,10 +25,11 @@ from msgspec import Raw
 from bench import cpu
 from bench.batch_bodies import ITEMS_BASE, ITEMS_MODEL
 from bench.formats import FORMATS, INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL, chat_request
+from bench.load import Target
 from bench.processes import BenchError, Child, free_port, wait_until_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from typing import Self
 
     from bench.report import Report
@@ -369,8 +370,12 @@ def nginx_version(program: str) -> str:
     return done.stderr.strip().removeprefix("nginx version: ")
 
 
-def start_nginx(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
-    """Start nginx in front of an upstream; return the process and its port."""
+@contextmanager
+def nginx_beside(program: str | None, folder: Path, upstream: Upstream) -> Generator[Target | None]:
+    """Run nginx in front of an upstream, where it is installed."""
+    if program is None:
+        yield None
+        return
     folder.mkdir(parents=True, exist_ok=True)
     port, path = free_port(), folder / "nginx.conf"
     # A worker of root's stays root, to reach the folder.
@@ -384,10 +389,6 @@ def start_nginx(program: str, folder: Path, upstream: Upstream) -> tuple[Child, 
         tls=TLS_UPSTREAM,
     )
     path.write_text(text, encoding="utf-8")
-    child = Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)])
-    try:
+    with Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)]) as child:
         wait_until_listening(child, port, 10.0)
-    except BaseException:
-        child.stop()
-        raise
-    return child, port
+        yield Target("nginx", child.pid, port)

@@ -26,8 +26,8 @@ from bench.servers import (
     Gateway,
     Side,
     find_nginx,
+    nginx_beside,
     nginx_version,
-    start_nginx,
     start_upstream,
 )
 
@@ -84,11 +84,9 @@ def measure(folder: Path, tree: Tree, stages: Stages) -> Report:
         tree=tree.name,
     )
     upstream = start_upstream(folder / "upstream")
-    with upstream.child:
-        child, port = start_nginx(str(program), folder / "nginx", upstream)
-        side = Side("this", replace(tree, command=_COMMAND), folder, upstream, report)
-        with child:
-            run(Bench(folder, [side], upstream, Target("nginx", child.pid, port)), stages)
+    side = Side("this", replace(tree, command=_COMMAND), folder, upstream, report)
+    with upstream.child, nginx_beside(program, folder / "nginx", upstream) as nginx:
+        run(Bench(folder, [side], upstream, nginx), stages)
     report.summary = summary(report)
     return report
 

@@ -46,12 +46,10 @@ class MessagesExchange(CheckedMessagesRequest):
         return self.text(after + self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> MessagesReply:
-        """Return a fixed text."""
         content = [replies.text_block("".join(pieces))]
         return MessagesReply(self.model, content, replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error response."""
         return replies.error(status, extra=extra)
 
     def text(self, text: str, before: Sequence[JsonObject] = ()) -> MessagesReply:
@@ -65,7 +63,6 @@ class MessagesExchange(CheckedMessagesRequest):
         return self.message(blocks, stop_reason=reason, stop_sequence=stop)
 
     def message(self, content: list[JsonObject], **stop: Any) -> MessagesReply:
-        """Return a message of blocks with its usage."""
         output, thinking = replies.output_words(content)
         usage = replies.usage_of(self.input_tokens(), output, thinking=thinking)
         return MessagesReply(self.model, content, usage, **stop)
@@ -195,7 +192,6 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
 
 
 def count_tokens(headers: Mapping[str, str], body: object) -> Script:
-    """Return the script of `POST /v1/messages/count_tokens`."""
     try:
         exchange = MessagesExchange(headers, body, counts=True)
     except Refused as refused:

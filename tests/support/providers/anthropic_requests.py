@@ -80,7 +80,6 @@ class CheckedMessagesRequest:
         )
 
     def input_tokens(self) -> int:
-        """Return the number of words in the prompt."""
         texts = (echoed_text(block) for message in self.messages for block in message["content"])
         return sum(words(text) for text in (*texts, self.system))
 
@@ -93,16 +92,13 @@ class CheckedMessagesRequest:
         return " ".join(text for text in (*results, rest) if text)
 
     def has_results(self) -> bool:
-        """Return whether the last message has tool results."""
         return any(block["type"] == "tool_result" for block in self.messages[-1]["content"])
 
     def prefill(self) -> str:
-        """Return the prefilled text that the response must continue."""
         last = self.messages[-1]
         return join_parts(map(echoed_text, last["content"])) if last["role"] == "assistant" else ""
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the response must match."""
         form: JsonObject = (self.fields.get("output_config") or {}).get("format") or {}
         return form.get("schema")
 
@@ -199,7 +195,6 @@ def _check_calls(messages: list[JsonObject]) -> None:
 
 
 def _check_tools(fields: JsonObject, tools: list[JsonObject], own: list[JsonObject]) -> str | None:
-    """Return the name of the tool that must be called."""
     names = [tool.get("name") for tool in tools]
     require(len(set(names)) == len(names), "tools: Tool names must be unique.")
     for at, tool in enumerate(own):

@@ -45,23 +45,18 @@ class ChatExchange(CheckedChatRequest):
     framing = FRAMING
 
     def reply(self, said: Sequence[str], usage: JsonObject | None, **more: Any) -> ChatReply:
-        """Return a reply with a usage."""
         return ChatReply(self.model, tuple(said), usage, include_usage=self.include_usage, **more)
 
     def echo(self, **more: Any) -> ChatReply:
-        """Return an echo of the last user text."""
         return self.text(self.last_said(), **more)
 
     def say(self, pieces: Sequence[str]) -> ChatReply:
-        """Return a fixed text."""
         return self.reply(pieces, usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error response."""
         return error(status, extra=extra)
 
     def text(self, text: str, *, thought: str = "", **more: Any) -> ChatReply:
-        """Return a text within the limits of the request."""
         listed = pieces(before_stop_sequence(text, self.stops)[0])
         fields = self.fields
         limit: int = fields.get("max_completion_tokens") or fields.get("max_tokens") or len(listed)
@@ -82,7 +77,6 @@ def _echoed(**more: Any) -> Callable[[ChatExchange], Script]:
 
 
 def _counted(usage: JsonObject | None) -> Callable[[ChatExchange], Script]:
-    """Return an echo with another usage."""
     return lambda exchange: render_answer(exchange, exchange.reply(exchange.echo().pieces, usage))
 
 

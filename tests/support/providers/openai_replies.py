@@ -15,31 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tests.support.providers.framing import EVENTS, JSON, Framing, chunk
+from tests.support.providers.framing import Framing
 from tests.support.providers.stub_text import JsonObject, pieces, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-__all__ = [
-    "CREATED",
-    "DONE",
-    "EVENTS",
-    "FRAMING",
-    "JSON",
-    "ChatReply",
-    "JsonObject",
-    "chunk",
-    "chunked_head",
-    "cut",
-    "error",
-    "error_body",
-    "model_list",
-    "stream",
-    "unknown_url",
-    "usage_of",
-    "whole",
-]
 
 CREATED: Final = 1_767_225_600
 """2026-01-01: responses do not depend on the clock."""
@@ -87,7 +67,6 @@ def error(
 
 
 def unknown_url(method: str, path: str) -> bytes:
-    """Return the response to an unknown path."""
     return whole(404, error_body(400, f"Invalid URL ({method} {path})"))
 
 
@@ -118,7 +97,6 @@ class ChatReply:
     """Whether a stream has a further chunk with the usage and no choices."""
 
     def body(self) -> bytes:
-        """Return the chat completion object."""
         choices = [self._choice(index) for index in range(self.choices)]
         usage = {} if self.usage is None else {"usage": self.usage}
         return _dump(self._envelope("chat.completion") | {"choices": choices} | usage)
@@ -256,7 +234,6 @@ def _logprob(word: str, alternatives: int) -> JsonObject:
 
 
 def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:
-    """Return a usage object with all the details that OpenAI sends."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -272,7 +249,6 @@ def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 
 
 
 def model_list(names: Iterable[str]) -> bytes:
-    """Return the response of `GET /v1/models`."""
     entry = {"object": "model", "created": CREATED, "owned_by": "tollhouse"}
     data = [{"id": name} | entry for name in names]
     return whole(200, _dump({"object": "list", "data": data}))

@@ -74,21 +74,17 @@ class CheckedChatRequest:
         self.top_logprobs = (wanted or 0) if fields.get("logprobs") else None
 
     def last_said(self) -> str:
-        """Return the text of the last message of the user or of a tool."""
         said = [each for each in self.messages if each["role"] in {"user", "tool"}]
         return chat_text(said[-1]) if said else ""
 
     def results(self) -> list[str]:
-        """Return the tool results at the end."""
         last = takewhile(lambda message: message["role"] == "tool", reversed(self.messages))
         return [chat_text(message) for message in last][::-1]
 
     def input_tokens(self) -> int:
-        """Return the number of words in the prompt."""
         return sum(words(chat_text(message)) for message in self.messages)
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the response must match."""
         form: JsonObject = self.fields.get("response_format") or {}
         if form.get("type") == "json_object":
             return {"type": "object"}
@@ -176,7 +172,6 @@ class CheckedResponsesRequest:
         self.includes: list[str] = fields.get("include") or []
 
     def input_tokens(self) -> int:
-        """Return the number of words in the prompt."""
         instructions: str = self.fields.get("instructions") or ""
         return sum(words(text) for text in (instructions, *map(item_text, self.items)))
 
@@ -188,11 +183,9 @@ class CheckedResponsesRequest:
         return item_text(users[-1]) if users else ""
 
     def has_results(self) -> bool:
-        """Return whether the last item is a tool result."""
         return bool(self._results())
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the response must match."""
         form: JsonObject = (self.fields.get("text") or {}).get("format") or {}
         return {"type": "object"} if form.get("type") == "json_object" else form.get("schema")
 
@@ -266,7 +259,6 @@ def _check_strict(path: str, described: JsonObject, schema: JsonObject | None) -
 
 
 def _forced_tool(fields: JsonObject, tools: list[JsonObject]) -> str | None:
-    """Return the name of the tool that must be called."""
     choice: str | JsonObject = fields.get("tool_choice", "auto")
     if isinstance(choice, str) or choice["type"] not in _OWN_TOOLS:
         return None

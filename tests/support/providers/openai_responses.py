@@ -39,16 +39,13 @@ class ResponsesExchange(CheckedResponsesRequest):
     framing = FRAMING
 
     def echo(self) -> ResponsesReply:
-        """Return an echo of the last user text."""
         return self.text(self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> ResponsesReply:
-        """Return a fixed text."""
         item = replies.message_item(replies.text_part("".join(pieces)))
         return ResponsesReply({"model": self.model}, [item], replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error response."""
         return error(status, extra=extra)
 
     def text(
@@ -70,7 +67,6 @@ class ResponsesExchange(CheckedResponsesRequest):
         thought: int = 0,
         **more: Any,
     ) -> ResponsesReply:
-        """Return a response of items with its usage."""
         tokens = sum(_output_words(item) for item in output)
         usage = replies.usage_of(self.input_tokens(), tokens + thought, reasoning=thought)
         return ResponsesReply(self.fields, output, usage, **more)

@@ -117,7 +117,6 @@ def _import_bare(package: str) -> None:
 
 
 def _with_lists(schema: Any) -> Any:
-    """Return a schema that checks the items of an iterable at once."""
     if isinstance(schema, dict):
         inner = {key: _with_lists(each) for key, each in cast("JsonObject", schema).items()}
         return inner | {"type": "list"} if inner.get("type") == "generator" else inner

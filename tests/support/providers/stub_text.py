@@ -54,7 +54,6 @@ def pieces(text: str) -> list[str]:
 
 
 def words(text: str) -> int:
-    """Return the number of tokens."""
     return len(text.split())
 
 
@@ -124,7 +123,6 @@ def token(kind: str, text: str) -> str:
 
 
 def is_token(kind: str, value: object) -> bool:
-    """Return whether a value is a valid token."""
     if not isinstance(value, str) or value.count("-") != 2:
         return False
     name, content, signature = value.split("-")
@@ -166,7 +164,6 @@ def _chosen(schema: JsonObject, root: JsonObject) -> JsonObject | None:
 
 
 def arguments(schema: JsonObject) -> JsonObject:
-    """Return an argument for each property of a tool's schema."""
     return _object(schema, list(schema.get("properties") or ()), schema)
 
 
