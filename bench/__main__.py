@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import signal
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import yaml
 
 from bench import comparison, endurance, stages
+from bench.endurance import Endurance
 from bench.processes import BenchError
 from bench.profiling import PROFILED, profile
 from bench.report import report_progress
@@ -63,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", choices=PROFILED, help="run py-spy on it instead")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
-    parser.add_argument("--native", action="store_true", help="C frames in --profile")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
     return parser
 
@@ -80,19 +77,18 @@ def _suite(folder: Path, options: argparse.Namespace) -> Callable[[], Sequence[R
     quick: bool = options.quick
     tree = this_tree(dict(options.setting))
     if options.endurance:
-        return lambda: [endurance.measure(folder, options.endurance, tree)]
+        return lambda: [endurance.measure(folder, tree, Endurance(options.endurance))]
     if options.stages:
         return lambda: [stages.measure(folder, tree, stages.QUICK if quick else stages.FULL)]
     trees = [tree, *([Tree.at(options.repo.resolve(), {})] if options.repo else [])]
     dose = comparison.QUICK if quick else comparison.FULL
-    return partial(
-        comparison.measure, folder, trees, replace(dose, parts=options.only or dose.parts)
-    )
+    scenarios = comparison.chosen(dose, options.only) if options.only else dose
+    return partial(comparison.measure, folder, trees, scenarios)
 
 
 def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
     if options.profile:
-        print(profile(folder, options.profile, svg=options.svg, native=options.native))
+        print(profile(folder, options.profile, svg=options.svg))
         return
     report, *others = _suite(folder, options)()
     print(f"\n{report.text()}", flush=True)
@@ -100,9 +96,6 @@ def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
         print(f"\n{report.beside(other)}", flush=True)
     if options.write_results:
         report.write(command)
-    if options.json:
-        document = [each.document() for each in (report, *others)]
-        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def _stop(number: int, frame: object) -> NoReturn:
@@ -112,7 +105,6 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark and return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(given)
     signal.signal(signal.SIGTERM, _stop)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bench.formats import FORMATS, PROVIDER_MODEL, chat_reply
+from bench.formats import FORMATS, chat_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,20 +40,8 @@ def item(number: int) -> bytes:
     return _item(name, _text(number, ITEM_BYTES - 1 - len(_item(name, ""))))
 
 
-def provider_body(number: int) -> bytes:
-    """Return about what the provider is asked for an item."""
-    asked = msgspec.json.decode(item(number))["body"]
-    return msgspec.json.encode({**asked, "model": PROVIDER_MODEL})
-
-
 def write_body(path: Path, items: int, *, requests_first: bool) -> Path:
-    """Write a batch to a file and return its path.
-
-    Args:
-        path: Where.
-        items: How many.
-        requests_first: Whether the other fields follow the items.
-    """
+    """Write a batch to a file and return its path."""
     if path.exists():
         return path
     fields = b'"endpoint":"/v1/chat/completions","model":' + msgspec.json.encode(ITEMS_MODEL)

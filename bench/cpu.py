@@ -58,27 +58,14 @@ class CpuTime:
 
 
 def parse_stat(text: str, *, of_ended: bool = False) -> float:
-    """Return the CPU seconds in a line of `/proc/PID/stat`.
-
-    Args:
-        text: The line; the command in it may hold blanks and parentheses.
-        of_ended: Return that of children that have ended, in place of the process' own.
-    """
+    """Return the CPU seconds in a line of `/proc/PID/stat`."""
     fields = text[text.rindex(")") + 1 :].split()
     at = _UTIME + 2 * of_ended
     return (int(fields[at]) + int(fields[at + 1])) / _TICKS_PER_SECOND
 
 
 def parse_memory(text: str, name: str) -> int:
-    """Return the bytes that a line of `/proc/PID/status` or `smaps_rollup` names.
-
-    Args:
-        text: The whole file.
-        name: `VmRSS` for what is resident now, `VmHWM` for the most that ever was; `Pss`.
-
-    Raises:
-        ValueError: There is no such line: the process is a zombie.
-    """
+    """Return the bytes that a line of `/proc/PID/status` or `smaps_rollup` names."""
     for line in text.splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
@@ -86,31 +73,31 @@ def parse_memory(text: str, name: str) -> int:
     raise ValueError(message)
 
 
-def tree(pid: int, proc: Path = PROC) -> list[int]:
+def tree(pid: int) -> list[int]:
     """Return a process and all its descendants, parents first."""
     found = [pid]
     for each in found:
-        found.extend(children(each, proc))
+        found.extend(children(each))
     return found
 
 
-def children(pid: int, proc: Path = PROC) -> list[int]:
+def children(pid: int) -> list[int]:
     """Return the processes that a process has started and that have not ended."""
     found: list[int] = []
-    for task in _tasks(pid, proc):
+    for task in _tasks(pid):
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
             found.extend(int(child) for child in (task / "children").read_text().split())
     return found
 
 
-def read(pid: int, proc: Path = PROC) -> CpuReading:
+def read(pid: int) -> CpuReading:
     """Return what a process and its descendants have used so far."""
     found: CpuReading = {}
-    for each in tree(pid, proc):
+    for each in tree(pid):
         with suppress(FileNotFoundError, ProcessLookupError):  # a child that has just ended
-            stat = (proc / str(each) / "stat").read_text()
+            stat = (PROC / str(each) / "stat").read_text()
             ended = parse_stat(stat, of_ended=True)
-            found[each] = ProcessCpu(parse_stat(stat), ended, _nanoseconds(each, proc))
+            found[each] = ProcessCpu(parse_stat(stat), ended, _nanoseconds(each))
     return found
 
 
@@ -144,35 +131,31 @@ def _between(before: ProcessCpu, after: ProcessCpu) -> float:
     return sum(used) / 1e9
 
 
-def used(pid: int, proc: Path = PROC) -> float:
+def used(pid: int) -> float:
     """Return the CPU seconds of a process and all its descendants since they began."""
-    return cpu_time({}, read(pid, proc)).seconds
+    return cpu_time({}, read(pid)).seconds
 
 
-def rss(pid: int, proc: Path = PROC) -> int:
+def rss(pid: int) -> int:
     """Return the resident memory of a process and its descendants, in bytes."""
-    return _memory(pid, "VmRSS", proc)
+    return _memory(pid, "VmRSS")
 
 
-def rss_alone(pid: int, proc: Path = PROC) -> int:
+def rss_alone(pid: int) -> int:
     """Return the resident memory of a process without its descendants, in bytes."""
-    return parse_memory((proc / str(pid) / "status").read_text(), "VmRSS")
+    return parse_memory((PROC / str(pid) / "status").read_text(), "VmRSS")
 
 
-def pss(pid: int, proc: Path = PROC) -> int:
-    """Return the proportional set size of a process and its descendants, in bytes.
-
-    Raises:
-        PermissionError: They belong to another user.
-    """
-    return _memory(pid, "Pss", proc, "smaps_rollup")
+def pss(pid: int) -> int:
+    """Return the proportional set size of a process and its descendants, in bytes."""
+    return _memory(pid, "Pss", "smaps_rollup")
 
 
-def _memory(pid: int, name: str, proc: Path, file: str = "status") -> int:
+def _memory(pid: int, name: str, file: str = "status") -> int:
     total = 0
-    for each in tree(pid, proc):
+    for each in tree(pid):
         try:
-            total += parse_memory((proc / str(each) / file).read_text(), name)
+            total += parse_memory((PROC / str(each) / file).read_text(), name)
         except (FileNotFoundError, ProcessLookupError, ValueError):
             if each == pid:
                 raise  # any other is a child that ends just now
@@ -183,7 +166,6 @@ class PeakMemory(AbstractContextManager["PeakMemory"]):
     """The most memory of a process and its descendants while the context lasts, in bytes."""
 
     def __init__(self, pid: int, seconds: float = 0.5) -> None:
-        """Prepare to look at it each so many seconds."""
         self.rss = self.pss = 0
         self._pid = pid
         self._seconds = seconds
@@ -191,12 +173,10 @@ class PeakMemory(AbstractContextManager["PeakMemory"]):
         self._thread = Thread(target=self._poll, name="peak-memory")
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
         self._ended.set()
         self._thread.join()
 
@@ -208,16 +188,16 @@ class PeakMemory(AbstractContextManager["PeakMemory"]):
                 return
 
 
-def _tasks(pid: int, proc: Path) -> list[Path]:
+def _tasks(pid: int) -> list[Path]:
     try:
-        return sorted((proc / str(pid) / "task").iterdir(), key=lambda task: int(task.name))
+        return sorted((PROC / str(pid) / "task").iterdir(), key=lambda task: int(task.name))
     except (FileNotFoundError, ProcessLookupError):
         return []
 
 
-def _nanoseconds(pid: int, proc: Path) -> dict[int, int] | None:
+def _nanoseconds(pid: int) -> dict[int, int] | None:
     counts: dict[int, int] = {}
-    for task in _tasks(pid, proc):
+    for task in _tasks(pid):
         try:
             counts[int(task.name)] = int((task / "schedstat").read_text().split()[0])
         except (FileNotFoundError, ProcessLookupError):

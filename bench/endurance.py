@@ -1,7 +1,5 @@
 """An hour of traffic of good and misbehaving clients, and the gateway's memory meanwhile.
 
-    python -m bench.endurance --port N --key K --seconds S     the misbehaving clients, in a process
-
     whole, whole over TLS, streams      at a steady rate each, every reply checked to its end
     misbehaving clients                 hang up, send unknown keys, request unknown models
 
@@ -11,87 +9,89 @@ samples after the first sixth, in which caches fill.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from bench import cpu
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, gateway_target, load_result, start_load
-from bench.processes import BenchError, Child
 from bench.report import MB, Report, slope
+from bench.requests import OnRunningGateways
+from bench.scenarios import Bench, Figure, require, run
 from bench.servers import MODEL, TLS_MODEL, Side, start_upstream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from bench.load import Target
     from bench.servers import Tree
 
 NAME: Final = "endurance"
+_MEMORY: Final = "memory of all processes (PSS)"
+_ANSWERED: Final = "requests answered whole, a sample"
 _RATES: Final = ((MODEL, False, 40.0), (TLS_MODEL, False, 20.0), (MODEL, True, 10.0))
 """Models, whether streamed, and requests a second."""
 _MISBEHAVING_RATE: Final = 5.0
 
 
-def measure(folder: Path, minutes: int, tree: Tree, *, sample_seconds: float = 60.0) -> Report:
-    """Send mixed traffic for so many minutes.
+@dataclass(frozen=True, slots=True)
+class Endurance(OnRunningGateways):
+    """Mixed traffic, and the memory meanwhile."""
 
-    Raises:
-        BenchError: Something did not start, or a reply was wrong.
-    """
+    rounds: int
+    """Samples."""
+    seconds: float = 60.0
+    """Of each."""
+    name: str = NAME
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Send the traffic of one sample, all kinds at once."""
+        [side] = bench.sides
+        loads = [
+            Load(model, int(rate * self.seconds), stream=s, concurrency=16, warmup=16, rate=rate)
+            for model, s, rate in _RATES
+        ]
+        target, pid = gateway_target(side.gateway), side.gateway.pid
+        with ExitStack() as stack:
+            children = [stack.enter_context(start_load(target, load)) for load in loads]
+            for child in children:
+                child.send_line("go")
+            asyncio.run(_misbehave(target.port, target.key, self.seconds))
+            for child in children:
+                load_result(child)
+        yield Figure(side.report, _MEMORY, cpu.pss(pid) / MB, "MB")
+        yield Figure(side.report, "memory of all processes (RSS)", cpu.rss(pid) / MB, "MB")
+        yield Figure(side.report, "memory of the server (RSS)", cpu.rss_alone(pid) / MB, "MB")
+        yield Figure(side.report, _ANSWERED, sum(load.sent for load in loads), "requests")
+
+
+def measure(folder: Path, tree: Tree, endurance: Endurance) -> Report:
+    """Send mixed traffic for so many samples."""
     traffic = [f"{rate:g} {'streams' if s else 'requests'} of {m}" for m, s, rate in _RATES]
     report = Report(
         NAME,
-        f"{minutes} samples, one each {sample_seconds:g} s; a second: {', '.join(traffic)}, "
-        f"{_MISBEHAVING_RATE:g} misbehaving",
+        f"{endurance.rounds} samples, one each {endurance.seconds:g} s; a second: "
+        f"{', '.join(traffic)}, {_MISBEHAVING_RATE:g} misbehaving",
         tree=tree.name,
     )
     upstream = start_upstream(folder / "up")
-    samples: list[float] = []
-    sent = 0
-    with upstream.child, Side("this", tree, folder, upstream, report).start() as gateway:
-        for _ in range(minutes):
-            sent += _sample(gateway_target(gateway), sample_seconds)
-            samples.append(cpu.pss(gateway.pid) / MB)
-            report.add("memory of all processes (PSS)", samples[-1], "MB")
-            report.add("memory of all processes (RSS)", cpu.rss(gateway.pid) / MB, "MB")
-            report.add("memory of the server (RSS)", cpu.rss_alone(gateway.pid) / MB, "MB")
-    booked = gateway.booked()
-    if booked < sent:
-        raise BenchError(f"{sent} requests were answered, {booked} are booked")
-    an_hour = slope(samples[len(samples) // 6 :]) * 3600 / sample_seconds
+    side = Side("this", tree, folder, upstream, report)
+    with upstream.child:
+        run(Bench(folder, [side], upstream, None), endurance)
+    sent, booked = sum(report.figures[_ANSWERED].values), side.gateway.booked()
+    require(booked >= sent, f"{sent:.0f} requests were answered, {booked} are booked")
+    samples = report.figures[_MEMORY].values
+    an_hour = slope(samples[len(samples) // 6 :]) * 3600 / endurance.seconds
     report.add("growth after the first sixth, an hour", an_hour, "MB", aim=1.0)
-    report.add("requests answered whole", sent, "requests")
     report.add("generations booked", booked, "generations")
     return report
 
 
-def _sample(target: Target, seconds: float) -> int:
-    """Send the traffic of one sample, all kinds at once; return how many requests were answered."""
-    loads = [
-        Load(model, int(rate * seconds), stream=stream, concurrency=16, warmup=16, rate=rate)
-        for model, stream, rate in _RATES
-    ]
-    command = [sys.executable, "-m", "bench.endurance", "--port", str(target.port)]
-    command += ["--key", target.key, "--seconds", str(seconds)]
-    with ExitStack() as stack:
-        children = [stack.enter_context(start_load(target, load)) for load in loads]
-        others = stack.enter_context(Child("the misbehaving clients", command, seconds=300.0))
-        for child in children:
-            child.send_line("go")
-        for child in children:
-            load_result(child)
-        others.receive_object()
-    return sum(load.sent for load in loads)
-
-
-async def _misbehave(port: int, key: str, seconds: float) -> int:
-    """Misbehave in turn, each time on a connection of its own; return how often."""
+async def _misbehave(port: int, key: str, seconds: float) -> None:
+    """Misbehave in turn, each time on a connection of its own."""
 
     def request(used: str, model: str) -> bytes:
         body = chat_request(model, stream=True)
@@ -118,25 +118,7 @@ async def _misbehave(port: int, key: str, seconds: float) -> int:
             await writer.drain()
             if wanted is not None:
                 line = (await reader.read(65_536)).split(b"\r\n", 1)[0]
-                if wanted not in line:
-                    message = f"wanted{wanted.decode()}and got {line[:40]!r}"
-                    raise RuntimeError(message)
+                require(wanted in line, f"wanted{wanted.decode()}and got {line[:40]!r}")
         finally:
             writer.transport.abort()
         await asyncio.sleep(1 / _MISBEHAVING_RATE)
-    return total
-
-
-def main() -> None:
-    """Send misbehaving requests for a while, and print how many."""
-    parser = argparse.ArgumentParser(prog="python -m bench.endurance", description=main.__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--key", required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    options = parser.parse_args()
-    count = asyncio.run(_misbehave(options.port, options.key, options.seconds))
-    print(json.dumps({"misbehaved": count}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -71,11 +71,7 @@ def stamps(data: bytes) -> list[int]:
 
 
 def read_events(body: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and data of a stream's events, without comments and without `[DONE]`.
-
-    Raises:
-        Truncated: It ends within an event, or one is not JSON.
-    """
+    """Return the names and data of a stream's events, without comments and without `[DONE]`."""
     if not body.endswith(b"\n\n"):
         raise Truncated("a stream that ends within an event")
     found: list[tuple[str, dict[str, Any]]] = []

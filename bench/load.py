@@ -1,6 +1,6 @@
 """The load: keep-alive HTTP/1.1 connections that send one request after the other.
 
-    python -m bench.load --port N --requests N [--format messages] [--stream] ...
+    python -m bench.load PORT KEY PREFIX LOAD      the load as JSON
 
     parent                      load
                                 connects, sends the warm-up requests
@@ -10,13 +10,12 @@
 
 Every reply is checked to its last byte: a server that cuts or invents does not look fast. With a
 rate, requests begin when their time has come, and a latency counts from then, so that a server that
-stalls cannot hide it by being asked less (coordinated omission). With `--each` it goes on until a
+stalls cannot hide it by being asked less (coordinated omission). With `each` it goes on until a
 further line comes, and says when each request was due and how long it took.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -26,9 +25,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import httptools
+import msgspec
 import uvloop
 
 from bench import cpu
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bench.servers import Gateway
+
+
+_LONGEST_SECONDS: Final = 240.0
+"""Of a phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +116,16 @@ def gateway_target(gateway: Gateway) -> Target:
 
 def start_load(target: Target, load: Load) -> Child:
     """Start a load, warm up with it, and return it ready to go."""
-    command = [sys.executable, "-m", "bench.load", "--port", str(target.port)]
-    command += ["--format", load.format, "--model", load.model, "--key", target.key]
-    command += ["--prefix", target.prefix, "--rate", str(load.rate)]
-    command += ["--requests", str(load.requests), "--warmup", str(load.before)]
-    command += ["--concurrency", str(load.concurrency)]
-    command += ["--stream"] * load.stream + ["--each"] * load.each
+    sent = msgspec.json.encode(load).decode()
+    command = [
+        sys.executable,
+        "-m",
+        "bench.load",
+        str(target.port),
+        target.key,
+        target.prefix,
+        sent,
+    ]
     child = Child("the load", command, seconds=300.0)
     try:
         child.receive_object()
@@ -128,11 +136,7 @@ def start_load(target: Target, load: Load) -> Child:
 
 
 def load_result(load: Child) -> dict[str, Any]:
-    """Wait for a load to end and return what it says.
-
-    Raises:
-        BenchError: A reply was wrong: figures of a server that fails say nothing.
-    """
+    """Wait for a load to end and return what it says."""
     said = load.receive_object()
     if said["failures"]:
         raise BenchError(f"replies were wrong: {said['failures']}")
@@ -140,11 +144,7 @@ def load_result(load: Child) -> dict[str, Any]:
 
 
 def run_load(target: Target, load: Load) -> Round:
-    """Send one load and return what it cost the target.
-
-    Raises:
-        BenchError: A reply was wrong.
-    """
+    """Send one load and return what it cost the target."""
     with start_load(target, load) as child:
         target.settle(load.before)
         before = cpu.read(target.pid)
@@ -243,16 +243,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._plan.request)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count a reply that was cut off."""
         self._transport = None
         self._end(f"the connection was lost ({type(exc).__name__})" if exc else "cut short")
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a reply."""
         if self._plan.stream:
             now = time.monotonic_ns()
             self._plan.lags += [(now - stamp) / 1e9 for stamp in stamps(data)]
@@ -264,7 +261,6 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -326,30 +322,30 @@ async def _phase(plan: Plan, connections: list[Connection], requests: int, secon
         plan.left = 0
 
 
-async def _run(options: argparse.Namespace) -> None:
-    spoken = FORMATS[options.format]
-    body = spoken.request(options.model, stream=options.stream)
+async def _run(port: int, key: str, prefix: str, load: Load) -> None:
+    spoken = FORMATS[load.format]
+    body = spoken.request(load.model, stream=load.stream)
     head = (
-        f"POST {options.prefix}{spoken.path} HTTP/1.1\r\nhost: 127.0.0.1:{options.port}\r\n"
-        f"authorization: Bearer {options.key or 'none'}\r\ncontent-type: application/json\r\n"
+        f"POST {prefix}{spoken.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
+        f"authorization: Bearer {key or 'none'}\r\ncontent-type: application/json\r\n"
         f"accept: application/json\r\nuser-agent: bench\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    check = partial(spoken.check, stream=options.stream, priced=bool(options.key))
-    plan = Plan(head.encode() + body, check, rate=options.rate, stream=options.stream)
+    check = partial(spoken.check, stream=load.stream, priced=bool(key))
+    plan = Plan(head.encode() + body, check, rate=load.rate, stream=load.stream)
     loop = asyncio.get_running_loop()
     connections = [
-        (await loop.create_connection(lambda: Connection(plan), "127.0.0.1", options.port))[1]
-        for _ in range(options.concurrency)
+        (await loop.create_connection(lambda: Connection(plan), "127.0.0.1", port))[1]
+        for _ in range(load.concurrency)
     ]
-    await _phase(plan, connections, options.warmup, options.seconds)
+    await _phase(plan, connections, load.before, _LONGEST_SECONDS)
     print(json.dumps({"ready": True}), flush=True)
     # Nothing else runs on this loop now; an empty line is a parent that is gone.
     if not sys.stdin.readline():
         return
-    if options.each:
+    if load.each:
         loop.add_reader(sys.stdin, plan.stop)
     began = perf_counter()
-    await _phase(plan, connections, options.requests, options.seconds)
+    await _phase(plan, connections, load.requests, _LONGEST_SECONDS)
     result: dict[str, object] = {
         "requests": plan.good,
         "seconds": perf_counter() - began,
@@ -358,29 +354,12 @@ async def _run(options: argparse.Namespace) -> None:
         "lag_p99_ms": percentile(plan.lags, 99) * 1000,
         "failures": dict(plan.failures.most_common(5)),
     }
-    if options.each:
+    if load.each:
         result["each"] = list(zip(plan.dues, plan.latencies, strict=True))
     print(json.dumps(result), flush=True)
 
 
-def main() -> None:
-    """Run the load that the command line describes."""
-    parser = argparse.ArgumentParser(prog="python -m bench.load")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--prefix", default="", help="what stands before the path")
-    parser.add_argument("--format", choices=FORMATS, default="chat")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--key", default="", help="with one, a reply must say its cost")
-    parser.add_argument("--stream", action="store_true")
-    parser.add_argument("--requests", type=int, required=True)
-    parser.add_argument("--warmup", type=int, default=0)
-    parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=0.0, help="requests begun each second")
-    parser.add_argument("--each", action="store_true", help="until told to stop; say each latency")
-    parser.add_argument("--seconds", type=float, default=240.0, help="the most that a phase takes")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(parser.parse_args()))
-
-
 if __name__ == "__main__":
-    main()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        asked = msgspec.json.decode(sys.argv[4], type=Load)
+        runner.run(_run(int(sys.argv[1]), sys.argv[2], sys.argv[3], asked))

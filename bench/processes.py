@@ -43,15 +43,6 @@ class Child(AbstractContextManager["Child"]):
         seconds: float = 30.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it.
-
-        Args:
-            name: Its name in errors.
-            command: Program and arguments.
-            seconds: How long it may take to say a line.
-            environment: Variables that it gets beside ours, of which settings of Tollhouse are
-                left out: a figure is of the configuration that the bench wrote.
-        """
         self.name = name
         self._seconds = seconds
         self._buffer = b""
@@ -76,11 +67,9 @@ class Child(AbstractContextManager["Child"]):
         return self._process.poll() is None
 
     def __enter__(self) -> Self:
-        """Return the child."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self.stop()
 
     def send_line(self, line: str) -> None:
@@ -91,11 +80,7 @@ class Child(AbstractContextManager["Child"]):
                 self._process.stdin.flush()
 
     def receive_object(self, seconds: float | None = None) -> dict[str, Any]:
-        """Return the next JSON object from its standard output.
-
-        Raises:
-            BenchError: It ended, or said nothing in time.
-        """
+        """Return the next JSON object from its standard output."""
         deadline = perf_counter() + (self._seconds if seconds is None else seconds)
         while True:
             line = self._line(deadline)
@@ -103,11 +88,7 @@ class Child(AbstractContextManager["Child"]):
                 return _object.decode(line)
 
     def interrupt(self, seconds: float) -> None:
-        """Interrupt it, as Ctrl-C does, and wait until it ends.
-
-        Raises:
-            BenchError: It did not end in time.
-        """
+        """Interrupt it, as Ctrl-C does, and wait until it ends."""
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(seconds)
@@ -168,11 +149,7 @@ def free_port() -> int:
 
 
 def wait_until_listening(child: Child, port: int, seconds: float) -> None:
-    """Return once a process accepts connections.
-
-    Raises:
-        BenchError: It ended, or does not listen in time.
-    """
+    """Return once a process accepts connections."""
     deadline = perf_counter() + seconds
     while perf_counter() < deadline:
         if not child.running:

@@ -10,11 +10,11 @@ import platform
 import re
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import linear_regression, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tollhouse import __version__
 from tollhouse.kernel.clock import SystemClock
@@ -119,16 +119,8 @@ class Report:
             rows.append([name, *medians, each.unit, *bounds, each.verdict])
         return table(rows)
 
-    def document(self) -> dict[str, Any]:
-        """Return everything for a JSON file."""
-        return {"machine": machine(), "versions": versions(), **asdict(self)}
-
     def write(self, command: str) -> None:
-        """Replace this suite's section of `RESULTS.md`.
-
-        Args:
-            command: What repeats the measurement.
-        """
+        """Replace this suite's section of `RESULTS.md`."""
         facts = [
             f"- Date: {SystemClock().now().date().isoformat()}",
             f"- Command: `{command}`",
@@ -144,11 +136,7 @@ class Report:
 
 
 def replace_section(document: str, name: str, written: str) -> str:
-    """Return a document with the section of a suite replaced.
-
-    Raises:
-        ValueError: It has no such section.
-    """
+    """Return a document with the section of a suite replaced."""
     mark = f"<!-- {name}; begin -->"
     before, begin, rest = document.partition(mark)
     _, end, after = rest.partition(_END)
@@ -176,11 +164,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def slope(values: Sequence[float]) -> float:
-    """Return by how much values grow from one to the next, by least squares; 0 of fewer than two.
-
-    Args:
-        values: In the order in which they were measured.
-    """
+    """Return by how much values grow from one to the next, by least squares; 0 of one."""
     if len(values) < 2:
         return 0.0
     return linear_regression(range(len(values)), values).slope

@@ -1,13 +1,9 @@
-"""What requests cost: CPU beside nginx, latency, 1,000 streams at once, memory, starts.
-
-Each gateway of a run is measured in the same rounds, in turns with nginx, so that all of them see
-the same machine; a ratio is of one round.
-"""
+"""What requests cost: CPU beside nginx, latency, 1,000 streams at once, memory, starts."""
 
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +11,7 @@ from bench import cpu
 from bench.formats import CHUNKS
 from bench.load import Load, Target, gateway_target, run_load
 from bench.report import MB
+from bench.scenarios import Bench, Figure
 from bench.servers import (
     MESSAGES_MODEL,
     MODEL,
@@ -25,10 +22,9 @@ from bench.servers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from bench.load import Round
-    from bench.servers import Side, Upstream
+    from bench.servers import Side
 
 RATE: Final = 50.0
 """Requests a second, where added latency is measured: far from what saturates anything."""
@@ -69,177 +65,166 @@ _TRANSLATED_AIM: Final = 2.0
 """Times chat."""
 
 
+class OnRunningGateways:
+    """A scenario whose gateways run through all of its rounds."""
+
+    def prepare(self, bench: Bench) -> ExitStack:
+        """Start them."""
+        return bench.running()
+
+
+class OnNewGateways:
+    """A scenario that starts a gateway for each figure."""
+
+    def prepare(self, bench: Bench) -> AbstractContextManager[None]:
+        """Start nothing."""
+        del bench
+        return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
-class Dose:
-    """How much is measured."""
+class Compared(OnRunningGateways):
+    """All cases, each beside nginx or beside chat."""
 
     rounds: int = 5
     whole: int = 5_000
     """Requests of a round."""
     streamed: int = 500
-    few_rounds: int = 3
-    """Of what takes longer: a steady rate, a share of full speed, many streams."""
-    paced: int = 500
-    """Requests of a round at a steady rate."""
-    fast_seconds: float = 4.0
+    names: tuple[str, ...] = tuple(CASES)
+    name: str = "cases"
+
+    def load(self, case: Case) -> Load:
+        """Return the load of a case."""
+        requests = self.streamed if case.stream else self.whole
+        return Load(case.model, requests, case.format, case.stream)
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure each case on all gateways."""
+        costs: dict[tuple[str, str], float] = {}
+        for name, case in CASES.items():
+            if name not in self.names:
+                continue
+            load = self.load(case)
+            beside = bench.beside(case.prefix, load)
+            for side in bench.in_turns():
+                cost = run_load(gateway_target(side.gateway), load).microseconds
+                costs[side.name, name] = cost
+                yield Figure(side.report, f"{name}, CPU", cost, "us")
+                if beside is not None:
+                    nginx = beside.microseconds
+                    yield Figure(side.report, f"{name}, nginx, CPU", nginx, "us")
+                    yield Figure(side.report, f"{name} over nginx", cost / nginx, "x", AIMS[name])
+                chat = costs.get((side.name, "50-chunk stream" if case.stream else "whole request"))
+                if case.prefix is None and chat is not None:
+                    ratio = cost / chat
+                    yield Figure(side.report, f"{name} over chat", ratio, "x", _TRANSLATED_AIM)
+
+
+@dataclass(frozen=True, slots=True)
+class Paced(OnRunningGateways):
+    """CPU and latency at a steady rate, beside nginx and a call without either."""
+
+    rounds: int = 3
+    requests: int = 500
+    name: str = "paced"
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure the upstream itself, nginx, and all gateways."""
+        load = Load(MODEL, self.requests, concurrency=8, rate=RATE)
+        at_rate = f"at {RATE:.0f} a second"
+        theirs = run_load(Target("direct", bench.upstream.child.pid, bench.upstream.plain), load)
+        beside = bench.beside("", load)
+        for side in bench.in_turns():
+            ours, report = run_load(gateway_target(side.gateway), load), side.report
+            if beside is not None:
+                ratio = ours.microseconds / beside.microseconds
+                yield Figure(report, f"CPU {at_rate} over nginx", ratio, "x", 3.0)
+                yield Figure(report, f"CPU {at_rate}, nginx", beside.microseconds, "us")
+            yield Figure(report, f"CPU {at_rate}", ours.microseconds, "us")
+            yield Figure(report, f"added p50 {at_rate}", ours.p50_ms - theirs.p50_ms, "ms", 0.5)
+            yield Figure(report, f"added p99 {at_rate}", ours.p99_ms - theirs.p99_ms, "ms", 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Fast:
+    """Full speed, then latency at a share of it, whatever becomes of each request."""
+
+    rounds: int = 3
+    requests: int = 5_000
+    seconds: float = 4.0
     """At a share of full speed."""
-    crowd: int = 1_000
-    """Streams at once."""
+    name: str = "fast"
+
+    def prepare(self, bench: Bench) -> ExitStack:
+        """Start all gateways, and warm them up."""
+        stack = bench.running()
+        with stack:
+            for side in bench.sides:
+                run_load(gateway_target(side.gateway), Load(MODEL, self.requests))
+            return stack.pop_all()
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure all gateways."""
+        for side in bench.in_turns():
+            target = gateway_target(side.gateway)
+            fastest = run_load(target, Load(MODEL, self.requests)).per_second
+            rate = _SHARE * fastest
+            load = Load(MODEL, int(rate * self.seconds), concurrency=256, rate=rate)
+            name = f"p99 at {_SHARE * 100:.0f} % of full speed"
+            yield Figure(side.report, name, run_load(target, load).p99_ms, "ms", 10.0)
+            yield Figure(side.report, "full speed", fastest, "a second")
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd(OnNewGateways):
+    """Many streams at once."""
+
+    rounds: int = 3
+    streams: int = 1_000
     waves: int = 2
     """How many streams each connection has, one after the other."""
-    starts: int = 5
+    name: str = "crowd"
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure a new gateway of each checkout."""
+        size = self.streams
+        load = Load(SLOW_MODEL, self.waves * size, stream=True, concurrency=size, warmup=0)
+        name = f"{size} streams"
+        for side in bench.in_turns():
+            with side.start() as gateway, cpu.PeakMemory(gateway.pid) as memory:
+                done = run_load(gateway_target(gateway), load)
+            report = side.report
+            yield Figure(report, f"{name}, CPU an event", done.microseconds / CHUNKS, "us", 50.0)
+            yield Figure(report, f"{name}, memory (PSS)", memory.pss / MB, "MB", 120.0)
+            yield Figure(report, f"{name}, memory (RSS)", memory.rss / MB, "MB")
+            yield Figure(report, f"{name}, p99 from write to read", done.lag_p99_ms, "ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Start(OnNewGateways):
+    """Starts, in a new folder and in one that has a key, and memory after them."""
+
+    rounds: int = 5
     idle_seconds: float = 5.0
+    name: str = "start"
 
-
-FULL: Final = Dose()
-QUICK: Final = Dose(6, 1_000, 100, 2, 150, 1.5, 300, 1, 2, 1.0)
-
-
-class RequestBench:
-    """One run of all measurements of requests."""
-
-    def __init__(
-        self,
-        sides: list[Side],
-        upstream: Upstream,
-        dose: Dose,
-        nginx: Target | None,
-        cases: Mapping[str, Case] = CASES,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            sides: The gateways.
-            upstream: What stands behind them.
-            dose: How much is measured.
-            nginx: What they are compared with; None where it is not installed.
-            cases: Which of the cases.
-        """
-        self._sides = sides
-        self._upstream = upstream
-        self._dose = dose
-        self._nginx = nginx
-        self._cases = cases
-
-    def compare(self) -> None:
-        """Measure all cases, each beside nginx or beside chat."""
-        with self._running():
-            for _ in range(self._dose.rounds):
-                costs: dict[tuple[str, str], float] = {}
-                for name, case in self._cases.items():
-                    self._compare_case(name, case, costs)
-
-    def _compare_case(self, name: str, case: Case, costs: dict[tuple[str, str], float]) -> None:
-        """Measure a case on all sides; `costs` has what was measured in this round."""
-        load = self._load(case)
-        beside = None
-        if case.prefix is not None and self._nginx is not None:
-            beside = self._beside(case.prefix, load).microseconds
-        for side in self._in_turns():
-            cost = run_load(gateway_target(side.gateway), load).microseconds
-            costs[side.name, name] = cost
-            side.report.add(f"{name}, CPU", cost, "us")
-            if beside is not None:
-                side.report.add(f"{name}, nginx, CPU", beside, "us")
-                side.report.add(f"{name} over nginx", cost / beside, "x", aim=AIMS[name])
-            chat = costs.get((side.name, "50-chunk stream" if case.stream else "whole request"))
-            if case.prefix is None and chat is not None:
-                side.report.add(f"{name} over chat", cost / chat, "x", aim=_TRANSLATED_AIM)
-
-    def pace(self) -> None:
-        """Measure CPU and latency at a steady rate, beside nginx and a call without either."""
-        load = Load(MODEL, self._dose.paced, concurrency=8, rate=RATE)
-        direct = Target("direct", self._upstream.child.pid, self._upstream.plain)
-        at_rate = f"at {RATE:.0f} a second"
-        with self._running():
-            for _ in range(self._dose.few_rounds):
-                theirs = run_load(direct, load)
-                beside = None if self._nginx is None else self._beside("", load).microseconds
-                for side in self._in_turns():
-                    ours, report = run_load(gateway_target(side.gateway), load), side.report
-                    if beside is not None:
-                        ratio = ours.microseconds / beside
-                        report.add(f"CPU {at_rate} over nginx", ratio, "x", aim=3.0)
-                        report.add(f"CPU {at_rate}, nginx", beside, "us")
-                    report.add(f"CPU {at_rate}", ours.microseconds, "us")
-                    report.add(f"added p50 {at_rate}", ours.p50_ms - theirs.p50_ms, "ms", aim=0.5)
-                    report.add(f"added p99 {at_rate}", ours.p99_ms - theirs.p99_ms, "ms", aim=1.5)
-
-    def hurry(self) -> None:
-        """Measure full speed, then latency at a share of it, whatever becomes of each request."""
-        with self._running():
-            for side in self._sides:
-                run_load(gateway_target(side.gateway), self._load(Case()))
-            for _ in range(self._dose.few_rounds):
-                for side in self._in_turns():
-                    target = gateway_target(side.gateway)
-                    fastest = run_load(target, self._load(Case())).per_second
-                    rate = _SHARE * fastest
-                    requests = int(rate * self._dose.fast_seconds)
-                    found = run_load(target, Load(MODEL, requests, concurrency=256, rate=rate))
-                    name = f"p99 at {_SHARE * 100:.0f} % of full speed"
-                    side.report.add(name, found.p99_ms, "ms", aim=10.0)
-                    side.report.add("full speed", fastest, "a second")
-
-    def crowd(self) -> None:
-        """Measure many streams at once."""
-        crowd = self._dose.crowd
-        load = Load(SLOW_MODEL, self._dose.waves * crowd, stream=True, concurrency=crowd, warmup=0)
-        name = f"{crowd} streams"
-        for _ in range(self._dose.few_rounds):
-            for side in self._in_turns():
-                with side.start() as gateway, cpu.PeakMemory(gateway.pid) as memory:
-                    done = run_load(gateway_target(gateway), load)
-                report = side.report
-                report.add(f"{name}, CPU an event", done.microseconds / CHUNKS, "us", aim=50.0)
-                report.add(f"{name}, memory (PSS)", memory.pss / MB, "MB", aim=120.0)
-                report.add(f"{name}, memory (RSS)", memory.rss / MB, "MB")
-                report.add(f"{name}, p99 from write to read", done.lag_p99_ms, "ms")
-
-    def start(self) -> None:
-        """Measure starts, in a new folder and in one that has a key, and memory after them."""
-        dose = self._dose
-        for _ in range(dose.starts):
-            for side in self._in_turns():
-                shutil.rmtree(side.data, ignore_errors=True)
-                side.key, report = "", side.report
-                with side.start():
-                    self._add_start(side, "new folder", aim=1.0)
-                with side.start() as gateway:
-                    self._add_start(side, "existing folder")
-                    idle, resident = gateway.idle_memory(dose.idle_seconds)
-                    report.add("idle memory (PSS)", idle / MB, "MB", aim=110.0)
-                    report.add("idle memory (RSS)", resident / MB, "MB")
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Start each checkout's gateway twice."""
+        for side in bench.in_turns():
+            shutil.rmtree(side.data, ignore_errors=True)
+            side.key = ""
+            with side.start():
+                yield from self._figures(side, "new folder", aim=1.0)
+            with side.start() as gateway:
+                yield from self._figures(side, "existing folder")
+                idle, resident = gateway.idle_memory(self.idle_seconds)
+                yield Figure(side.report, "idle memory (PSS)", idle / MB, "MB", 110.0)
+                yield Figure(side.report, "idle memory (RSS)", resident / MB, "MB")
 
     @staticmethod
-    def _add_start(side: Side, folder: str, aim: float | None = None) -> None:
-        gateway, add = side.gateway, side.report.add
-        add(f"CPU until ready, {folder}", cpu.used(gateway.pid), "s")
-        add(f"first reply of inference, {folder}", gateway.first_reply_seconds, "s", aim=aim)
-        add(f"ready, {folder}", gateway.ready_seconds, "s", aim=aim)
-
-    def _running(self) -> ExitStack:
-        """Start all gateways; the result ends them."""
-        stack = ExitStack()
-        try:
-            for side in self._sides:
-                stack.enter_context(side.start())
-        except BaseException:
-            stack.close()
-            raise
-        return stack
-
-    def _in_turns(self) -> list[Side]:
-        """Return the sides, another one first each time."""
-        self._sides.append(self._sides.pop(0))
-        return list(self._sides)
-
-    def _beside(self, prefix: str, load: Load) -> Round:
-        nginx = self._nginx
-        if nginx is None:
-            raise ValueError("nginx is not installed")
-        return run_load(Target("nginx", nginx.pid, nginx.port, prefix=prefix), load)
-
-    def _load(self, case: Case) -> Load:
-        requests = self._dose.streamed if case.stream else self._dose.whole
-        return Load(case.model, requests, case.format, case.stream)
+    def _figures(side: Side, folder: str, aim: float | None = None) -> Iterator[Figure]:
+        gateway, report = side.gateway, side.report
+        yield Figure(report, f"CPU until ready, {folder}", cpu.used(gateway.pid), "s")
+        first = gateway.first_reply_seconds
+        yield Figure(report, f"first reply of inference, {folder}", first, "s", aim)
+        yield Figure(report, f"ready, {folder}", gateway.ready_seconds, "s", aim)

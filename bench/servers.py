@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -25,15 +25,15 @@ from msgspec import Raw
 from bench import cpu
 from bench.batch_bodies import ITEMS_BASE, ITEMS_MODEL
 from bench.formats import FORMATS, INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL, chat_request
+from bench.load import Target
 from bench.processes import BenchError, Child, free_port, wait_until_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from typing import Self
 
     from bench.report import Report
 
-PROGRAM: Final = Path(sys.executable).with_name("tollhouse")
 _ROOT: Final = Path(__file__).parents[1]
 MODEL: Final = "bench/fixed"
 """The model of a provider that speaks chat."""
@@ -60,11 +60,7 @@ class Tree:
 
     @classmethod
     def at(cls, root: Path, settings: Mapping[str, object]) -> Tree:
-        """Return a checkout whose environment is made.
-
-        Raises:
-            BenchError: It has none.
-        """
+        """Return a checkout whose environment is made."""
         program = root / ".venv" / "bin" / "tollhouse"
         if not program.exists():
             raise BenchError(f"{program} is missing; `make setup` in {root} makes it")
@@ -100,31 +96,17 @@ class Upstream:
     """The certificate authority that its certificate is from."""
 
 
-def certificates(folder: Path, names: Sequence[str]) -> tuple[Path, Path]:
-    """Write an authority, and a certificate with its key for some names; return both files."""
+def start_upstream(folder: Path, chunk_ms: float = 5.0, slow_ms: float = 200.0) -> Upstream:
+    """Start the upstream: milliseconds between two chunks of a stream, and on the slow port."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"
     issuer = trustme.CA()
     issuer.cert_pem.write_to_path(authority)
-    issuer.issue_cert(*names).private_key_and_cert_chain_pem.write_to_path(certificate)
-    return authority, certificate
-
-
-def start_upstream(
-    folder: Path, chunk_ms: float = 5.0, slow_ms: float = 200.0, *, report_lost: bool = False
-) -> Upstream:
-    """Start the upstream.
-
-    Args:
-        folder: Where its certificates are written.
-        chunk_ms: Between two chunks of a stream.
-        slow_ms: The same on the slow port.
-        report_lost: Whether it says a line for each stream that its client cut.
-    """
-    authority, certificate = certificates(folder, ("127.0.0.1", "localhost"))
+    issued = issuer.issue_cert("127.0.0.1", "localhost")
+    issued.private_key_and_cert_chain_pem.write_to_path(certificate)
     command = [sys.executable, "-m", "bench.upstream", "--certificate", str(certificate)]
     command += ["--chunk-interval-ms", str(chunk_ms), "--slow-interval-ms", str(slow_ms)]
-    child = Child("the upstream", command + ["--report-lost"] * report_lost)
+    child = Child("the upstream", command)
     try:
         said = child.receive_object()
     except BaseException:
@@ -133,15 +115,10 @@ def start_upstream(
     return Upstream(child, said["port"], said["tls_port"], said["slow_port"], authority)
 
 
-def write_config(
-    path: Path, upstream: Upstream | None = None, more: Mapping[str, object] | None = None
-) -> Path:
-    """Write a configuration file and return its path.
+def write_config(path: Path, upstream: Upstream, more: Mapping[str, object]) -> Path:
+    """Write a configuration of an upstream's models and return its path.
 
-    Args:
-        path: Where.
-        upstream: Whose models there are; None for the simulated provider alone.
-        more: Further settings, by their dotted names.
+    `more` has further settings, by their dotted names.
     """
     settings: dict[str, Any] = {
         "server": {
@@ -151,35 +128,34 @@ def write_config(
         "accounting": {"initial_grant": str(_PLENTY)},
         "upstream": {"connections_per_host": _PLENTY},
     }
-    for name, value in (more or {}).items():
+    for name, value in more.items():
         *sections, last = name.split(".")
         place = settings
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = value
-    if upstream is not None:
-        plain = f"http://127.0.0.1:{upstream.plain}"
-        listed = (
-            (MODEL, "openai_compatible", f"{plain}/v1"),
-            (TLS_MODEL, "openai_compatible", f"https://127.0.0.1:{upstream.tls}/v1"),
-            (SLOW_MODEL, "openai_compatible", f"http://127.0.0.1:{upstream.slow}/v1"),
-            (MESSAGES_MODEL, "anthropic", f"{plain}/v1"),
-            (ITEMS_MODEL, "openai_compatible", plain + ITEMS_BASE),
-        )
-        pricing = {"prompt": INPUT_PRICE, "completion": OUTPUT_PRICE}
-        slugs = [model.replace("/", "-") for model, _, _ in listed]
-        settings["providers"] = [
-            {"slug": slug, "kind": kind, "base_url": url, "api_key": "none"}
-            for slug, (_, kind, url) in zip(slugs, listed, strict=True)
-        ]
-        settings["models"] = [
-            {
-                "id": model,
-                "context_length": 128_000,
-                "endpoints": [{"provider": slug, "model": PROVIDER_MODEL, "pricing": pricing}],
-            }
-            for slug, (model, _, _) in zip(slugs, listed, strict=True)
-        ]
+    plain = f"http://127.0.0.1:{upstream.plain}"
+    listed = (
+        (MODEL, "openai_compatible", f"{plain}/v1"),
+        (TLS_MODEL, "openai_compatible", f"https://127.0.0.1:{upstream.tls}/v1"),
+        (SLOW_MODEL, "openai_compatible", f"http://127.0.0.1:{upstream.slow}/v1"),
+        (MESSAGES_MODEL, "anthropic", f"{plain}/v1"),
+        (ITEMS_MODEL, "openai_compatible", plain + ITEMS_BASE),
+    )
+    pricing = {"prompt": INPUT_PRICE, "completion": OUTPUT_PRICE}
+    slugs = [model.replace("/", "-") for model, _, _ in listed]
+    settings["providers"] = [
+        {"slug": slug, "kind": kind, "base_url": url, "api_key": "none"}
+        for slug, (_, kind, url) in zip(slugs, listed, strict=True)
+    ]
+    settings["models"] = [
+        {
+            "id": model,
+            "context_length": 128_000,
+            "endpoints": [{"provider": slug, "model": PROVIDER_MODEL, "pricing": pricing}],
+        }
+        for slug, (model, _, _) in zip(slugs, listed, strict=True)
+    ]
     path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return path
 
@@ -196,37 +172,24 @@ class Gateway(AbstractContextManager["Gateway"]):
         self,
         folder: Path,
         config: Path,
-        key: str = "",
+        key: str,
         *,
-        command: Sequence[str] = (str(PROGRAM),),
-        authority: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        command: Sequence[str],
+        authority: Path,
     ) -> None:
-        """Start it and wait until it is ready.
-
-        Args:
-            folder: Its data folder, which it makes where it is not there.
-            config: Its configuration file.
-            key: The API key that the folder's first start showed; empty for a new folder.
-            command: What starts `tollhouse`.
-            authority: Certificate authority that it trusts; the system's where it is None.
-            environment: Variables that it gets besides.
-
-        Raises:
-            BenchError: It does not start.
-        """
         self.folder, self.key = folder, key
         self.port = free_port()
         self.sent = self.booked() if key else 0
         """Generations that its folder should have: of requests so far, and of items of batches."""
         arguments = ["serve", "--data-dir", str(folder), "--config", str(config), "--json"]
-        variables = {"TOLLHOUSE_SERVER__CORE_DUMPS": "true"}  # py-spy looks into it
-        if authority is not None:
-            variables["SSL_CERT_FILE"] = str(authority)
+        variables = {
+            "TOLLHOUSE_SERVER__CORE_DUMPS": "true",  # py-spy looks into it
+            "SSL_CERT_FILE": str(authority),
+        }
         self.child = Child(
             "the gateway",
             [*command, *arguments, "--port", str(self.port)],
-            environment={**variables, **(environment or {})},
+            environment=variables,
         )
         self.pid = self.child.pid
         try:
@@ -242,11 +205,9 @@ class Gateway(AbstractContextManager["Gateway"]):
             raise
 
     def __enter__(self) -> Self:
-        """Return the gateway."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self.child.stop()
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
@@ -260,11 +221,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         return response.status, msgspec.json.decode(data) if data else None
 
     def expect(self, method: str, path: str, body: object = None) -> Any:
-        """Send one request and return the JSON body of its reply.
-
-        Raises:
-            BenchError: It is refused.
-        """
+        """Send one request and return the JSON body of its reply."""
         status, said = self.ask(method, path, body)
         if not 200 <= status < 300:
             raise BenchError(f"{method} {path} was answered with {status}: {said}")
@@ -286,11 +243,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         return int(self.query("SELECT count(*) FROM generations"))
 
     def wait_until_booked(self) -> None:
-        """Return once every request so far is in the database: its cost has been paid.
-
-        Raises:
-            BenchError: Some are missing for too long, or there are too many.
-        """
+        """Return once every request so far is in the database: its cost has been paid."""
         deadline = perf_counter() + _BOOKED_SECONDS
         while (found := self.booked()) < self.sent and perf_counter() < deadline:
             sleep(0.02)
@@ -327,7 +280,6 @@ class Side:
     def __init__(
         self, name: str, tree: Tree, folder: Path, upstream: Upstream, report: Report
     ) -> None:
-        """Prepare a checkout; its data go to a folder of that name in `folder`."""
         self.name = name
         self.report = report
         self.data = folder / name
@@ -418,12 +370,12 @@ def nginx_version(program: str) -> str:
     return done.stderr.strip().removeprefix("nginx version: ")
 
 
-def start_nginx(program: str, folder: Path, upstream: Upstream) -> tuple[Child, int]:
-    """Start nginx in front of an upstream; return the process and its port.
-
-    Raises:
-        BenchError: It does not start.
-    """
+@contextmanager
+def nginx_beside(program: str | None, folder: Path, upstream: Upstream) -> Generator[Target | None]:
+    """Run nginx in front of an upstream, where it is installed."""
+    if program is None:
+        yield None
+        return
     folder.mkdir(parents=True, exist_ok=True)
     port, path = free_port(), folder / "nginx.conf"
     # A worker of root's stays root, to reach the folder.
@@ -437,10 +389,6 @@ def start_nginx(program: str, folder: Path, upstream: Upstream) -> tuple[Child, 
         tls=TLS_UPSTREAM,
     )
     path.write_text(text, encoding="utf-8")
-    child = Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)])
-    try:
+    with Child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(path)]) as child:
         wait_until_listening(child, port, 10.0)
-    except BaseException:
-        child.stop()
-        raise
-    return child, port
+        yield Target("nginx", child.pid, port)

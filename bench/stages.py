@@ -8,7 +8,7 @@ are told apart by their threads and processes.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -17,21 +17,22 @@ import msgspec
 from bench.cut_server import ANSWERING, CUTS, WHOLE
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, Target, gateway_target, run_load
-from bench.processes import BenchError
 from bench.report import Report, table
+from bench.requests import OnRunningGateways
+from bench.scenarios import Bench, Figure, require, run
 from bench.servers import (
     MODEL,
     NGINX_MISSING,
     Gateway,
+    Side,
     find_nginx,
+    nginx_beside,
     nginx_version,
-    start_nginx,
     start_upstream,
-    write_config,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from bench.servers import Tree
@@ -44,74 +45,62 @@ _COMMAND: Final = (sys.executable, "-m", "bench.cut_server")
 
 
 @dataclass(frozen=True, slots=True)
-class Dose:
-    """How much is measured."""
+class Stages(OnRunningGateways):
+    """A whole request up to each cut."""
 
     rounds: int = 7
     requests: int = 4_000
+    name: str = NAME
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure nginx, then the gateway at each cut."""
+        load, [side] = Load(MODEL, self.requests), bench.sides
+        gateway = side.gateway
+        nginx = bench.beside("", load)
+        assert nginx is not None
+        yield Figure(side.report, "nginx, CPU", nginx.microseconds, "us")
+        target, costs = Target("cut", gateway.pid, gateway.port, gateway.key), list[float]()
+        for cut in CUTS:
+            _cut(gateway, cut)
+            costs.append(run_load(target, load).microseconds)
+        _cut(gateway, WHOLE)
+        done = run_load(gateway_target(gateway), load)
+        for name, cost in zip(NAMES, (*costs, done.main, done.microseconds), strict=True):
+            yield Figure(side.report, f"up to: {name}", cost / nginx.microseconds, "x nginx")
 
 
-FULL: Final = Dose()
-QUICK: Final = Dose(3, 1_500)
+FULL: Final = Stages()
+QUICK: Final = Stages(3, 1_500)
 
 
-def measure(folder: Path, tree: Tree, dose: Dose) -> Report:
-    """Measure all stages of a whole request.
-
-    Raises:
-        BenchError: nginx is missing; something did not start; a cut is not where requests pass.
-    """
+def measure(folder: Path, tree: Tree, stages: Stages) -> Report:
+    """Measure all stages of a whole request."""
     program = find_nginx()
-    if program is None:
-        raise BenchError(NGINX_MISSING)
+    require(program, NGINX_MISSING)
     report = Report(
         NAME,
-        f"{dose.rounds} rounds of {dose.requests} whole requests for each depth, on 32 "
-        f"connections; beside {nginx_version(program)}",
+        f"{stages.rounds} rounds of {stages.requests} whole requests for each depth, on 32 "
+        f"connections; beside {nginx_version(str(program))}",
         tree=tree.name,
     )
-    load = Load(MODEL, dose.requests)
     upstream = start_upstream(folder / "upstream")
-    config = write_config(folder / "config.yaml", upstream, tree.settings)
-    with upstream.child:
-        child, port = start_nginx(program, folder / "nginx", upstream)
-        with child, Gateway(folder / "data", config, command=_COMMAND) as gateway:
-            run_load(gateway_target(gateway), load)
-            for _ in range(dose.rounds):
-                nginx = run_load(Target("nginx", child.pid, port), load).microseconds
-                report.add("nginx, CPU", nginx, "us")
-                for name, microseconds in _costs(gateway, load).items():
-                    report.add(f"up to: {name}", microseconds / nginx, "x nginx")
+    side = Side("this", replace(tree, command=_COMMAND), folder, upstream, report)
+    with upstream.child, nginx_beside(program, folder / "nginx", upstream) as nginx:
+        run(Bench(folder, [side], upstream, nginx), stages)
     report.summary = summary(report)
     return report
 
 
-def _costs(gateway: Gateway, load: Load) -> Mapping[str, float]:
-    """Return the microseconds of a request up to the end of each stage."""
-    target, costs = Target("cut", gateway.pid, gateway.port, gateway.key), list[float]()
-    for cut in CUTS:
-        _cut(gateway, cut)
-        costs.append(run_load(target, load).microseconds)
-    _cut(gateway, WHOLE)
-    done = run_load(gateway_target(gateway), load)
-    costs += (done.main, done.microseconds)
-    return dict(zip(NAMES, costs, strict=True))
-
-
 def _cut(gateway: Gateway, cut: str) -> None:
-    """Cut the gateway, and see that a request comes to the cut.
-
-    Raises:
-        BenchError: It does not.
-    """
+    """Cut the gateway, and see that a request comes to the cut."""
     gateway.child.send_line(cut)
-    if gateway.child.receive_object(5.0) != {"cut": cut}:
-        raise BenchError(f"the gateway was not cut at {cut}")
+    cutting = gateway.child.receive_object(5.0) == {"cut": cut}
+    require(cutting, f"the gateway was not cut at {cut}")
     gateway.sent += cut == WHOLE
     body = msgspec.Raw(chat_request(MODEL, stream=False))
     said = str(gateway.expect("POST", FORMATS["chat"].path, body)["id"])
-    if (said == f"cut: {cut}") != (cut in tuple(CUTS)[:ANSWERING]):
-        raise BenchError(f"requests do not pass where the gateway is cut: {cut}")
+    passes = (said == f"cut: {cut}") == (cut in tuple(CUTS)[:ANSWERING])
+    require(passes, f"requests do not pass where the gateway is cut: {cut}")
 
 
 def summary(report: Report) -> str:

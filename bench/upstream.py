@@ -2,16 +2,14 @@
 
     python -m bench.upstream --certificate FILE [--chunk-interval-ms 5] [--slow-interval-ms 200]
 
-It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input. With `--report-lost`
-it prints `{"lost_ns": N}` when a connection is closed in mid-stream, by the machine's monotonic
-clock.
+It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input.
 
 A request's path tells its format. One for a stream (its body says `"stream":true`) gets its chunks
 one write at a time, so that whatever stands between sees them one by one, as a model would produce
 them. Each chunk of chat says when it was written.
 
 The items of batches come on a path of their own and get replies of 4 KB. `GET /received` says how
-many came since it was last asked, and when the first did: `{"count": N, "first_ns": N}`.
+many came since it was last asked: `{"count": N}`.
 """
 
 from __future__ import annotations
@@ -57,18 +55,16 @@ class Replies:
         self._whole = {path.encode(): _whole(answer.whole) for path, answer in ANSWERS.items()}
         self._streams = {path.encode(): _writes(answer.pieces) for path, answer in ANSWERS.items()}
         self._items = cycle(map(_whole, replies()))
-        self._count = self._first_ns = 0
+        self._count = 0
 
     def whole(self, path: bytes) -> bytes:
         """Return the whole reply for a path."""
         if path == ITEMS_PATH.encode():
             self._count += 1
-            self._first_ns = self._first_ns or time.monotonic_ns()
             return next(self._items)
         if path == b"/received":
-            said = {"count": self._count, "first_ns": self._first_ns}
-            self._count = self._first_ns = 0
-            return _whole(json.dumps(said).encode())
+            said, self._count = self._count, 0
+            return _whole(json.dumps({"count": said}).encode())
         return self._whole.get(path, b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
 
     def stream(self, path: bytes) -> tuple[tuple[bytes, ...], ...]:
@@ -79,36 +75,22 @@ class Replies:
 class Upstream(asyncio.Protocol):
     """One connection; requests come one after the other."""
 
-    def __init__(self, interval: float, replies: Replies, *, report_lost: bool = False) -> None:
-        """Prepare for one connection.
-
-        Args:
-            interval: Seconds between two chunks of a stream; 0 for one turn of the loop.
-            replies: What is sent.
-            report_lost: Whether a stream that is cut is reported on standard output.
-        """
+    def __init__(self, interval: float, replies: Replies) -> None:
         self._interval = interval
         self._replies = replies
-        self._report_lost = report_lost
-        self._streaming = False
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._wanted = 0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; a stream under way ends with it."""
         del exc
         self._transport = None
-        if self._report_lost and self._streaming:
-            print(json.dumps({"lost_ns": time.monotonic_ns()}), flush=True)
 
     def data_received(self, data: bytes) -> None:
-        """Answer as soon as a request is whole."""
         self._buffer += data
         if not self._wanted:
             end = self._buffer.find(b"\r\n\r\n")
@@ -133,11 +115,8 @@ class Upstream(asyncio.Protocol):
             return
         stamp = b"%0*d" % (len(STAMP), time.monotonic_ns())
         self._transport.write(stamp.join(writes[number]))
-        self._streaming = number + 1 < len(writes)
-        if self._streaming and self._interval:
+        if number + 1 < len(writes):
             self._loop.call_later(self._interval, self._write, writes, number + 1)
-        elif self._streaming:
-            self._loop.call_soon(self._write, writes, number + 1)
 
 
 async def _serve(options: argparse.Namespace) -> None:
@@ -147,7 +126,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
-            lambda: Upstream(milliseconds / 1000, replies_, report_lost=options.report_lost),
+            lambda: Upstream(milliseconds / 1000, replies_),
             "127.0.0.1",
             0,
             backlog=2048,
@@ -168,12 +147,10 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m bench.upstream")
     parser.add_argument("--certificate", required=True, help="chain and key in one PEM file")
     parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
     parser.add_argument("--slow-interval-ms", type=float, default=200.0)
-    parser.add_argument("--report-lost", action="store_true", help="say when a stream is cut")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(parser.parse_args()))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +72,9 @@ SEED = re.compile(rb"seed (\d+)")
 def reply_of(dialect: str, name: str, fields: dict[str, Any]) -> tuple[bytes, list[bytes]]:
     """Return a whole reply and its events."""
     if dialect == "chat":
-        said = _chat(name)
         options = fields.get("stream_options") or {}
-        events = said.events(include_usage=options.get("include_usage") is True)
-        return said.completion(), [*events, chat.DONE]
+        said = replace(_chat(name), include_usage=options.get("include_usage") is True)
+        return said.body(), said.events()
     other = _response(name) if dialect == "responses" else _message(name)
     return other.body(), other.events()
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import pytest_asyncio
 
 from tests.faults.raw_client import chat
-from tests.support.providers.openai_replies import chunk, chunked_head
+from tests.support.providers.framing import chunk
+from tests.support.providers.openai_replies import chunked_head
 from tests.support.providers.raw_server import Peer, RawServer
 from tests.support.server_process import ServerProcess, start_server
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-HELLO = ChatReply("hello", ("hel", "lo"), usage_of(1, 2))
+HELLO = ChatReply("hello", ("hel", "lo"), usage_of(1, 2), include_usage=True)
 CONFIG = """
 upstream: {{cool_down_seconds: 0.001}}
 providers:
@@ -147,8 +147,8 @@ async def test_an_ambiguous_failure_does_not_fall_back(setup: Setup, *, streamed
 
 async def is_well(setup: Setup) -> None:
     assert await setup.metric("tollhouse_generations_in_flight") == 0
-    setup.upstream.behave = say(whole(200, HELLO.completion()))
+    setup.upstream.behave = say(whole(200, HELLO.body()))
     answer = await setup.ask(streamed=False)
     assert answer.json["choices"][0]["message"]["content"] == "hello"
-    setup.upstream.behave = say(*stream([*HELLO.events(include_usage=True), b"[DONE]"]))
+    setup.upstream.behave = say(*stream(HELLO.events()))
     assert "usage" in assert_legal(await setup.ask(streamed=True))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tests.support.providers import anthropic_replies as replies
-from tests.support.providers.anthropic_blocks import RejectedMessagesRequest
 from tests.support.providers.anthropic_replies import MessagesReply
 from tests.support.providers.anthropic_requests import CheckedMessagesRequest
 from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
@@ -22,6 +21,7 @@ from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
+    Refused,
     arguments,
     before_stop_sequence,
     example,
@@ -46,12 +46,10 @@ class MessagesExchange(CheckedMessagesRequest):
         return self.text(after + self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> MessagesReply:
-        """Return a fixed text."""
         content = [replies.text_block("".join(pieces))]
         return MessagesReply(self.model, content, replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error response."""
         return replies.error(status, extra=extra)
 
     def text(self, text: str, before: Sequence[JsonObject] = ()) -> MessagesReply:
@@ -65,7 +63,6 @@ class MessagesExchange(CheckedMessagesRequest):
         return self.message(blocks, stop_reason=reason, stop_sequence=stop)
 
     def message(self, content: list[JsonObject], **stop: Any) -> MessagesReply:
-        """Return a message of blocks with its usage."""
         output, thinking = replies.output_words(content)
         usage = replies.usage_of(self.input_tokens(), output, thinking=thinking)
         return MessagesReply(self.model, content, usage, **stop)
@@ -181,7 +178,7 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
     """
     try:
         exchange = MessagesExchange(headers, body)
-    except RejectedMessagesRequest as refused:
+    except Refused as refused:
         return (replies.error(refused.status, refused.message),)
     found = behaviour_of(exchange.model, BEHAVIOURS)
     unknown = (replies.error(404, f"model: {exchange.model}"),)
@@ -195,10 +192,9 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
 
 
 def count_tokens(headers: Mapping[str, str], body: object) -> Script:
-    """Return the script of `POST /v1/messages/count_tokens`."""
     try:
         exchange = MessagesExchange(headers, body, counts=True)
-    except RejectedMessagesRequest as refused:
+    except Refused as refused:
         return (replies.error(refused.status, refused.message),)
     if behaviour_of(exchange.model, BEHAVIOURS) is None:
         return (replies.error(404, f"model: {exchange.model}"),)

@@ -65,22 +65,18 @@ def event(fields: JsonObject) -> bytes:
 
 
 def text_block(text: str) -> JsonObject:
-    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def thinking_block(thinking: str) -> JsonObject:
-    """Return a thinking block with its signature."""
     return {"type": "thinking", "thinking": thinking, "signature": signed("sig", thinking)}
 
 
 def redacted_block(thinking: str) -> JsonObject:
-    """Return a redacted thinking block."""
     return {"type": "redacted_thinking", "data": token("redacted", thinking)}
 
 
 def tool_use_block(number: int, name: str, arguments: JsonObject) -> JsonObject:
-    """Return a tool call."""
     call = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": arguments}
     return call | {"caller": {"type": "direct"}}
 
@@ -119,7 +115,6 @@ class MessagesReply:
     stop_details: JsonObject | None = None
 
     def body(self) -> bytes:
-        """Return the message object."""
         return msgspec.json.encode(self._envelope() | {"content": self.content} | self._stop())
 
     def events(self) -> list[bytes]:

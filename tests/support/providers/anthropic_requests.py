@@ -1,6 +1,4 @@
-"""Validates requests to the Anthropic stub: as strict as Anthropic where adapters go wrong.
-
-    headers ─▶ key, version ─▶ body ─▶ fields ─▶ blocks ─▶ order of messages ─▶ tools ─▶ thinking
+"""Checks requests to the Anthropic stub: their fields by the published types, the rest here.
 
 Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/versioning,
 https://platform.claude.com/docs/en/api/migration-2026-10-21,
@@ -10,20 +8,22 @@ https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tests.support.providers.anthropic_blocks import (
-    RejectedMessagesRequest,
-    check_block,
-    check_content,
-    check_fields,
-    check_list,
-    check_object,
-    check_text,
-    echoed_text,
+from tests.support.providers.published import check_message
+from tests.support.providers.stub_text import (
+    Attachment,
+    JsonObject,
+    Refused,
+    attachment_from_base64,
+    attachment_from_url,
+    is_token,
+    join_parts,
+    require,
+    signed,
+    words,
 )
-from tests.support.providers.anthropic_tools import check_tool_choice, check_tools
-from tests.support.providers.stub_text import JsonObject, join_parts, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,44 +32,54 @@ _LATEST: Final = "2026-10-21"
 _VERSIONS: Final = {"2023-01-01", "2023-06-01", _LATEST}
 _SAMPLING: Final = {"temperature", "top_k", "top_p"}
 """Removed in the latest version."""
-_COUNTED: Final = {
-    *("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"),
-    *("cache_control", "speed", "user_profile_id", "workspace_id"),
-}
-_FIELDS: Final = _COUNTED | {
-    *("max_tokens", "metadata", "stop_sequences", "stream", "temperature", "top_k", "top_p"),
-    *("service_tier", "container", "inference_geo", "diagnostics"),
-}
 _BETA_FIELDS: Final = {"context_management", "mcp_servers", "output_format"}
+_TOOL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_RANGES: Final = {"max_tokens": (1, 10**9), "temperature": (0, 1), "top_p": (0, 1)}
+_ONLY_FROM: Final = {
+    **dict.fromkeys(("image", "document", "search_result", "tool_result"), "user"),
+    **dict.fromkeys(("thinking", "redacted_thinking", "tool_use"), "assistant"),
+}
 _LEAST_BUDGET: Final = 1024
 _LEAST_TOP_P: Final = 0.95
 _MOST_CACHE_MARKS: Final = 4
+_FREE: Final = {"cache_control", "input", "input_schema", "output_config", "metadata"}
+"""What may hold anything, also a `cache_control` of the user's own."""
 
 
 class CheckedMessagesRequest:
     """A request that passed Anthropic's checks."""
 
     def __init__(self, headers: Mapping[str, str], body: object, *, counts: bool = False) -> None:
-        latest = _version(headers) == _LATEST
-        if not isinstance(body, dict):
-            raise RejectedMessagesRequest("The request body is not valid JSON")
+        version = _checked_version(headers)
+        require(isinstance(body, dict), "The request body is not valid JSON")
         fields = self.fields = cast("JsonObject", body)
         beta = _BETA_FIELDS if headers.get("anthropic-beta") else set[str]()
-        known = (_COUNTED if counts else _FIELDS) - (_SAMPLING if latest else set[str]())
-        _check_top(fields, known | beta, counts=counts)
+        known = {name: value for name, value in fields.items() if name not in beta}
+        tools: list[JsonObject] = fields.get("tools") or []
+        own = [tool for tool in tools if tool.get("type", "custom") == "custom"]
+        check_message(known | ({"tools": own} if tools else {}), counts=counts)
+        gone = _SAMPLING & fields.keys() if version == _LATEST else set[str]()
+        require(not gone, f"{', '.join(gone)}: Extra inputs are not permitted")
+        for name, (least, most) in _RANGES.items():
+            require(least <= fields.get(name, least) <= most, f"{name}: range: {least}..{most}")
+        for stop in fields.get("stop_sequences", []):
+            require(stop.strip(), "stop_sequences: each one must contain non-whitespace")
         self.model: str = fields["model"]
         self.streams: bool = fields.get("stream") is True
-        self.system = _check_system(fields.get("system"))
-        self.messages = _check_messages(fields["messages"])
-        if latest:
-            _check_no_citations(self.messages)
-        self.tools = check_tools(fields)
-        self.forced_tool = check_tool_choice(fields)
+        self.system = _system_text(fields.get("system"))
+        self.messages = _merged_messages(fields["messages"])
+        _check_calls(self.messages)
+        self.tools = own
+        self.forced_tool = _check_tools(fields, tools, own)
         self.thinks = _check_thinking(fields, self.messages)
-        _check_cache_marks(fields)
+        marks = _cache_marks(fields)
+        require(
+            len(marks) <= _MOST_CACHE_MARKS,
+            f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}.",
+        )
 
     def input_tokens(self) -> int:
-        """Return the number of words in the prompt."""
         texts = (echoed_text(block) for message in self.messages for block in message["content"])
         return sum(words(text) for text in (*texts, self.system))
 
@@ -82,263 +92,148 @@ class CheckedMessagesRequest:
         return " ".join(text for text in (*results, rest) if text)
 
     def has_results(self) -> bool:
-        """Return whether the last message has tool results."""
         return any(block["type"] == "tool_result" for block in self.messages[-1]["content"])
 
     def prefill(self) -> str:
-        """Return the prefilled text that the response must continue."""
         last = self.messages[-1]
-        if last["role"] != "assistant":
-            return ""
-        return join_parts(echoed_text(block) for block in last["content"])
+        return join_parts(map(echoed_text, last["content"])) if last["role"] == "assistant" else ""
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the response must match."""
-        config: JsonObject = self.fields.get("output_config") or {}
-        form: JsonObject = config.get("format") or {}
+        form: JsonObject = (self.fields.get("output_config") or {}).get("format") or {}
         return form.get("schema")
 
 
-# ------------------------------------------------------------------------------ head and fields
-
-
-def _version(headers: Mapping[str, str]) -> str:
-    """Return the API version of an authenticated request."""
+def _checked_version(headers: Mapping[str, str]) -> str:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
-    if not headers.get("x-api-key") and not (scheme.lower() == "bearer" and bearer):
-        raise RejectedMessagesRequest("x-api-key header is required", 401)
+    has_key = headers.get("x-api-key") or (scheme.lower() == "bearer" and bearer)
+    require(has_key, "x-api-key header is required", status=401)
     version = headers.get("anthropic-version", "")
-    if not version:
-        raise RejectedMessagesRequest("anthropic-version: header is required")
-    if version not in _VERSIONS:
-        raise RejectedMessagesRequest(f'anthropic-version: "{version}" is not a valid version')
+    require(version, "anthropic-version: header is required")
+    require(version in _VERSIONS, f'anthropic-version: "{version}" is not a valid version')
     return version
 
 
-def _check_top(fields: JsonObject, known: set[str], *, counts: bool) -> None:
-    required = {"model", "messages"} if counts else {"model", "messages", "max_tokens"}
-    for name in sorted(required - fields.keys()):
-        raise RejectedMessagesRequest(f"{name}: Field required")
-    for name in sorted(fields.keys() - known):
-        raise RejectedMessagesRequest(f"{name}: Extra inputs are not permitted")
-    check_text("model", fields["model"])
-    _check_number(fields, "max_tokens", 1, None, whole=True)
-    _check_number(fields, "temperature", 0, 1)
-    _check_number(fields, "top_p", 0, 1)
-    _check_number(fields, "top_k", 0, None, whole=True)
-    if not isinstance(fields.get("stream", False), bool):
-        raise RejectedMessagesRequest("stream: Input should be a valid boolean")
-    for at, stop in enumerate(check_list("stop_sequences", fields.get("stop_sequences", []))):
-        if not check_text(f"stop_sequences.{at}", stop).strip():
-            raise RejectedMessagesRequest(
-                "stop_sequences: each stop sequence must contain non-whitespace"
-            )
-    metadata = check_object("metadata", fields.get("metadata", {}))
-    check_fields("metadata", metadata, set(), {"user_id"})
-    _check_output_config(check_object("output_config", fields.get("output_config", {})))
-
-
-def _check_number(
-    fields: JsonObject, name: str, least: float, most: float | None, *, whole: bool = False
-) -> None:
-    if name not in fields:
-        return
-    value: Any = fields[name]
-    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        kind = "integer" if whole else "number"
-        raise RejectedMessagesRequest(f"{name}: Input should be a valid {kind}")
-    if value < least:
-        raise RejectedMessagesRequest(f"{name}: Input should be greater than or equal to {least}")
-    if most is not None and value > most:
-        raise RejectedMessagesRequest(f"{name}: range: {least}..{most}")
-
-
-def _check_output_config(config: JsonObject) -> None:
-    check_fields("output_config", config, set(), {"effort", "format", "task_budget"})
-    if config.get("effort") not in {None, "low", "medium", "high", "xhigh", "max"}:
-        raise RejectedMessagesRequest(
-            "output_config.effort: Input should be 'low', 'medium', 'high' or 'max'"
-        )
-    if config.get("format") is None:
-        return
-    form = check_object("output_config.format", config["format"])
-    check_fields("output_config.format", form, {"type", "schema"}, set())
-    if form["type"] != "json_schema":
-        raise RejectedMessagesRequest("output_config.format.type: Input should be 'json_schema'")
-    check_object("output_config.format.schema", form["schema"])
-
-
-def _check_system(system: object) -> str:
+def _system_text(system: str | list[JsonObject] | None) -> str:
     if system is None or isinstance(system, str):
         return system or ""
-    texts: list[str] = []
-    for at, block in enumerate(check_list("system", system)):
-        if check_object(f"system.{at}", block).get("type") != "text":
-            raise RejectedMessagesRequest(f"system.{at}.type: Input should be 'text'")
-        texts.append(check_block(f"system.{at}", "user", block)["text"])
-    return " ".join(texts)
+    return " ".join(block["text"] for block in system)
 
 
 # ------------------------------------------------------------------------------------- messages
 
 
-def _check_messages(value: object) -> list[JsonObject]:
-    """Return the messages with block content; consecutive messages of one role are merged."""
-    listed = check_list("messages", value)
-    if not listed:
-        raise RejectedMessagesRequest("messages: at least one message is required")
+def _merged_messages(listed: list[JsonObject]) -> list[JsonObject]:
+    """Return the messages as blocks; consecutive messages of one role are merged."""
+    require(listed, "messages: at least one message is required")
     merged: list[JsonObject] = []
-    for at, each in enumerate(listed):
-        message = _check_message(at, each, last=at == len(listed) - 1)
-        if merged and merged[-1]["role"] == message["role"]:
-            merged[-1]["content"] += message["content"]
+    for at, message in enumerate(listed):
+        role, content = message["role"], message["content"]
+        is_prefill = at == len(listed) - 1 and role == "assistant"
+        require(role in {"user", "assistant"}, f"messages.{at}.role: Unexpected role")
+        require(content or is_prefill, f"messages.{at}: messages must have non-empty content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}] if content else []
+        for number, block in enumerate(content):
+            _check_block(f"messages.{at}.content.{number}", role, block)
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += content
         else:
-            merged.append(message)
-    if merged[0]["role"] != "user":
-        raise RejectedMessagesRequest('messages: first message must use the "user" role')
-    _check_last(merged[-1])
-    _check_calls(merged)
+            merged.append({"role": role, "content": list(content)})
+    require(merged[0]["role"] == "user", 'messages: first message must use the "user" role')
+    last = merged[-1]["content"][-1] if merged[-1]["content"] else {}
+    if merged[-1]["role"] == "assistant" and last.get("type") == "text":
+        text: str = last["text"]
+        require(text == text.rstrip(), "messages: final text cannot end with whitespace")
     return merged
 
 
-def _check_message(at: int, value: object, *, last: bool) -> JsonObject:
-    path = f"messages.{at}"
-    message = check_object(path, value)
-    check_fields(path, message, {"role", "content"}, set())
-    role = message["role"]
-    if role == "system":
-        raise RejectedMessagesRequest(
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
-            'parameter, not "system" as an input message role.'
-        )
-    if role not in {"user", "assistant"}:
-        raise RejectedMessagesRequest(f"{path}.role: Input should be 'user' or 'assistant'")
-    if not message["content"] and not (last and role == "assistant"):
-        raise RejectedMessagesRequest(
-            f"{path}: all messages must have non-empty content except for the optional final "
-            "assistant message"
-        )
-    content = check_content(f"{path}.content", role, message["content"] or [])
-    return {"role": role, "content": list(content)}
-
-
-def _check_no_citations(messages: list[JsonObject]) -> None:
-    """Reject citations in user messages, as the latest version does."""
-    for at, message in enumerate(messages):
-        for block in message["content"] if message["role"] == "user" else ():
-            if block["type"] == "text" and block.get("citations"):
-                raise RejectedMessagesRequest(
-                    f"messages.{at}.content: `citations` not allowed in user messages"
-                )
-
-
-def _check_last(message: JsonObject) -> None:
-    if message["role"] != "assistant" or not message["content"]:
-        return
-    block = message["content"][-1]
-    if block["type"] == "text" and block["text"] != block["text"].rstrip():
-        raise RejectedMessagesRequest(
-            "messages: final assistant content cannot end with trailing whitespace"
-        )
+def _check_block(path: str, role: str, block: JsonObject) -> None:
+    kind: str = block["type"]
+    require(_ONLY_FROM.get(kind, role) == role, f"{path}: `{kind}` blocks cannot be in `{role}`")
+    match kind:
+        case "text":
+            require(block["text"].strip(), "messages: text content blocks must be non-empty")
+        case "image" | "document":
+            _attachment(path, block)
+        case "thinking":
+            genuine = block["signature"] == signed("sig", block["thinking"])
+            require(genuine, f"{path}: Invalid `signature` in `thinking` block")
+        case "redacted_thinking":
+            require(is_token("redacted", block["data"]), f"{path}: Invalid `data`")
+        case "tool_use":
+            require(_TOOL_ID.fullmatch(block["id"]), f"{path}.id: String should match pattern")
+        case "tool_result":
+            call: str = block["tool_use_id"]
+            require(_TOOL_ID.fullmatch(call), f"{path}.tool_use_id: String should match pattern")
+            content = block.get("content") or ""
+            for at, each in enumerate(() if isinstance(content, str) else content):
+                _check_block(f"{path}.content.{at}", "user", each)
+        case _:
+            pass
 
 
 def _check_calls(messages: list[JsonObject]) -> None:
-    """Reject a call without its result in the next message, and a result without its call."""
+    """Refuse a call without its result in the next message, and a result without its call."""
     known: set[str] = set()
-    open_calls: list[str] = []
+    calls: list[str] = []
     for at, message in enumerate(messages):
-        results = [b["tool_use_id"] for b in message["content"] if b["type"] == "tool_result"]
-        _check_results(at, message, results, open_calls)
-        open_calls = [b["id"] for b in message["content"] if b["type"] == "tool_use"]
-        if known & set(open_calls) or len(set(open_calls)) < len(open_calls):
-            raise RejectedMessagesRequest(f"messages.{at}: `tool_use` ids must be unique")
-        known |= set(open_calls)
-    if open_calls:
-        raise RejectedMessagesRequest(_unanswered(len(messages) - 1, open_calls))
+        blocks: list[JsonObject] = message["content"]
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        require(set(results) <= set(calls), f"messages.{at}: unexpected `tool_use_id`")
+        require(len(set(results)) == len(results), f"messages.{at}: more than one result of a call")
+        first = {block["type"] for block in blocks[: len(results)]}
+        answered = set(calls) == set(results) and first <= {"tool_result"}
+        require(answered, f"messages.{at}: `tool_use` ids without `tool_result` blocks after them")
+        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        repeated = known & set(calls) or len(set(calls)) < len(calls)
+        require(not repeated, f"messages.{at}: `tool_use` ids must be unique")
+        known |= set(calls)
+    require(not calls, "messages: the last `tool_use` ids have no `tool_result` blocks")
 
 
-def _check_results(at: int, message: JsonObject, results: list[str], open_calls: list[str]) -> None:
-    for result in results:
-        if result not in open_calls:
-            raise RejectedMessagesRequest(
-                f"messages.{at}.content: unexpected `tool_use_id` found in `tool_result` blocks: "
-                f"{result}. Each `tool_result` block must have a corresponding `tool_use` block "
-                "in the previous message."
-            )
-        if results.count(result) > 1:
-            raise RejectedMessagesRequest(
-                f"messages.{at}.content: each tool_use must have a single result. Found multiple "
-                f"`tool_result` blocks with id: {result}"
-            )
-    first = [block["type"] for block in message["content"][: len(results)]]
-    missing = [call for call in open_calls if call not in results]
-    if missing or set(first) - {"tool_result"}:
-        raise RejectedMessagesRequest(_unanswered(at - 1, missing or open_calls))
+# ------------------------------------------------------------------- tools, thinking and caching
 
 
-def _unanswered(at: int, calls: list[str]) -> str:
-    return (
-        f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately "
-        f"after: {', '.join(calls)}. Each `tool_use` block must have a corresponding "
-        "`tool_result` block in the next message."
-    )
-
-
-# ------------------------------------------------------------------------- thinking and caching
+def _check_tools(fields: JsonObject, tools: list[JsonObject], own: list[JsonObject]) -> str | None:
+    names = [tool.get("name") for tool in tools]
+    require(len(set(names)) == len(names), "tools: Tool names must be unique.")
+    for at, tool in enumerate(own):
+        path = f"tools.{at}.custom"
+        require(_TOOL_NAME.fullmatch(tool["name"]), f"{path}.name: String should match pattern")
+        is_object = tool["input_schema"].get("type") == "object"
+        require(is_object, f"{path}.input_schema.type: Input should be 'object'")
+    choice: JsonObject | None = fields.get("tool_choice")
+    if choice is None:
+        return None
+    require(tools, "tool_choice: may only be specified while providing tools")
+    name = choice.get("name")
+    require(name is None or name in names, f"Tool '{name}' not found in provided tools")
+    return name
 
 
 def _check_thinking(fields: JsonObject, messages: list[JsonObject]) -> bool:
-    """Return whether thinking is enabled; reject parameters that conflict with it."""
-    thinking = check_object("thinking", fields.get("thinking") or {"type": "disabled"})
-    kind = thinking.get("type")
-    if kind not in {"enabled", "adaptive", "between_tools", "disabled"}:
-        raise RejectedMessagesRequest(
-            f"thinking: Input tag '{kind}' does not match any of the expected tags"
-        )
-    required = {"type", "budget_tokens"} if kind == "enabled" else {"type"}
-    display = {"display"} if kind in {"enabled", "adaptive"} else set[str]()
-    check_fields(f"thinking.{kind}", thinking, required, display)
-    if kind == "enabled":
-        _check_budget(thinking["budget_tokens"], fields)
+    """Return whether thinking is enabled; refuse what conflicts with it."""
+    thinking: JsonObject = fields.get("thinking") or {"type": "disabled"}
+    if thinking["type"] == "enabled":
+        budget: int = thinking["budget_tokens"]
+        require(budget >= _LEAST_BUDGET, "thinking.budget_tokens: should be at least 1024")
+        enough = budget < fields.get("max_tokens", budget + 1)
+        require(enough, "`max_tokens` must be greater than `thinking.budget_tokens`.")
         _check_thought_kept(messages)
-    if kind not in {"enabled", "adaptive"}:
+    if thinking["type"] not in {"enabled", "adaptive"}:
         return False
-    if fields.get("temperature", 1) != 1:
-        raise RejectedMessagesRequest(
-            "`temperature` may only be set to 1 when thinking is enabled."
-        )
-    if "top_k" in fields:
-        raise RejectedMessagesRequest("`top_k` must be unset when thinking is enabled.")
-    if fields.get("top_p", 1) < _LEAST_TOP_P:
-        raise RejectedMessagesRequest(
-            "`top_p` must be greater than or equal to 0.95 when thinking is enabled."
-        )
-    choice: JsonObject = fields.get("tool_choice") or {}
-    if choice.get("type") in {"any", "tool"}:
-        raise RejectedMessagesRequest(
-            "Thinking may not be enabled when tool_choice forces tool use."
-        )
-    if messages[-1]["role"] == "assistant":
-        raise RejectedMessagesRequest(
-            "messages: a reply cannot be prefilled when thinking is enabled"
-        )
+    require(fields.get("temperature", 1) == 1, "`temperature` may only be 1 with thinking.")
+    require("top_k" not in fields, "`top_k` must be unset when thinking is enabled.")
+    require(fields.get("top_p", 1) >= _LEAST_TOP_P, "`top_p` must be at least 0.95 with thinking.")
+    forces = (fields.get("tool_choice") or {}).get("type") in {"any", "tool"}
+    require(not forces, "Thinking may not be enabled when tool_choice forces tool use.")
+    prefilled = messages[-1]["role"] == "assistant"
+    require(not prefilled, "messages: a reply cannot be prefilled when thinking is enabled")
     return True
 
 
-def _check_budget(budget: object, fields: JsonObject) -> None:
-    path = "thinking.enabled.budget_tokens"
-    if not isinstance(budget, int):
-        raise RejectedMessagesRequest(f"{path}: Input should be a valid integer")
-    if budget < _LEAST_BUDGET:
-        raise RejectedMessagesRequest(
-            f"{path}: Input should be greater than or equal to {_LEAST_BUDGET}"
-        )
-    if budget >= fields.get("max_tokens", budget + 1):
-        raise RejectedMessagesRequest("`max_tokens` must be greater than `thinking.budget_tokens`.")
-
-
 def _check_thought_kept(messages: list[JsonObject]) -> None:
-    """Reject tool results whose turn lost its leading thinking block.
+    """Refuse tool results whose turn lost its leading thinking block.
 
     Source: https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking (preserving
     thinking blocks); adaptive thinking requires none.
@@ -346,34 +241,14 @@ def _check_thought_kept(messages: list[JsonObject]) -> None:
     at = len(messages) - 1
     while at > 1 and messages[at]["content"][0]["type"] == "tool_result":
         at -= 2
-    if at == len(messages) - 1:
-        return
-    kind = messages[at + 1]["content"][0]["type"]
-    if kind not in {"thinking", "redacted_thinking"}:
-        raise RejectedMessagesRequest(
-            f"messages.{at + 1}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
-            f"found `{kind}`. When `thinking` is enabled, a final `assistant` message must start "
-            "with a thinking block."
-        )
-
-
-def _check_cache_marks(fields: JsonObject) -> None:
-    marks = _cache_marks(fields)
-    for mark in marks:
-        check_fields("cache_control", check_object("cache_control", mark), {"type"}, {"ttl"})
-        if mark["type"] != "ephemeral" or mark.get("ttl", "5m") not in {"5m", "1h"}:
-            raise RejectedMessagesRequest(
-                "cache_control: Input tag does not match any of the expected tags"
-            )
-    if len(marks) > _MOST_CACHE_MARKS:
-        raise RejectedMessagesRequest(
-            f"A maximum of {_MOST_CACHE_MARKS} blocks with cache_control may be provided. "
-            f"Found {len(marks)}."
-        )
+    if at < len(messages) - 1:
+        kind = messages[at + 1]["content"][0]["type"]
+        kept = kind in {"thinking", "redacted_thinking"}
+        require(kept, f"messages.{at + 1}.content.0.type: Expected `thinking`, found `{kind}`.")
 
 
 def _cache_marks(fields: JsonObject) -> list[Any]:
-    """Return every `cache_control` at any depth, except within tool inputs and schemas."""
+    """Return every `cache_control` at any depth, except within what may hold anything."""
     found: list[Any] = []
     waiting: list[Any] = [fields]
     while waiting:
@@ -387,4 +262,43 @@ def _cache_marks(fields: JsonObject) -> list[Any]:
     return found
 
 
-_FREE: Final = {"cache_control", "input", "input_schema", "output_config", "metadata"}
+# --------------------------------------------------------------------------------- echoed text
+
+
+def echoed_text(block: JsonObject) -> str:
+    """Return the text of a block in an echo; empty for reasoning and tool calls."""
+    match block["type"]:
+        case "text":
+            return block["text"]
+        case "image" | "document":
+            return _attachment("", block)
+        case "search_result":
+            return Attachment(f"[search_result {block['source']}]")
+        case "tool_result":
+            said = block.get("content") or ""
+            text = said if isinstance(said, str) else join_parts(map(echoed_text, said))
+            return f"[error] {text}" if block.get("is_error") else text
+        case _:
+            return ""
+
+
+def _attachment(path: str, block: JsonObject) -> Attachment:
+    kind, source = block["type"], block["source"]
+    match source["type"]:
+        case "base64":
+            try:
+                return attachment_from_base64(kind, source["media_type"], source["data"])
+            except ValueError as wrong:
+                raise Refused(f"{path}.source.base64.data: {wrong}") from None
+        case "text":
+            return Attachment(
+                f"[{kind} {source['media_type']} {len(source['data'].encode())} bytes]"
+            )
+        case "content":
+            return Attachment(f"[{kind} content]")
+        case "url":
+            is_http = source["url"].startswith(("https://", "http://"))
+            require(is_http, f"{path}.source.url.url: Only HTTP(S) URLs are supported.")
+            return attachment_from_url(kind, source["url"])
+        case _:
+            return attachment_from_url(kind, source["file_id"])

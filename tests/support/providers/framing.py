@@ -37,7 +37,6 @@ class Framing:
         return self._head(status, content_type, counted) + body
 
     def chunked_head(self, content_type: str) -> bytes:
-        """Return the head of a chunked response with status 200."""
         return self._head(200, content_type, "Transfer-Encoding: chunked\r\n")
 
     def stream(self, events: Iterable[bytes], *, pause_seconds: float | None = None) -> Script:

@@ -15,31 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tests.support.providers.framing import EVENTS, JSON, Framing, chunk
+from tests.support.providers.framing import Framing
 from tests.support.providers.stub_text import JsonObject, pieces, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-__all__ = [
-    "CREATED",
-    "DONE",
-    "EVENTS",
-    "FRAMING",
-    "JSON",
-    "ChatReply",
-    "JsonObject",
-    "chunk",
-    "chunked_head",
-    "cut",
-    "error",
-    "error_body",
-    "model_list",
-    "stream",
-    "unknown_url",
-    "usage_of",
-    "whole",
-]
 
 CREATED: Final = 1_767_225_600
 """2026-01-01: responses do not depend on the clock."""
@@ -87,7 +67,6 @@ def error(
 
 
 def unknown_url(method: str, path: str) -> bytes:
-    """Return the response to an unknown path."""
     return whole(404, error_body(400, f"Invalid URL ({method} {path})"))
 
 
@@ -114,26 +93,23 @@ class ChatReply:
     top_logprobs: int | None = None
     """How many alternatives each token has; None for no log-probabilities."""
     choices: int = 1
+    include_usage: bool = False
+    """Whether a stream has a further chunk with the usage and no choices."""
 
-    def completion(self) -> bytes:
-        """Return the chat completion object."""
+    def body(self) -> bytes:
         choices = [self._choice(index) for index in range(self.choices)]
         usage = {} if self.usage is None else {"usage": self.usage}
         return _dump(self._envelope("chat.completion") | {"choices": choices} | usage)
 
-    def events(self, *, include_usage: bool) -> Iterator[bytes]:
-        """Yield the events of the stream without the last one, `[DONE]`.
-
-        With `include_usage` one more chunk carries the usage and no choices, and all others
-        carry `"usage": null`. Choices are interleaved.
-        """
-        null = {"usage": None} if include_usage and self.usage is not None else {}
+    def events(self) -> list[bytes]:
+        """Return the events of the stream, up to `[DONE]`; choices are interleaved."""
+        null = {"usage": None} if self.include_usage and self.usage is not None else {}
         turns = zip_longest(*(self._chunks(index) for index in range(self.choices)))
-        for choice in chain.from_iterable(turns):
-            if choice is not None:
-                yield self._event({"choices": [choice]} | null)
+        listed = [choice for choice in chain.from_iterable(turns) if choice is not None]
+        events = [self._event({"choices": [choice]} | null) for choice in listed]
         if null:
-            yield self._event({"choices": [], "usage": self.usage})
+            events.append(self._event({"choices": [], "usage": self.usage}))
+        return [*events, DONE]
 
     # ------------------------------------------------------------------------------- complete
 
@@ -258,7 +234,6 @@ def _logprob(word: str, alternatives: int) -> JsonObject:
 
 
 def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:
-    """Return a usage object with all the details that OpenAI sends."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -274,7 +249,6 @@ def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 
 
 
 def model_list(names: Iterable[str]) -> bytes:
-    """Return the response of `GET /v1/models`."""
     entry = {"object": "model", "created": CREATED, "owned_by": "tollhouse"}
     data = [{"id": name} | entry for name in names]
     return whole(200, _dump({"object": "list", "data": data}))

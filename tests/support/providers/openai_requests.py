@@ -1,207 +1,329 @@
-"""Validates requests to the stub of OpenAI's chat API: as strict as OpenAI where adapters go wrong.
+"""Checks requests to OpenAI's stubs: their fields by the published types, the rest here.
 
-Source: OpenAI API reference, "Create chat completion".
+Source: OpenAI API reference, "Create chat completion" and "Create a model response";
+https://platform.openai.com/docs/guides/structured-outputs (supported schemas),
+https://platform.openai.com/docs/guides/reasoning (encrypted reasoning items).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+import re
+from itertools import takewhile
+from typing import Any, Final, cast
 
-from tests.support.providers.openai_replies import DONE, error, stream, whole
+from tests.support.providers.published import check_openai_chat, check_openai_response
 from tests.support.providers.stub_text import (
     Attachment,
     JsonObject,
+    Refused,
     attachment_from_url,
+    is_token,
     join_parts,
+    require,
     signed,
+    words,
 )
 
-if TYPE_CHECKING:
-    from tests.support.providers.byte_script import Script
-    from tests.support.providers.openai_replies import ChatReply
-
-_ROLES: Final = {"system", "developer", "user", "assistant", "tool", "function"}
+_STREAM_OPTIONS: Final = "'stream_options' is only allowed when 'stream' is enabled."
 _MOST_CHOICES: Final = 128
+_LEAST_OUTPUT: Final = 16
+_MOST_ID_LENGTH: Final = 64
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_OWN_TOOLS: Final = {"function", "custom"}
+_ID_PREFIXES: Final = {
+    "message": "msg",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "reasoning": "rs",
+}
 
 
-class RejectedChatRequest(Exception):
-    """The request is invalid; carries the response."""
+def _fields_of(body: object) -> JsonObject:
+    require(isinstance(body, dict), "We could not parse the JSON body of your request.")
+    return cast("JsonObject", body)
 
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.reply = error(400, message, param)
+
+# ----------------------------------------------------------------------------------------- chat
 
 
 class CheckedChatRequest:
-    """A request that passed OpenAI's checks."""
+    """A chat that passed OpenAI's checks."""
 
     def __init__(self, body: object) -> None:
-        if not isinstance(body, dict):
-            raise RejectedChatRequest("We could not parse the JSON body of your request.")
-        fields = self.fields = cast("JsonObject", body)
-        if not isinstance(fields.get("model"), str):
-            raise RejectedChatRequest("you must provide a model parameter")
-        messages = fields.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise RejectedChatRequest("Missing required parameter: 'messages'.", "messages")
+        fields = self.fields = _fields_of(body)
+        require(isinstance(fields.get("model"), str), "you must provide a model parameter")
+        check_openai_chat(fields)
         self.model: str = fields["model"]
-        self.messages = [_checked(at, each) for at, each in enumerate(cast("list[Any]", messages))]
-        _check_calls(self.messages)
+        self.messages: list[JsonObject] = fields["messages"]
+        require(self.messages, "Missing required parameter: 'messages'.", param="messages")
+        for at, message in enumerate(self.messages):
+            chat_text(message)
+            _check_details(at, message)
+        _check_chat_calls(self.messages)
         self.streams = fields.get("stream") is True
-        self.include_usage = _includes_usage(fields, streams=self.streams)
-        self.stops = _stops(fields)
-        self.choices: int = _choices(fields)
-        self.top_logprobs = _top_logprobs(fields)
+        options: JsonObject | None = fields.get("stream_options")
+        require(self.streams or options is None, _STREAM_OPTIONS, param="stream_options")
+        self.include_usage = bool(options and options.get("include_usage"))
+        stop: str | list[str] = fields.get("stop") or []
+        self.stops = [stop] if isinstance(stop, str) else stop
+        self.choices: int = fields.get("n") or 1
+        require(1 <= self.choices <= _MOST_CHOICES, "Invalid 'n'.", param="n")
+        wanted: int | None = fields.get("top_logprobs")
+        needed = "You must set 'logprobs' to true to use 'top_logprobs'."
+        require(fields.get("logprobs") or not wanted, needed, param="top_logprobs")
+        self.top_logprobs = (wanted or 0) if fields.get("logprobs") else None
+
+    def last_said(self) -> str:
+        said = [each for each in self.messages if each["role"] in {"user", "tool"}]
+        return chat_text(said[-1]) if said else ""
+
+    def results(self) -> list[str]:
+        last = takewhile(lambda message: message["role"] == "tool", reversed(self.messages))
+        return [chat_text(message) for message in last][::-1]
+
+    def input_tokens(self) -> int:
+        return sum(words(chat_text(message)) for message in self.messages)
 
     def schema(self) -> JsonObject | None:
-        """Return the JSON schema that the response must match."""
         form: JsonObject = self.fields.get("response_format") or {}
         if form.get("type") == "json_object":
             return {"type": "object"}
-        described: JsonObject = form.get("json_schema") or {}
-        return described.get("schema")
-
-    def events(self, reply: ChatReply) -> list[bytes]:
-        """Return all events of a streamed response."""
-        return [*reply.events(include_usage=self.include_usage), DONE]
-
-    def answer(self, reply: ChatReply) -> Script:
-        """Return the response as the request wants it, complete or streamed."""
-        if self.streams:
-            return stream(self.events(reply))
-        return (whole(200, reply.completion()),)
-
-
-# ------------------------------------------------------------------------------------- messages
-
-
-def _checked(at: int, value: object) -> JsonObject:
-    if not isinstance(value, dict):
-        raise RejectedChatRequest(
-            f"Invalid type for 'messages[{at}]': expected an object.", "messages"
-        )
-    message = cast("JsonObject", value)
-    role = message.get("role")
-    if role not in _ROLES:
-        known = ", ".join(f"'{each}'" for each in sorted(_ROLES))
-        text = f"Invalid value: '{role}'. Supported values are: {known}."
-        raise RejectedChatRequest(text, f"messages[{at}].role")
-    if role == "assistant":
-        _check_details(at, message)
-    if isinstance(message.get("content"), list):
-        echoed_text(message, f"messages[{at}]")
-    return message
+        return (form.get("json_schema") or {}).get("schema")
 
 
 def _check_details(at: int, message: JsonObject) -> None:
-    """Reject reasoning that does not match its signature."""
+    """Refuse reasoning, as OpenRouter sends it, that does not match its signature."""
     details: list[JsonObject] = message.get("reasoning_details") or []
-    thought = "".join(detail.get("text") or "" for detail in details)
+    proof = signed("sig", "".join(detail.get("text") or "" for detail in details))
     for detail in details:
-        signature = detail.get("signature")
-        if signature is not None and signature != signed("sig", thought):
-            raise RejectedChatRequest(
-                "Invalid signature in a thought.", f"messages[{at}].reasoning_details"
-            )
+        genuine = detail.get("signature") in {None, proof}
+        where = f"messages[{at}].reasoning_details"
+        require(genuine, "Invalid signature in a thought.", param=where)
 
 
-def _check_calls(messages: list[JsonObject]) -> None:
-    """Reject a call without a result after it, and a result without a call before it.
-
-    A result without a call id and without open calls is accepted, as by some servers.
-    """
+def _check_chat_calls(messages: list[JsonObject]) -> None:
+    """Refuse a call without a result after it, and a result without a call before it."""
     waiting: set[str] = set()
-    for at, message in enumerate(messages):
-        if message.get("role") == "tool":
-            call = message.get("tool_call_id")
-            if call not in waiting and (call is not None or waiting):
-                text = (
-                    "messages with role 'tool' must be a response to a preceeding message with "
-                    "'tool_calls'."
-                )
-                raise RejectedChatRequest(text, f"messages[{at}].role")
-            waiting.discard(str(call))
+    for at, message in enumerate((*messages, {"role": "end"})):
+        where = f"messages[{at}].role"
+        if message["role"] == "tool":
+            call: str = message["tool_call_id"]
+            require(call in waiting, "A 'tool' message answers no call before it.", param=where)
+            waiting.discard(call)
             continue
-        _check_answered(waiting, at)
-        waiting = {_call_id(at, call) for call in message.get("tool_calls") or ()}
-    _check_answered(waiting, len(messages))
+        unanswered = f"Tool calls have no result after them: {', '.join(sorted(waiting))}"
+        require(not waiting, unanswered, param=where)
+        waiting = {call["id"] for call in message.get("tool_calls") or ()}
 
 
-def _call_id(at: int, call: JsonObject) -> str:
-    for name in ("id", "type", "function"):
-        if not call.get(name):
-            param = f"messages[{at}].tool_calls[0].{name}"
-            raise RejectedChatRequest(f"Missing required parameter: '{param}'.", param)
-    return call["id"]
-
-
-def _check_answered(waiting: set[str], at: int) -> None:
-    if waiting:
-        text = (
-            "An assistant message with 'tool_calls' must be followed by tool messages responding "
-            "to each 'tool_call_id'. The following tool_call_ids did not have response messages: "
-            f"{', '.join(sorted(waiting))}"
-        )
-        raise RejectedChatRequest(text, f"messages[{at}].role")
-
-
-def echoed_text(message: JsonObject, path: str = "messages") -> str:
+def chat_text(message: JsonObject) -> str:
     """Return the text of a message, with acknowledgements of images and files."""
     content: str | list[JsonObject] | None = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
-    return join_parts(_part_says(part, path) for part in content)
+    return join_parts(map(_chat_part, content))
 
 
-def _part_says(part: JsonObject, path: str) -> str:
+def _chat_part(part: JsonObject) -> str:
+    match part["type"]:
+        case "image_url":
+            return _attached("image", part["image_url"]["url"])
+        case "file":
+            file: JsonObject = part["file"]
+            return _attached("document", file.get("file_data") or file["file_id"])
+        case "input_audio":
+            return Attachment(f"[audio {part['input_audio']['format']}]")
+        case kind:
+            return part[kind]
+
+
+def _attached(kind: str, url: str) -> Attachment:
     try:
-        match part.get("type"):
-            case "text":
-                return part["text"]
-            case "image_url":
-                return attachment_from_url("image", part["image_url"]["url"])
-            case "file":
-                file: JsonObject = part["file"]
-                return attachment_from_url("document", file.get("file_data") or file["file_id"])
-            case "input_audio":
-                return Attachment(f"[audio {part['input_audio']['format']}]")
-            case "refusal":
-                return part["refusal"]
-            case kind:
-                raise RejectedChatRequest(f"Invalid value: '{kind}'.", f"{path}.content")
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise RejectedChatRequest("Invalid content part.", f"{path}.content") from None
+        return attachment_from_url(kind, url)
+    except ValueError:
+        raise Refused("Invalid content part: invalid base64.", code="invalid_value") from None
 
 
-# -------------------------------------------------------------------------------------- options
+# ------------------------------------------------------------------------------------ responses
 
 
-def _includes_usage(fields: JsonObject, *, streams: bool) -> bool:
-    options: JsonObject | None = fields.get("stream_options")
-    if options is not None and not streams:
-        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
-        raise RejectedChatRequest(message, "stream_options")
-    return bool(options and options.get("include_usage"))
+class CheckedResponsesRequest:
+    """A request of the responses API that passed OpenAI's checks."""
+
+    def __init__(self, body: object) -> None:
+        given = _fields_of(body)
+        fields = self.fields = {name: each for name, each in given.items() if each is not None}
+        tools: list[JsonObject] = fields.get("tools") or []
+        self.tools = [tool for tool in tools if tool.get("type") in _OWN_TOOLS]
+        require("model" in fields, "you must provide a model parameter", param="model")
+        check_openai_response(_with_defaults(fields) | ({"tools": self.tools} if tools else {}))
+        _check_stored(fields)
+        self.model: str = fields["model"]
+        self.streams: bool = fields.get("stream") is True
+        require(self.streams or "stream_options" not in fields, _STREAM_OPTIONS)
+        _check_options(fields)
+        self.items = _input_items(fields["input"])
+        for at, tool in enumerate(self.tools):
+            named = _NAME.fullmatch(tool["name"])
+            require(named, "Invalid name.", code="invalid_value", param=f"tools[{at}].name")
+            _check_strict(f"tools[{at}].parameters", tool, tool.get("parameters"))
+        self.forced_tool = _forced_tool(fields, self.tools)
+        self.reasoning: JsonObject = fields.get("reasoning") or {}
+        self.includes: list[str] = fields.get("include") or []
+
+    def input_tokens(self) -> int:
+        instructions: str = self.fields.get("instructions") or ""
+        return sum(words(text) for text in (instructions, *map(item_text, self.items)))
+
+    def last_user_text(self) -> str:
+        """Return the last user text, or the tool results since."""
+        if results := self._results():
+            return " ".join(results)
+        users = [item for item in self.items if item.get("role") == "user"]
+        return item_text(users[-1]) if users else ""
+
+    def has_results(self) -> bool:
+        return bool(self._results())
+
+    def schema(self) -> JsonObject | None:
+        form: JsonObject = (self.fields.get("text") or {}).get("format") or {}
+        return {"type": "object"} if form.get("type") == "json_object" else form.get("schema")
+
+    def _results(self) -> list[str]:
+        last = takewhile(lambda item: item["type"].endswith("_output"), reversed(self.items))
+        return [item_text(item) for item in last][::-1]
 
 
-def _stops(fields: JsonObject) -> list[str]:
-    stop: str | list[str] | None = fields.get("stop")
-    return [stop] if isinstance(stop, str) else stop or []
+_SAID: Final = {"type": "message", "id": "msg_", "status": "completed"}
+_DEFAULTS: Final[dict[str, JsonObject]] = {
+    "input_image": {"detail": "auto"},
+    "output_text": {"annotations": []},
+}
 
 
-def _choices(fields: JsonObject) -> int:
-    count: Any = fields.get("n") or 1
-    if not isinstance(count, int) or not 1 <= count <= _MOST_CHOICES:
-        raise RejectedChatRequest(
-            f"Invalid 'n': expected an integer from 1 to {_MOST_CHOICES}.", "n"
-        )
-    return count
+def _with_defaults(fields: JsonObject) -> JsonObject:
+    """Return a request with what the types require and OpenAI does not."""
+    given: Any = fields.get("input")
+    if not isinstance(given, list):
+        return fields
+    return fields | {"input": [_whole_item(item) for item in cast("list[Any]", given)]}
 
 
-def _top_logprobs(fields: JsonObject) -> int | None:
-    if fields.get("logprobs") is True:
-        return fields.get("top_logprobs") or 0
-    if fields.get("top_logprobs"):
-        message = "You must set 'logprobs' to true to use 'top_logprobs'."
-        raise RejectedChatRequest(message, "top_logprobs")
-    return None
+def _whole_item(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    whole = cast("JsonObject", item)
+    if whole.get("role") == "assistant" and isinstance(whole.get("content"), list):
+        whole = _SAID | whole
+    for name in ("content", "output"):
+        parts: Any = whole.get(name)
+        if isinstance(parts, list):
+            whole = whole | {name: [_whole_part(part) for part in cast("list[Any]", parts)]}
+    return whole
+
+
+def _whole_part(part: Any) -> Any:
+    return _DEFAULTS.get(str(part.get("type")), {}) | part if isinstance(part, dict) else part
+
+
+def _check_stored(fields: JsonObject) -> None:
+    """Refuse parameters that need stored responses."""
+    for name in ("store", "background"):
+        text = f"Nothing is stored here: '{name}' must be false."
+        require(not fields.get(name), text, code="unsupported_value", param=name)
+    name, code = "previous_response_id", "previous_response_not_found"
+    require(name not in fields, "Previous response not found.", code=code, param=name)
+    require("conversation" not in fields, "Conversation not found.", status=404)
+
+
+def _check_options(fields: JsonObject) -> None:
+    for name, most in (("temperature", 2), ("top_p", 1)):
+        text = f"Invalid '{name}': decimal out of range. Expected 0 to {most}."
+        code = "decimal_above_max_value"
+        require(0 <= fields.get(name, 0) <= most, text, code=code, param=name)
+    name, code = "max_output_tokens", "integer_below_min_value"
+    enough = fields.get(name, _LEAST_OUTPUT) >= _LEAST_OUTPUT
+    require(enough, f"Invalid '{name}': integer below minimum value.", code=code, param=name)
+    form: JsonObject = (fields.get("text") or {}).get("format") or {}
+    _check_strict("text.format.schema", form, form.get("schema"))
+
+
+def _check_strict(path: str, described: JsonObject, schema: JsonObject | None) -> None:
+    """Refuse a strict schema that OpenAI does not support."""
+    if described.get("strict") is not True or schema is None:
+        return
+    closed = schema.get("additionalProperties") is False
+    whole = set(schema.get("properties") or ()) <= set(schema.get("required") or ())
+    text = "Invalid schema: a strict one closes its objects and requires all properties."
+    require(closed and whole, text, code="invalid_function_parameters", param=path)
+
+
+def _forced_tool(fields: JsonObject, tools: list[JsonObject]) -> str | None:
+    choice: str | JsonObject = fields.get("tool_choice", "auto")
+    if isinstance(choice, str) or choice["type"] not in _OWN_TOOLS:
+        return None
+    known = [tool["name"] for tool in tools if tool["type"] == choice["type"]]
+    found = choice["name"] in known
+    require(found, "Tool choice not found in 'tools' parameter.", param="tool_choice")
+    return choice["name"]
+
+
+def _input_items(value: str | list[JsonObject]) -> list[JsonObject]:
+    """Return the items; a string is one user message."""
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    require(value, "Invalid 'input': empty array.", code="empty_array", param="input")
+    items = [{"type": "message"} | item for item in value]
+    waiting: dict[str, str] = {}
+    for at, item in enumerate(items):
+        _check_item(f"input[{at}]", item)
+        kind: str = item["type"]
+        if kind in {"function_call", "custom_tool_call"}:
+            waiting[item["call_id"]] = kind
+        elif kind.endswith("_output"):
+            called = waiting.pop(item["call_id"], "") + "_output" == kind
+            require(called, f"No tool call found for call_id {item['call_id']}.", param="input")
+    require(not waiting, f"No tool output found for {', '.join(waiting)}.", param="input")
+    return items
+
+
+def _check_item(path: str, item: JsonObject) -> None:
+    kind: str = item["type"]
+    own, prefix = item.get("id"), _ID_PREFIXES.get(kind, "")
+    text = f"Invalid '{path}.id': '{own}'. Expected an ID that begins with '{prefix}'."
+    right = own is None or own.startswith(prefix)
+    require(right, text, code="invalid_value", param=f"{path}.id")
+    fits = 0 < len(item.get("call_id", "-")) <= _MOST_ID_LENGTH
+    code = "string_above_max_length"
+    require(fits, f"Invalid '{path}.call_id'.", code=code, param=f"{path}.call_id")
+    if kind == "reasoning":
+        text = f"The encrypted content for item {own} could not be verified."
+        genuine = is_token("enc", item.get("encrypted_content"))
+        require(genuine, text, code="invalid_encrypted_content")
+    missing = f"Item with id '{own}' not found. Items are not persisted."
+    require(kind != "item_reference", missing, param="input", status=404)
+    if item.get("role") == "assistant" and not isinstance(item["content"], str):
+        said = {part["type"] for part in item["content"]} <= {"output_text", "refusal"}
+        require(said, f"Invalid '{path}.content'.", code="invalid_value", param=f"{path}.content")
+    item_text(item)
+
+
+def item_text(item: JsonObject) -> str:
+    """Return the text of an item in an echo; empty for reasoning and calls."""
+    content: Any = item.get("output" if item["type"].endswith("_output") else "content") or ""
+    if item["type"] == "reasoning":
+        return ""
+    return content if isinstance(content, str) else join_parts(map(_item_part, content))
+
+
+def _item_part(part: JsonObject) -> str:
+    if part["type"] not in {"input_image", "input_file"}:
+        return part.get("text") or part.get("refusal") or ""
+    names = ("image_url", "file_data", "file_url", "file_id")
+    given: list[str] = [part[name] for name in names if part.get(name)]
+    code = "missing_required_parameter"
+    require(len(given) == 1, "Missing required parameter: an image or a file.", code=code)
+    is_url = bool(part.get("image_url") or part.get("file_url"))
+    right = not is_url or given[0].startswith(("https://", "http://", "data:"))
+    require(right, "Expected a valid URL.", code="invalid_value")
+    return _attached("image" if part["type"] == "input_image" else "document", given[0])

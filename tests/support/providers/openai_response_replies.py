@@ -44,7 +44,6 @@ _ECHOED: Final[JsonObject] = {
 
 
 def error(code: str | None, message: str, param: str | None = None, status: int = 400) -> bytes:
-    """Return an error response with its own code."""
     fields = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
     return whole(status, msgspec.json.encode({"error": fields}))
 
@@ -53,23 +52,19 @@ def error(code: str | None, message: str, param: str | None = None, status: int 
 
 
 def message_item(part: JsonObject, status: str = "completed") -> JsonObject:
-    """Return a message item with one part."""
     item = {"type": "message", "id": "msg_tollhouse", "status": status, "role": "assistant"}
     return item | {"content": [part]}
 
 
 def text_part(text: str) -> JsonObject:
-    """Return a text part."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def refusal_part(text: str) -> JsonObject:
-    """Return a refusal part."""
     return {"type": "refusal", "refusal": text}
 
 
 def function_call(number: int, name: str, arguments: JsonObject) -> JsonObject:
-    """Return a function call item."""
     text = msgspec.json.encode(arguments).decode()
     ids = {"id": f"fc_{number}", "call_id": f"call_{number}"}
     return {"type": "function_call", **ids, "name": name, "arguments": text, "status": "completed"}
@@ -93,7 +88,6 @@ def reasoning_item(thought: str, *, summarised: bool, encrypted: bool) -> JsonOb
 
 
 def usage_of(fresh: int, output: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:
-    """Return a usage object with all the details that OpenAI sends."""
     return {
         "input_tokens": fresh,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
@@ -115,7 +109,6 @@ class ResponsesReply:
     """The reason why the response is incomplete."""
 
     def body(self) -> bytes:
-        """Return the response object."""
         return msgspec.json.encode(self._ended())
 
     def events(self) -> list[bytes]:
@@ -173,7 +166,6 @@ class ResponsesReply:
 
 
 def _as_published(tool: JsonObject) -> JsonObject:
-    """Return a tool with the defaults of its optional fields."""
     usual: JsonObject = {"parameters": {}, "strict": True} if tool["type"] == "function" else {}
     return usual | tool
 

@@ -13,14 +13,14 @@ import msgspec
 
 from tests.support.providers import openai_response_replies as replies
 from tests.support.providers.openai_replies import FRAMING, error
-from tests.support.providers.openai_response_items import RejectedResponsesRequest
+from tests.support.providers.openai_requests import CheckedResponsesRequest
 from tests.support.providers.openai_response_replies import ResponsesReply
-from tests.support.providers.openai_response_requests import CheckedResponsesRequest
 from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
 from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
     JsonObject,
+    Refused,
     arguments,
     example,
     pieces,
@@ -39,16 +39,13 @@ class ResponsesExchange(CheckedResponsesRequest):
     framing = FRAMING
 
     def echo(self) -> ResponsesReply:
-        """Return an echo of the last user text."""
         return self.text(self.last_user_text())
 
     def say(self, pieces: Sequence[str]) -> ResponsesReply:
-        """Return a fixed text."""
         item = replies.message_item(replies.text_part("".join(pieces)))
         return ResponsesReply({"model": self.model}, [item], replies.usage_of(100, len(pieces)))
 
     def error(self, status: int, extra: str = "") -> bytes:
-        """Return an error response."""
         return error(status, extra=extra)
 
     def text(
@@ -70,7 +67,6 @@ class ResponsesExchange(CheckedResponsesRequest):
         thought: int = 0,
         **more: Any,
     ) -> ResponsesReply:
-        """Return a response of items with its usage."""
         tokens = sum(_output_words(item) for item in output)
         usage = replies.usage_of(self.input_tokens(), tokens + thought, reasoning=thought)
         return ResponsesReply(self.fields, output, usage, **more)
@@ -185,7 +181,7 @@ def responses(body: object) -> Script:
     """
     try:
         exchange = ResponsesExchange(body)
-    except RejectedResponsesRequest as wrong:
+    except Refused as wrong:
         return (replies.error(wrong.code, wrong.message, wrong.param, wrong.status),)
     message = f"The requested model '{exchange.model}' does not exist."
     unknown = (replies.error("model_not_found", message, "model", 404),)

@@ -49,36 +49,29 @@ chooses the behaviour; (c), (r), (m) mark names of chat, responses or messages o
     ping                  (m) a ping after every event
     comments, crlf        SSE comments between the events; CRLF line ends
 
-`GET /_seen` returns `RequestStats`, `POST /_reset` resets them. In a test on the running loop:
-
-    async with start_openai_upstream() as openai:
-        ... openai.base_url, openai.seen.requests ...
+`GET /_seen` returns `RequestStats`, `POST /_reset` resets them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import signal
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
 from tests.support.providers import openai_replies as replies
+from tests.support.providers import published
 from tests.support.providers.anthropic_messages import count_tokens, messages
-from tests.support.providers.openai_behaviours import BEHAVIOURS, chat_completion
+from tests.support.providers.openai_chats import BEHAVIOURS, chat_completion
 from tests.support.providers.openai_embeddings import embeddings
 from tests.support.providers.openai_responses import responses
-from tests.support.providers.upstream_server import RequestStats, serve
+from tests.support.providers.upstream_server import serve
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator
-
     from tests.support.providers.byte_script import Script
     from tests.support.providers.upstream_server import ReceivedRequest
 
@@ -123,46 +116,14 @@ def _decoded(body: bytes) -> object:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenAIUpstream:
-    """A running stub server."""
-
-    port: int
-    scheme: str
-    seen: RequestStats
-
-    @property
-    def url(self) -> str:
-        """The root URL: the base URL of Anthropic clients, and of `/_seen`."""
-        return f"{self.scheme}://127.0.0.1:{self.port}"
-
-    @property
-    def base_url(self) -> str:
-        """The base URL of OpenAI clients: the root with `/v1`."""
-        return f"{self.url}/v1"
-
-
-@contextlib.asynccontextmanager
-async def start_openai_upstream(
-    *, port: int = 0, ssl_context: ssl.SSLContext | None = None
-) -> AsyncGenerator[OpenAIUpstream]:
-    """Serve on the running loop and on 127.0.0.1; every connection is closed at the end.
-
-    Args:
-        port: The TCP port; 0 takes a free one.
-        ssl_context: Serves TLS with it.
-    """
-    async with serve(_answer, port=port, ssl_context=ssl_context) as (bound, seen):
-        yield OpenAIUpstream(bound, "http" if ssl_context is None else "https", seen)
-
-
 async def _serve(port: int) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with start_openai_upstream(port=port) as upstream:
-        sys.stdout.write(json.dumps({"port": upstream.port}) + "\n")
+    published.load()
+    async with serve(_answer, port=port) as (bound, _):
+        sys.stdout.write(json.dumps({"port": bound}) + "\n")
         sys.stdout.flush()
         await stop.wait()
 
@@ -172,12 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A stand-in for OpenAI and Anthropic.")
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 is any")
     port: int = parser.parse_args().port
-    try:
-        import uvloop  # noqa: PLC0415 - optional: a benchmark wants it, Windows has none
-    except ImportError:
-        asyncio.run(_serve(port))
-    else:
-        uvloop.run(_serve(port))
+    asyncio.run(_serve(port))
 
 
 if __name__ == "__main__":

@@ -97,10 +97,7 @@ class Peer(asyncio.Protocol):
     async def _take_head(self) -> bytes:
         while (end := self._buffer.find(_HEAD_END)) < 0:
             await self._more()
-        end += len(_HEAD_END)
-        head = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        return head
+        return await self._take(end + len(_HEAD_END))
 
     @property
     def fields(self) -> dict[str, str]:
@@ -110,13 +107,26 @@ class Peer(asyncio.Protocol):
         return {name.lower(): value.strip() for name, _, value in pairs}
 
     async def body(self) -> bytes:
-        """Read the counted body of the request whose head arrived last."""
-        size = int(self.fields.get("content-length", "0"))
+        """Read the body, counted or chunked, of the request whose head arrived last."""
+        if "chunked" not in self.fields.get("transfer-encoding", ""):
+            return await self._take(int(self.fields.get("content-length", "0")))
+        body = b""
+        while size := int((await self._take_line()).partition(b";")[0], 16):
+            body += (await self._take(size + 2))[:-2]
+        await self._take_line()
+        return body
+
+    async def _take_line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            await self._more()
+        return (await self._take(end + 2))[:-2]
+
+    async def _take(self, size: int) -> bytes:
         while len(self._buffer) < size:
             await self._more()
-        body = bytes(self._buffer[:size])
+        taken = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return body
+        return taken
 
     async def wait_closed(self) -> float:
         """Wait until the client has closed; return when it did (`time.monotonic`)."""
@@ -186,17 +196,17 @@ async def _nothing(_peer: Peer) -> None:
 class RawServer:
     """Listens on 127.0.0.1, plain or with TLS."""
 
-    def __init__(self, *, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, port: int = 0, ssl_context: ssl.SSLContext | None = None) -> None:
         self._ssl_context = ssl_context
         self.behave: Behaviour = echo
         self.greet: Behaviour = _nothing
         self.peers: list[Peer] = []
         """Every connection since the start."""
-        self.port = 0
+        self.port = port
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Peer(self), "127.0.0.1", 0, ssl=self._ssl_context
+            lambda: Peer(self), "127.0.0.1", self.port, ssl=self._ssl_context, backlog=4096
         )
         self.port = self._server.sockets[0].getsockname()[1]
         return self

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class StubReply(Protocol):
     """A response in a provider's dialect."""
 
-    def body(self) -> bytes:
-        """Return the complete response."""
-        ...
+    def body(self) -> bytes: ...
 
     def events(self) -> list[bytes]:
         """Return the events of the stream, from the first to the last."""
@@ -35,13 +33,9 @@ class StubExchange(Protocol):
     framing: Framing
     streams: bool
 
-    def echo(self) -> StubReply:
-        """Return an echo of the last user text."""
-        ...
+    def echo(self) -> StubReply: ...
 
-    def say(self, pieces: Sequence[str]) -> StubReply:
-        """Return a fixed text."""
-        ...
+    def say(self, pieces: Sequence[str]) -> StubReply: ...
 
     def error(self, status: int, extra: str = "") -> bytes:
         """Return an error response; `extra` holds further header lines."""

@@ -17,6 +17,23 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 
+
+class Refused(Exception):
+    """A stub refuses a request; how that looks depends on the provider."""
+
+    def __init__(
+        self, message: str, *, code: str | None = None, param: str | None = None, status: int = 400
+    ) -> None:
+        super().__init__(message)
+        self.message, self.code, self.param, self.status = message, code, param, status
+
+
+def require(holds: object, message: str, **more: Any) -> None:
+    """Refuse a request unless something holds of it."""
+    if not holds:
+        raise Refused(message, **more)
+
+
 CHUNKS: Final = 50
 HUGE_BYTES: Final = 1_048_576
 FIXED_PIECES: Final = ("tollhouse-benchmark ",) * CHUNKS
@@ -37,7 +54,6 @@ def pieces(text: str) -> list[str]:
 
 
 def words(text: str) -> int:
-    """Return the number of tokens."""
     return len(text.split())
 
 
@@ -107,7 +123,6 @@ def token(kind: str, text: str) -> str:
 
 
 def is_token(kind: str, value: object) -> bool:
-    """Return whether a value is a valid token."""
     if not isinstance(value, str) or value.count("-") != 2:
         return False
     name, content, signature = value.split("-")
@@ -149,7 +164,6 @@ def _chosen(schema: JsonObject, root: JsonObject) -> JsonObject | None:
 
 
 def arguments(schema: JsonObject) -> JsonObject:
-    """Return an argument for each property of a tool's schema."""
     return _object(schema, list(schema.get("properties") or ()), schema)
 
 

@@ -1,0 +1,115 @@
+"""What is measured, as scenarios: each prepares something and then gives figures, round by round.
+
+    run(bench, scenario)    prepare  ──>  round, round, ...  ──>  figures in each checkout's report
+
+The gateways of all checkouts are measured in the same rounds, in turns with nginx, so that all of
+them see the same machine; a ratio is of one round.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from bench.load import Load, Target, run_load
+from bench.processes import BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from bench.load import Round
+    from bench.report import Report
+    from bench.servers import Side, Upstream
+
+
+class Figure(NamedTuple):
+    """One round's value of a row of a report."""
+
+    report: Report
+    name: str
+    value: float
+    unit: str
+    aim: float | None = None
+
+
+class Scenario(Protocol):
+    """One part of a table."""
+
+    @property
+    def name(self) -> str:
+        """What the part is called on the command line."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How often it is measured."""
+        ...
+
+    def prepare(self, bench: Bench, /) -> AbstractContextManager[object]:
+        """Start what all rounds need; it ends with the context."""
+        ...
+
+    def round(self, bench: Bench, /) -> Iterator[Figure]:
+        """Measure once."""
+        ...
+
+
+@dataclass(slots=True)
+class Bench:
+    """What scenarios measure."""
+
+    folder: Path
+    sides: list[Side]
+    """A gateway each."""
+    upstream: Upstream
+    nginx: Target | None
+    """None where it is not installed."""
+
+    def running(self) -> ExitStack:
+        """Start all gateways; the result ends them."""
+        stack = ExitStack()
+        try:
+            for side in self.sides:
+                stack.enter_context(side.start())
+        except BaseException:
+            stack.close()
+            raise
+        return stack
+
+    def in_turns(self) -> list[Side]:
+        """Return the sides, another one first each time."""
+        self.sides.append(self.sides.pop(0))
+        return list(self.sides)
+
+    def beside(self, prefix: str | None, load: Load) -> Round | None:
+        """Send a load to nginx, if there is one and it can be compared."""
+        if self.nginx is None or prefix is None:
+            return None
+        return run_load(Target("nginx", self.nginx.pid, self.nginx.port, prefix=prefix), load)
+
+    def items_received(self) -> int:
+        """Return how many items of batches came to the upstream since the last call."""
+        port = self.upstream.plain
+        with closing(HTTPConnection("127.0.0.1", port, timeout=300)) as connection:
+            connection.request("GET", "/received")
+            return int(msgspec.json.decode(connection.getresponse().read())["count"])
+
+
+def run(bench: Bench, scenario: Scenario) -> None:
+    """Measure all rounds of a scenario."""
+    with scenario.prepare(bench):
+        for _ in range(scenario.rounds):
+            for report, name, value, unit, aim in scenario.round(bench):
+                report.add(name, value, unit, aim=aim)
+
+
+def require(holds: object, otherwise: str) -> None:
+    """End the measurement unless something holds: figures of a server that fails say nothing."""
+    if not holds:
+        raise BenchError(otherwise)
