@@ -296,10 +296,13 @@ def tampered(target: CliTarget, folder: Path, account: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["add", "grant", "refund", "adjust"])
-def test_an_invalid_amount_is_refused(runner: CommandRunner, folder: Path, verb: str) -> None:
+def test_an_invalid_amount_is_refused(
+    runner: CommandRunner, server: "ServerProcess", verb: str
+) -> None:
     for amount in ("0", "-0", "NaN", "-Infinity", "1e400", "0.0000000001", "9" * 30, "ten", "--5"):
         note = ("--note", "n")
-        runner.run("credits", verb, *note, "--data-dir", folder, "--", amount).error_line(2)
+        on = ("--data-dir", server.data_dir)
+        runner.run("credits", verb, *note, *on, "--", amount).error_line(2)
 
 
 def test_models(target: CliTarget) -> None:

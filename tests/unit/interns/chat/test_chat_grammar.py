@@ -97,21 +97,6 @@ def test_a_broken_stream_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "chunks",
-    [
-        failing("bad_request", 400, retryable=False),
-        failing(code=408),
-        failing(retryable=False),
-        failing("run_ended", 410),
-    ],
-    ids=["reason", "code", "retryable", "retryable too"],
-)
-def test_an_error_that_no_stream_has_is_found(chunks: Chunks) -> None:
-    with pytest.raises(IllegalStream):
-        check_stream(as_bytes(chunks))
-
-
-@pytest.mark.parametrize(
     "stream",
     [
         b"",
