@@ -92,27 +92,6 @@ def test_metrics_show_running_interns_and_enforced_limits(
     assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in metrics
 
 
-def test_what_an_intern_wrote_is_there_when_it_is_resumed(interns: InternClient) -> None:
-    intern = interns.run()
-    interns.script_output(
-        "ada", "echo kept > note; mkdir -p a/b; echo deep > a/b/c; ln -s note link"
-    )
-    interns.suspend(intern)
-    assert interns.run() == intern
-    assert interns.script_output("ada", "cat note a/b/c link") == "kept\ndeep\nkept\n"
-
-
-def test_programs_of_an_intern_run_without_privileges(interns: InternClient) -> None:
-    interns.run()
-    told = interns.script_output(
-        "ada", "id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; pwd"
-    )
-    assert told.split() == [
-        *("1000", "CapEff:", "0000000000000000", "NoNewPrivs:", "1", "Seccomp:", "2"),
-        "/workspace",
-    ]
-
-
 def test_a_suspended_intern_runs_nothing(interns: InternClient) -> None:
     data = interns.server.data_dir
     intern = interns.run()

@@ -3,9 +3,12 @@
 tollhouse("keys", "list", ...)      the program, a process of its own: see `forked`
 CommandRunner().run("keys", ...)    the same entry point again and again in one other process,
                                     which saves a second of imports for each command, and the
-                                    making of all others
+                                    making of all others; its standard streams are memory
+
+Only tests of a process, of its start, signals, pipes and terminal, need the first.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -50,11 +53,14 @@ def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Comman
 
 
 _LOOP = """
-import contextlib, functools, io, json, os, sys
+import base64, functools, io, json, os, sys
 import typer.main
 from tollhouse.cli.main import main
 
 typer.main.get_command = functools.cache(typer.main.get_command)
+
+def stream(content=b""):
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
 
 clean = dict(os.environ)
 for line in sys.stdin:
@@ -62,13 +68,20 @@ for line in sys.stdin:
     os.environ.clear()
     os.environ.update(clean | asked["env"])
     sys.argv = ["tollhouse", *asked["args"]]
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main()
-        except SystemExit as end:
-            code = end.code or 0
-    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+    streams = stream(base64.b64decode(asked["given"])), stream(), stream()
+    ours = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin, sys.stdout, sys.stderr = streams
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = ours
+    told = []
+    for each in streams[1:]:
+        each.flush()
+        told.append(each.buffer.getvalue().decode())
+    print(json.dumps([code, *told]), flush=True)
 """
 
 
@@ -84,12 +97,21 @@ class CommandRunner:
             text=True,
         )
 
-    def run(self, *args: str | Path, env: Mapping[str, str] | None = None) -> CommandResult:
-        """Run one command in a clean environment."""
+    def run(
+        self, *args: str | Path, env: Mapping[str, str] | None = None, given: bytes = b""
+    ) -> CommandResult:
+        """Run one command in a clean environment, with this on its standard input."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(
-            json.dumps({"args": [*map(str, args)], "env": dict(env or {})}) + "\n"
+            json.dumps(
+                {
+                    "args": [*map(str, args)],
+                    "env": dict(env or {}),
+                    "given": base64.b64encode(given).decode(),
+                }
+            )
+            + "\n"
         )
         self._process.stdin.flush()
         return CommandResult(*json.loads(self._process.stdout.readline()))

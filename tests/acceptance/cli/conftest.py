@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli.command import CommandRunner, tollhouse
+from tests.acceptance.cli.command import CommandRunner
 from tests.support.fake_chat_gateway import FakeChatGateway, run_fake_chat_gateway
 from tests.support.server_process import ServerProcess, start_server
 
@@ -35,10 +35,10 @@ def gateway() -> Iterator[FakeChatGateway]:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory, runner: CommandRunner) -> Path:
     """A data folder with its first account, to copy."""
     folder = tmp_path_factory.mktemp("template") / "data"
-    tollhouse("bootstrap", "--data-dir", folder, "--json").json()
+    runner.run("bootstrap", "--data-dir", folder, "--json").json()
     return folder
 
 

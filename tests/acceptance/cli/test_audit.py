@@ -65,6 +65,16 @@ def written(
     return folder
 
 
+@pytest.fixture(scope="module")
+def export(written: Path, tmp_path_factory: pytest.TempPathFactory, runner: CommandRunner) -> str:
+    """The record's rows as lines, with no data folder beside them."""
+    return (
+        Record(shutil.copytree(written, tmp_path_factory.mktemp("exported") / "data"), runner)
+        .exported()
+        .read_text()
+    )
+
+
 @pytest.fixture
 def record(written: Path, tmp_path: Path, runner: CommandRunner) -> Record:
     return Record(shutil.copytree(written, tmp_path / "data"), runner)
@@ -164,9 +174,8 @@ def test_an_invalid_head_is_refused(record: Record) -> None:
         assert "is no SEQ:HASH" in record.run("verify", f"--head={head}").error_line(2)
 
 
-def edited(record: Record, edit: str) -> Path:
-    file = record.exported()
-    lines = file.read_text().splitlines()
+def edited(export: str, file: Path, edit: str) -> Path:
+    lines = export.splitlines()
     match edit:
         case "changed":
             lines[2] = lines[2].replace("secret2", "secret9")
@@ -187,8 +196,11 @@ def edited(record: Record, edit: str) -> Path:
 @pytest.mark.parametrize(
     "edit", ["changed", "removed", "swapped", "damaged", "no object", "nested"]
 )
-def test_an_edited_export_is_found(record: Record, edit: str) -> None:
-    assert record.fault(str(edited(record, edit)))[0] == 3
+def test_an_edited_export_is_found(
+    runner: CommandRunner, export: str, tmp_path: Path, edit: str
+) -> None:
+    file = edited(export, tmp_path / "audit.jsonl", edit)
+    assert Record(tmp_path / "none", runner).fault(str(file))[0] == 3
 
 
 def test_a_cut_export_shows_with_a_noted_head_alone(record: Record) -> None:

@@ -70,17 +70,6 @@ def test_a_file_is_submitted(run: Any, batches: FakeBatchServer, lines: Path) ->
     }
 
 
-def test_what_the_server_answers_is_the_json(
-    run: Any, batches: FakeBatchServer, lines: Path
-) -> None:
-    batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
-    key = ("--idempotency-key", "nightly-7")
-    done = run("submit", lines, "--model", "m", "--endpoint", "responses", *key, "--json")
-    assert done.json() == batch("validating")
-    assert batches.asked[0].headers["idempotency-key"] == "nightly-7"
-    assert json.loads(batches.asked[0].body)["endpoint"] == "/v1/responses"
-
-
 def test_mistakes_are_reported_and_nothing_is_sent(
     run: Any, batches: FakeBatchServer, tmp_path: Path
 ) -> None:
@@ -96,12 +85,6 @@ def test_mistakes_are_reported_and_nothing_is_sent(
     assert "cannot be read" in run("submit", tmp_path / "none").error_line(2)
     assert "--idempotency-key" in run("submit", file, "--idempotency-key", "a b").error_line(2)
     assert batches.asked == []
-
-
-def test_a_refusal_shows_the_servers_error(run: Any, batches: FakeBatchServer, lines: Path) -> None:
-    refusal = {"error": {"code": 422, "message": "Too many."}}
-    batches.answer("POST", "/batches", PlannedAnswer(refusal, 422))
-    assert run("submit", lines, "--model", "m").error_line(1) == "Too many."
 
 
 def test_where_nobody_answers_the_command_can_be_repeated(
@@ -157,11 +140,6 @@ def test_a_watch_survives_a_server_that_is_away(run: Any, batches: FakeBatchServ
     assert done.code == 0, done
     assert "Trying again" in done.err.splitlines()[0]
     assert done.err.splitlines()[1] == "The server is back."
-
-
-def test_a_watch_ends_where_there_is_no_batch(run: Any) -> None:
-    refused = run("show", ID, "--watch").error_line(1)
-    assert refused == "No such batch. `tollhouse batch list` shows what there is."
 
 
 def test_a_batch_whose_results_are_withheld_is_shown(run: Any, batches: FakeBatchServer) -> None:
@@ -291,22 +269,3 @@ def test_a_list_is_as_long_as_is_said(run: Any, batches: FakeBatchServer) -> Non
         "/v1/batches?limit=1&after=b2&created_after=2030-01-01",
     ]
     assert run("list", "--limit", "0").code == 2
-
-
-def test_a_batch_is_cancelled(run: Any, batches: FakeBatchServer) -> None:
-    batches.answer("POST", f"{HERE}/cancel", batch("cancelling"))
-    assert "status\tcancelling" in run("cancel", ID).out.splitlines()
-    ended = {"error": {"code": 409, "message": "The batch has ended."}}
-    batches.answer("POST", f"{HERE}/cancel", PlannedAnswer(ended, 409))
-    assert run("cancel", ID).error_line(1) == "The batch has ended."
-
-
-def test_a_batch_is_deleted_without_a_question_in_a_pipe(
-    run: Any, batches: FakeBatchServer
-) -> None:
-    upstream = {"provider": "acme", "status": "not_applicable"}
-    deletion = {"openrouter": "deleted", "upstream": upstream}
-    reply = {"id": ID, "object": "batch", "deletion": deletion}
-    batches.answer("DELETE", HERE, reply)
-    assert run("delete", ID, "--json").json() == reply
-    assert run("delete", ID, "--yes").out.splitlines()[:2] == [f"id\t{ID}", "deleted\tyes"]

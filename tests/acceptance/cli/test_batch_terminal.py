@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.acceptance.cli.command import CommandRunner
     from tests.acceptance.cli.fake_batch_server import FakeBatchServer
 
 HERE = f"/batches/{ID}"
@@ -165,35 +166,51 @@ def memory_of(batches: FakeBatchServer, stdin: Path, *args: str | Path) -> int:
     return int(done.stderr)
 
 
-@pytest.fixture(scope="module")
-def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """50,000 requests, 100 MB."""
-    file = tmp_path_factory.mktemp("large") / "in.jsonl"
-    text = "x" * 2_000
+BODY = json.dumps({"model": "acme/large", "messages": [{"role": "user", "content": "x" * 2_000}]})
+
+
+def write_requests(file: Path, count: int) -> Path:
     with file.open("w") as stream:
-        for number in range(LINES):
-            body = {"model": "acme/large", "messages": [{"role": "user", "content": text}]}
-            stream.write(json.dumps({"custom_id": f"request-{number}", "body": body}) + "\n")
+        for number in range(count):
+            stream.write(f'{{"custom_id": "request-{number}", "body": {BODY}}}\n')
     return file
 
 
-@pytest.mark.parametrize("given", ["file", "stdin", "whole"])
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """50,000 requests, 100 MB."""
+    return write_requests(tmp_path_factory.mktemp("large") / "in.jsonl", LINES)
+
+
+@pytest.fixture(scope="module")
+def long_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 MB: more than what stands between a command and its server."""
+    return write_requests(tmp_path_factory.mktemp("long") / "in.jsonl", LINES // 5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "file",
+        pytest.param("stdin", marks=pytest.mark.soak),
+        pytest.param("whole", marks=pytest.mark.soak),
+    ],
+)
 def test_a_large_file_is_never_held(
     batches: FakeBatchServer, large_file: Path, tmp_path: Path, given: str
 ) -> None:
     batches.answer("POST", "/batches", PlannedAnswer(batch("validating"), 202))
     digest, size = sha256(), 0
     whole = tmp_path / "whole.json"
-    with large_file.open() as source, whole.open("w") as target:
+    with whole.open("w") as target:
         head = '{"endpoint":"/v1/chat/completions","model":"acme/large","requests":['
-        for number, line in enumerate(source):
-            read = json.loads(line)
-            body = json.dumps(read["body"])
-            item = f'{{"custom_id":"{read["custom_id"]}","body":{body}}}'
+        for number in range(LINES):
+            item = f'{{"custom_id":"request-{number}","body":{BODY}}}'
             text = ("," if number else head) + item
             digest.update(text.encode())
             size += len(text)
-            target.write(text)
+            if given == "whole":
+                target.write(text)
         digest.update(b"]}")
         target.write("]}")
     name = {"file": large_file, "stdin": "-", "whole": whole}[given]
@@ -202,7 +219,14 @@ def test_a_large_file_is_never_held(
     assert batches.asked[0].digest == digest.hexdigest()
 
 
-@pytest.mark.parametrize("command", ["results", "openai", "show"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "results",
+        pytest.param("openai", marks=pytest.mark.soak),
+        pytest.param("show", marks=pytest.mark.soak),
+    ],
+)
 def test_large_results_are_never_held(
     batches: FakeBatchServer, lines: Path, tmp_path: Path, command: str
 ) -> None:
@@ -220,23 +244,21 @@ def test_large_results_are_never_held(
         assert out.stat().st_size > 100_000_000
 
 
-@pytest.mark.parametrize("times", range(3))
 def test_a_refusal_is_read_before_all_is_sent(
-    batches: FakeBatchServer, large_file: Path, times: int
+    batches: FakeBatchServer, runner: CommandRunner, long_file: Path
 ) -> None:
-    del times
     refusal = {"error": {"code": 401, "message": "Invalid API key."}}
     batches.answer("POST", "/batches", PlannedAnswer(refusal, 401, unread=True))
-    said = tollhouse("batch", "submit", large_file, env=batches.env).error_line(1)
+    said = runner.run("batch", "submit", long_file, env=batches.env).error_line(1)
     assert said.startswith("Invalid API key.")
 
 
 def test_what_is_not_sent_to_its_end_is_no_batch(
-    batches: FakeBatchServer, large_file: Path
+    batches: FakeBatchServer, runner: CommandRunner, long_file: Path
 ) -> None:
     busy = {"error": {"code": 503, "message": "Shutting down."}}
     batches.answer("POST", "/batches", PlannedAnswer(busy, 503, unread=True))
-    said = tollhouse("batch", "submit", large_file, env=batches.env).error_line(1)
+    said = runner.run("batch", "submit", long_file, env=batches.env).error_line(1)
     assert said.startswith("Shutting down.")
     assert said.endswith("No batch was made: not all of it was sent.")
 

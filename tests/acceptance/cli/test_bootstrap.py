@@ -5,16 +5,18 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.acceptance.cli.command import CommandRunner, tollhouse
+from tests.acceptance.cli.command import CommandRunner
 from tests.support.server_process import ServerProcess, start_server
 
 NAMES = {"api_key", "management_key", "account_id", "workspace_id"}
 
 
 @pytest.mark.sqlite
-def test_json_is_the_only_thing_on_stdout_and_the_keys_work(tmp_path: Path) -> None:
+def test_json_is_the_only_thing_on_stdout_and_the_keys_work(
+    tmp_path: Path, runner: CommandRunner
+) -> None:
     folder = tmp_path / "data"
-    done = tollhouse("bootstrap", "--data-dir", folder, "--json")
+    done = runner.run("bootstrap", "--data-dir", folder, "--json")
     made = done.json()
     assert (made.keys(), done.out.count("\n"), done.err) == (NAMES, 1, "")
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -33,7 +35,7 @@ def test_a_second_bootstrap_is_refused_and_changes_nothing(
 ) -> None:
     before = runner.run("keys", "list", "--data-dir", bootstrapped).out
     assert len(before.splitlines()) == 2
-    refused = tollhouse("bootstrap", "--data-dir", bootstrapped, "--json").error_line(2)
+    refused = runner.run("bootstrap", "--data-dir", bootstrapped, "--json").error_line(2)
     assert "--new-keys" in refused
     assert runner.run("keys", "list", "--data-dir", bootstrapped).out == before
 
@@ -82,7 +84,9 @@ def test_an_invalid_database_is_refused(tmp_path: Path, runner: CommandRunner) -
     assert (tmp_path / "tollhouse.db").read_text() == "not a database"
 
 
-def test_a_folder_that_was_never_bootstrapped_stays_untouched(tmp_path: Path) -> None:
-    refused = tollhouse("keys", "list", "--data-dir", tmp_path / "data").error_line(2)
+def test_a_folder_that_was_never_bootstrapped_stays_untouched(
+    tmp_path: Path, runner: CommandRunner
+) -> None:
+    refused = runner.run("keys", "list", "--data-dir", tmp_path / "data").error_line(2)
     assert "`tollhouse serve` or `tollhouse bootstrap`" in refused
     assert not (tmp_path / "data").exists()

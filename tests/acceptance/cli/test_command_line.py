@@ -20,13 +20,10 @@ VERSION = version("tollhouse")
 WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"
 
 
-@pytest.mark.parametrize("args", [["version"], ["--version"]])
-def test_the_version_is_printed(args: list[str]) -> None:
-    assert tollhouse(*args).out == f"tollhouse {VERSION}\n"
-
-
-def test_the_version_is_printed_as_json() -> None:
-    assert tollhouse("version", "--json").json() == {"version": VERSION}
+def test_the_version_is_printed(runner: CommandRunner) -> None:
+    assert tollhouse("version").out == f"tollhouse {VERSION}\n"
+    assert runner.run("--version").out == f"tollhouse {VERSION}\n"
+    assert runner.run("version", "--json").json() == {"version": VERSION}
 
 
 def test_the_module_is_the_program() -> None:
@@ -38,8 +35,10 @@ def test_the_module_is_the_program() -> None:
 @pytest.mark.parametrize(
     "args", [["nothing"], ["keys"], ["keys", "create"], ["keys", "list", "--nothing"]]
 )
-def test_a_wrong_command_line_ends_with_2_and_shows_the_way_to_the_help(args: list[str]) -> None:
-    done = tollhouse(*args)
+def test_a_wrong_command_line_ends_with_2_and_shows_the_way_to_the_help(
+    runner: CommandRunner, args: list[str]
+) -> None:
+    done = runner.run(*args)
     assert (done.code, done.out) == (2, "")
     assert "-h" in done.err
     assert "Traceback" not in done.err

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.cli.command import tollhouse
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -70,7 +68,7 @@ def test_what_is_no_request_is_one_line(
 
 
 def test_the_server_of_a_data_folder_asks_for_a_key(
-    server: ServerProcess, request_file: Path
+    server: ServerProcess, runner: CommandRunner, request_file: Path
 ) -> None:
-    done = tollhouse("estimate", request_file, "--data-dir", server.data_dir)
+    done = runner.run("estimate", request_file, "--data-dir", server.data_dir)
     assert "TOLLHOUSE_API_KEY" in done.error_line(1)

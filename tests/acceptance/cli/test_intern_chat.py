@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.cli.command import CommandResult
 from tests.support.fake_chat_gateway import (
     KEEP_ALIVE,
     USAGE,
@@ -24,13 +23,13 @@ from tests.support.fake_chat_gateway import (
     steering_accepted,
     stream,
 )
-from tests.support.forked import forking_program, run_forked
+from tests.support.forked import forking_program
 from tests.support.server_process import clean_environment, restore_sigint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.cli.command import CommandRunner
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
     from tests.support.fake_chat_gateway import FakeChatGateway
 
     Chat = Callable[..., CommandResult]
@@ -38,20 +37,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def chat(gateway: FakeChatGateway, runner: CommandRunner) -> Chat:
-    """Run the command with a prompt; only answers are read from standard input."""
+    """Run the command, with a text on standard input."""
 
-    def run(*args: str) -> CommandResult:
-        return runner.run("intern", "chat", "ada", *args, env=gateway.environment)
+    def run(*args: str, given: bytes = b"") -> CommandResult:
+        return runner.run("intern", "chat", "ada", *args, env=gateway.environment, given=given)
 
     return run
-
-
-def piped(gateway: FakeChatGateway, given: str | bytes, *args: str) -> CommandResult:
-    """Run the command with a text on standard input."""
-    text = given.encode() if isinstance(given, str) else given
-    environment = clean_environment(gateway.environment)
-    done = run_forked("intern", "chat", "ada", *args, env=environment, given=text)
-    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def lines(done: CommandResult) -> list[dict[str, Any]]:
@@ -70,9 +61,9 @@ def test_the_answer_is_all_that_stands_on_standard_output(
     assert sent["approval_mode"] == "self-drive"
 
 
-def test_a_prompt_is_read_from_standard_input(gateway: FakeChatGateway) -> None:
+def test_a_prompt_is_read_from_standard_input(gateway: FakeChatGateway, chat: Chat) -> None:
     gateway.script(stream("Yes."))
-    done = piped(gateway, "Line one\nLine two\n", "--session", "notes", "--manual")
+    done = chat("--session", "notes", "--manual", given=b"Line one\nLine two\n")
     assert (done.code, done.out) == (0, "Yes.\n")
     sent = gateway.requests[0]
     assert sent["messages"][0]["content"] == "Line one\nLine two"
@@ -96,9 +87,9 @@ def test_each_run_without_a_session_has_a_new_one(gateway: FakeChatGateway, chat
     ],
 )
 def test_a_prompt_that_cannot_be_sent_is_refused_here(
-    gateway: FakeChatGateway, given: bytes, complaint: str
+    gateway: FakeChatGateway, chat: Chat, given: bytes, complaint: str
 ) -> None:
-    assert complaint in piped(gateway, given).error_line(1)
+    assert complaint in chat(given=given).error_line(1)
     assert gateway.requests == []
 
 
@@ -151,7 +142,9 @@ def test_json_has_a_line_for_each_event(gateway: FakeChatGateway, chat: Chat) ->
     ]
 
 
-def test_json_takes_an_answer_from_each_line_of_standard_input(gateway: FakeChatGateway) -> None:
+def test_json_takes_an_answer_from_each_line_of_standard_input(
+    gateway: FakeChatGateway, chat: Chat
+) -> None:
     field = {"name": "n", "type": "integer", "required": True}
     gateway.script(
         stream(ask=permission("a")),
@@ -159,7 +152,7 @@ def test_json_takes_an_answer_from_each_line_of_standard_input(gateway: FakeChat
         stream(ask=permission("c")),
         stream("done"),
     )
-    done = piped(gateway, 'allow_always\n{"n": "x"}\n{"n": 3}\n', "x", "--json")
+    done = chat("x", "--json", given=b'allow_always\n{"n": "x"}\n{"n": 3}\n')
     assert gateway.received_answers == [
         "allow_always",
         '{"action": "accept", "content": {"n": 3}}',

@@ -7,7 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.acceptance.cli.command import CommandResult, CommandRunner, tollhouse
+from tests.acceptance.cli.command import CommandRunner
 from tests.support.server_process import (
     TOLLHOUSE,
     ServerProcess,
@@ -101,16 +101,18 @@ def test_keys_and_control_socket_from_start_to_kill_to_start(
     assert not second.control_socket.exists()
 
 
-def test_a_second_server_on_the_folder_names_the_first(server: ServerProcess) -> None:
-    refused = serve("--port", "0", "--data-dir", server.data_dir).error_line(2)
+def test_a_second_server_on_the_folder_names_the_first(
+    server: ServerProcess, runner: CommandRunner
+) -> None:
+    refused = runner.run("serve", "--port", "0", "--data-dir", server.data_dir).error_line(2)
     assert server.origin in refused
     assert str(server.process.pid) in refused
 
 
-def test_a_port_in_use_is_named_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_and_nothing_is_made(tmp_path: Path, runner: CommandRunner) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = serve("--port", port, "--data-dir", tmp_path / "data").error_line(2)
+        refused = runner.run("serve", "--port", port, "--data-dir", tmp_path / "data").error_line(2)
     assert f"127.0.0.1:{port}" in refused
     assert "--port" in refused
     assert not (tmp_path / "data").exists()
@@ -120,7 +122,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, runner: CommandRu
     (tmp_path / "file").write_text("in the way")
     folder = tmp_path / "file" / "data"
     for refused in (
-        serve("--port", "0", "--data-dir", folder).error_line(2),
+        runner.run("serve", "--port", "0", "--data-dir", folder).error_line(2),
         runner.run("bootstrap", "--data-dir", folder).error_line(2),
         runner.run("migrate", "--data-dir", folder).error_line(2),
     ):
@@ -128,20 +130,15 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, runner: CommandRu
     assert (tmp_path / "file").read_text() == "in the way"
 
 
-def test_a_broken_config_is_named_and_nothing_is_made(tmp_path: Path) -> None:
-    config = tmp_path / "tollhouse.yaml"
-    config.write_text("server: {prot: 1}")
-    refused = serve("--config", config, "--data-dir", tmp_path / "data").error_line(2)
-    assert refused == f"{config}:1: server.prot: there is no such setting; the nearest is 'port'"
-    assert not (tmp_path / "data").exists()
-
-
 def test_what_else_is_wrong_with_the_settings_is_named(
     tmp_path: Path, runner: CommandRunner
 ) -> None:
-    unpriced = tmp_path / "unpriced.yaml"
+    unpriced, misspelt = tmp_path / "unpriced.yaml", tmp_path / "misspelt.yaml"
     unpriced.write_text(UNPRICED)
+    misspelt.write_text("server: {prot: 1}")
+    no_port = f"{misspelt}:1: server.prot: there is no such setting; the nearest is 'port'"
     for args, named in [
+        (["--config", misspelt], no_port),
         (["--config", unpriced], "acme/unheard-of"),
         (["--config", tmp_path / "missing.yaml"], "missing.yaml"),
         (["--port", "eighty"], "--port: must be a whole number"),
@@ -161,11 +158,6 @@ models:
     context_length: 1000
     endpoints: [{provider: acme, model: unheard-of}]
 """
-
-
-def serve(*args: str | Path) -> CommandResult:
-    """Try to start a server that is expected to fail."""
-    return tollhouse("serve", *args)
 
 
 def test_a_server_may_open_as_many_files_as_the_system_allows(tmp_path: Path) -> None:

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.cli.command import CommandResult, CommandRunner
-from tests.support.forked import run_forked
-from tests.support.server_process import (
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import ServerProcess, start_server
 from tests.support.terminal import Terminal
 from tests.support.vault_interns import VaultIntern, add_intern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 SECONDS = 60
 VALUE = "hunter2-and-more"
@@ -63,8 +59,7 @@ class VaultCommands:
 
     def piped(self, text: str, *args: str) -> CommandResult:
         """Run a command with this on its standard input."""
-        done = run_forked("vault", *args, env=clean_environment(self.env), given=text.encode())
-        return hidden(CommandResult(done.returncode, done.stdout, done.stderr))
+        return hidden(self.runner.run("vault", *args, env=self.env, given=text.encode()))
 
 
 def hidden(done: CommandResult) -> CommandResult:

@@ -148,11 +148,18 @@ async def test_an_answer_without_a_length_ends_with_its_connection(
     assert (await chat.stream()).reason == "stream_severed"
 
 
-async def test_events_of_a_later_protocol_are_passed_over(
+async def test_events_that_are_not_for_callers_are_passed_over(
     chat: ChatServer, daemon: FakeDaemon
 ) -> None:
     daemon.script(
-        stream(STARTED, ("plan", {"steps": [1]}), ("text", {"text": "x", "new": 1}), ENDED)
+        stream(
+            STARTED,
+            ("plan", {"steps": [1]}),
+            ("tool.ended", {"call": "c", "outcome": "done"}),
+            ("steered", {"input": "x"}),
+            ("text", {"text": "x", "new": 1}),
+            ENDED,
+        )
     )
     assert (await chat.stream()).content == "x"
 

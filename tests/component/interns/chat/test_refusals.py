@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.component.interns.chat_server import answer
+from tests.component.interns.chat_server import PROMPT, answer
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     HOLD,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.component.interns.fake_daemon import FakeDaemon
 
 ANSWER = answer("mine", "ask-1", "allow_once")
+MODES = "approval_mode: must be manual or self-drive."
 in_a_hurry = pytest.mark.parametrize("paces", [ChatTimeouts(head=1.0, farewell=0.1)], ids=["hurry"])
 """Of a test that waits for the end of a daemon's time to answer."""
 
@@ -90,6 +92,41 @@ async def test_an_answer_that_makes_no_sense_is_a_rejection(
     refused(reply, 502, "intern_rejected", retryable=False)
     assert "hunter2" not in reply.text
     assert chat.open_streams() == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(302, None), (403, None), (404, "not_found"), (409, "made up"), (429, "rate_limited")],
+)
+async def test_a_refusal_that_no_daemon_has_is_a_rejection(
+    chat: ChatServer, daemon: FakeDaemon, status: int, reason: str | None
+) -> None:
+    daemon.script(*[error_response(status, reason)] * 2)
+    for body in (None, ANSWER):
+        refused(await chat.send(body), 502, "intern_rejected", retryable=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "seen"),
+    [
+        (400, "bad_request", 400),
+        (413, "bad_request", 400),
+        (404, "interaction_unknown", 404),
+        (409, "interaction_not_pending", 409),
+        (410, "attachment_failed", 410),
+    ],
+)
+async def test_only_an_answer_can_be_wrong_for_the_daemon(
+    chat: ChatServer, daemon: FakeDaemon, status: int, reason: str, seen: int
+) -> None:
+    daemon.script(*[error_response(status, reason)] * 2)
+    refused(await chat.send(), 502, "intern_rejected", retryable=False)
+    refused(await chat.send(ANSWER), seen, reason, retryable=False)
+
+
+async def test_a_workspace_that_is_full_is_said_to_be(chat: ChatServer, daemon: FakeDaemon) -> None:
+    daemon.script(error_response(507, "workspace_full"))
+    assert "full" in refused(await chat.send(), 502, "intern_rejected", retryable=False)
 
 
 @in_a_hurry
@@ -189,14 +226,54 @@ async def test_too_many_chats_in_a_minute_are_refused(chat: ChatServer) -> None:
     await chat.stream()
 
 
-async def test_what_was_refused_never_reached_the_daemon(
+USER = {"role": "user", "content": "Hello"}
+TOOL = {"role": "tool", "tool_call_id": "call-1", "content": "allow_once"}
+PICTURE = {"type": "image_url", "image_url": {"url": "x"}}
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({"stream": value}, "stream: ") for value in (False, None, 1, "true")),
+    *(({"messages": value}, "messages: ") for value in ([], None, {})),
+    *(({"session_id": value}, "session_id: ") for value in ("", "x" * 257, None, 1, "a\0b")),
+    ({"session_id": "\ud800"}, "session_id: "),
+    *(({"model": value}, "model: ") for value in ("", "x" * 257, 1)),
+    *(({"approval_mode": mode}, MODES) for mode in ("auto", "Manual", None, 7)),
+    ({"messages": [TOOL]}, "session_id: "),
+    *(
+        ({"messages": [message]}, "messages.0")
+        for message in (
+            *("x", None, {}, {"role": 1}, {"role": "nobody", "content": "x"}, {"role": "user"}),
+            *({"role": role, "content": "x"} for role in ("system", "developer", "assistant")),
+            *(
+                {"role": "user", "content": content}
+                for content in (
+                    *("", [], 1, {}, ["x"], [PICTURE], [{"type": "text", "text": 1}]),
+                    *("half a pair: \ud800", "x" * 32_001),
+                )
+            ),
+        )
+    ),
+    *(
+        ({"session_id": "s", "messages": [message]}, "messages.0")
+        for message in (
+            *({**TOOL, "tool_call_id": each} for each in ("", "x" * 129, 1, "a\nb", "\ud800")),
+            *({**TOOL, "content": each} for each in (None, "")),
+            {"role": "tool", "content": "allow_once"},
+        )
+    ),
+]
+
+
+async def test_a_body_that_breaks_a_rule_is_refused_and_never_reaches_the_daemon(
     chat: ChatServer, daemon: FakeDaemon
 ) -> None:
-    reply = await chat.send(stream=False)
-    message = refused(reply, 400, "bad_request", retryable=False)
-    assert message == "stream: must be true: an intern only streams."
-    reply = await chat.send(messages=[{"role": "assistant", "content": "x"}])
-    refused(reply, 400, "bad_request", retryable=False)
+    for fields, field in WRONG:
+        chat.machine.interns.clock.advance(60)
+        body = json.dumps({**PROMPT, **fields}).encode()
+        reply = await chat.http.post(chat.path, content=body)
+        message = refused(reply, 400, "bad_request", retryable=False)
+        assert message.startswith(field), (fields, message)
+    for missing in PROMPT:
+        body = {name: value for name, value in PROMPT.items() if name != missing}
+        refused(await chat.http.post(chat.path, json=body), 400, "bad_request", retryable=False)
     assert daemon.asked == []
 
 

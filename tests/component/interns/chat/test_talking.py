@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.component.interns.chat_server import answer
 from tests.component.interns.fake_daemon import (
     ANSWERED,
     ENDED,
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from tests.component.interns.chat_server import ChatServer
     from tests.component.interns.fake_daemon import FakeDaemon
 
+USER = {"role": "user", "content": "Hello"}
+PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+ANSWER = answer("mine", "ask-1", "cancel")
+
 
 async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
     chat: ChatServer, daemon: FakeDaemon
@@ -30,6 +35,39 @@ async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
     assert asked.body == {"input": "Hello", "approval_mode": "manual"}
     wanted, sent = daemon.token_hashes[0]
     assert wanted == sent
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ({}, {"input": "Hello", "approval_mode": "self-drive"}),
+        ({"model": "a/b", "temperature": 7, "tools": "x"}, {"input": "Hello"}),
+        *(
+            ({"messages": [earlier, USER]}, {"input": "Hello"})
+            for earlier in (
+                {"role": "system", "content": None},
+                {"role": "assistant", "tool_calls": [{"id": "x", "function": {}}]},
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+                {"role": "nobody"},
+                "nonsense",
+            )
+        ),
+        ({"messages": [{"role": "user", "content": PARTS}]}, {"input": "Hello"}),
+        ({"messages": [{"role": "user", "content": "x" * 32_000}]}, {"input": "x" * 32_000}),
+        *(
+            ({**ANSWER, "approval_mode": mode}, {"interaction": "ask-1", "answer": "cancel"})
+            for mode in ("manual", "auto", None, 7)
+        ),
+    ],
+    ids=str,
+)
+async def test_the_daemon_gets_the_last_message_and_no_fields_of_other_apis(
+    chat: ChatServer, daemon: FakeDaemon, body: dict[str, Any], sent: dict[str, str]
+) -> None:
+    await chat.stream(body)
+    (asked,) = daemon.asked
+    assert {name: asked.body[name] for name in sent} == sent
+    assert set(asked.body) <= {"input", "approval_mode", "interaction", "answer"}
 
 
 async def test_a_new_session_is_named_at_the_end(chat: ChatServer, daemon: FakeDaemon) -> None:

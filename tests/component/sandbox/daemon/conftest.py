@@ -11,7 +11,7 @@ from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.component.sandbox.daemon.tcp_proxy import TcpProxy, proxy_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 
@@ -36,6 +36,15 @@ def shared_daemon(files_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
             shutil.rmtree(entry)
         else:
             entry.unlink()
+
+
+@pytest.fixture
+async def terminals_daemon(shared_daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
+    """The daemon of all tests of a file, without the terminals of other tests."""
+    yield shared_daemon
+    async with shared_daemon.client() as client:
+        for each in (await client.get("/terminals")).json()["data"]:
+            await client.delete(f"/terminals/{each['session']}")
 
 
 @pytest.fixture

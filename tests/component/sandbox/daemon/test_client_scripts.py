@@ -58,27 +58,6 @@ def test_a_scripts_output_is_all_there_is(start: Callable[[], subprocess.Popen[b
     assert run(start(), b"echo one; echo two >&2; exit 3\n") == (b"one\ntwo\n", b"", 3)
 
 
-def test_a_script_that_ends_without_an_exit_ends_with_its_last_code(
-    start: Callable[[], subprocess.Popen[bytes]],
-) -> None:
-    assert run(start(), b"false") == (b"", b"", 1)
-
-
-def test_two_scripts_at_once_have_shells_of_their_own(
-    start: Callable[[], subprocess.Popen[bytes]],
-) -> None:
-    first, second = start(), start()
-    assert run(first, b"echo first")[0] == b"first\n"
-    assert run(second, b"echo second")[0] == b"second\n"
-
-
-def test_input_and_output_that_are_larger_than_every_buffer_pass_unchanged(
-    start: Callable[[], subprocess.Popen[bytes]],
-) -> None:
-    data = b"".join(b"%d\n" % number for number in range(300_000))
-    assert run(start(), b"exec cat\n" + data) == (data, b"", 0)
-
-
 def test_a_dropped_connection_loses_nothing_and_repeats_nothing(
     start: Callable[[], subprocess.Popen[bytes]], tcp_proxy: TcpProxy
 ) -> None:

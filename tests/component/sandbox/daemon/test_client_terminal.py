@@ -61,16 +61,6 @@ def test_the_terminal_is_raw_meanwhile_and_as_before_afterwards(
     assert terminal.end() == 0
 
 
-def test_ctrl_c_goes_to_the_program_there(attach: Callable[..., Terminal]) -> None:
-    terminal = attach()
-    ready(terminal)
-    terminal.type("sh -c 'echo be\"\"gun; exec sleep 1000'\n")
-    terminal.read_until("begun")
-    terminal.press(b"\x03")
-    terminal.type("echo code:$?\n")
-    terminal.read_until("code:130")
-
-
 def test_the_program_there_learns_of_a_new_size(attach: Callable[..., Terminal]) -> None:
     terminal = attach()
     ready(terminal)
@@ -95,28 +85,19 @@ def test_ctrl_bracket_q_leaves_and_the_next_one_finds_what_was_left(
     second.read_until("still:42")
 
 
-def test_ctrl_bracket_twice_is_one_for_the_program(attach: Callable[..., Terminal]) -> None:
-    terminal = attach()
-    ready(terminal)
-    terminal.type("stty raw -echo; echo re''ady2; head -c 2 | od -An -tx1; stty sane\n")
-    terminal.read_until("ready2")
-    terminal.press(b"\x1d\x1dq")
-    terminal.read_until("1d 71")
-
-
 def test_a_dropped_connection_is_made_again_without_a_byte_lost_or_twice(
     attach: Callable[..., Terminal], tcp_proxy: TcpProxy
 ) -> None:
     terminal = attach()
     ready(terminal)
-    terminal.type("for i in $(seq 300); do echo line-$i-; sleep 0.01; done; echo al''l\n")
-    for number in (10, 60, 120):
+    terminal.type("for i in $(seq 120); do echo line-$i-; sleep 0.01; done; echo al''l\n")
+    for number in (10, 40, 70):
         terminal.read_until(f"line-{number}-")
         tcp_proxy.reset_connections()
         terminal.read_until("the connection dropped; trying again")
     terminal.read_until("all\r\n")
     text = terminal.text.replace("\r\n[the connection dropped; trying again]\r\n", "")
-    assert re.findall(r"line-(\d+)-", text) == [str(number) for number in range(1, 301)]
+    assert re.findall(r"line-(\d+)-", text) == [str(number) for number in range(1, 121)]
 
 
 def test_what_is_typed_while_there_is_no_connection_arrives(

@@ -19,7 +19,7 @@ from tests.component.sandbox.daemon.daemon_process import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 LARGE = 30_000_000
 NAMES = ("plain", "with space", "ümläut", "日本", "a%20b", "q?x=1#f", "new\nline", "-rf", ".hidden")
@@ -102,14 +102,6 @@ async def test_folders_of_any_depth_can_be_removed(daemon: DaemonProcess) -> Non
     assert not (daemon.workspace / "d").exists()
 
 
-@pytest.mark.parametrize("mode", ["7777", "rwx", "-1", "9", ""])
-async def test_what_are_no_permissions_is_refused(daemon: DaemonProcess, mode: str) -> None:
-    async with daemon.client() as client:
-        response = await client.put("/files/x", content=b"", params={"mode": mode})
-    assert response.status_code == 400
-    assert text_of(response) == "mode has to be an octal number from 0 to 777."
-
-
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_name_may_hold_whatever_a_name_can(daemon: DaemonProcess, name: str) -> None:
     async with daemon.client() as client:
@@ -121,34 +113,63 @@ async def test_a_name_may_hold_whatever_a_name_can(daemon: DaemonProcess, name: 
     assert name in names
 
 
+def a_folder(workspace: Path) -> None:
+    (workspace / "folder").mkdir()
+
+
+def a_file(workspace: Path) -> None:
+    (workspace / "file").touch()
+
+
+def a_pipe(workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+
+
+def a_circle(workspace: Path) -> None:
+    (workspace / "a").symlink_to("b")
+    (workspace / "b").symlink_to("a")
+
+
+MISSING = "There is no such file or folder."
+NO_MODE = "mode has to be an octal number from 0 to 777."
+NO_LIMIT = "limit has to be a whole number from 1 to 10000."
+
+
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("made", "request_line", "status", "message"),
     [
-        ("/files/%2e%2e/x", "The path may not hold '.' or '..'."),
-        ("/files/a%2f..%2f..%2fx", "The path may not hold '.' or '..'."),
-        ("/files/a/%2E/x", "The path may not hold '.' or '..'."),
-        ("/files/a//x", "A name in the path is empty."),
-        ("/files/a%00b", "A name cannot hold a NUL."),
-        ("/files/%ff", "The path is not UTF-8."),
-        (f"/files/{'x' * 256}", "A name is too long."),
+        (None, "GET /files/%2e%2e/x", 400, "The path may not hold '.' or '..'."),
+        (None, "GET /files/a%2f..%2f..%2fx", 400, "The path may not hold '.' or '..'."),
+        (None, "GET /files/a/%2E/x", 400, "The path may not hold '.' or '..'."),
+        (None, "GET /files/a//x", 400, "A name in the path is empty."),
+        (None, "GET /files/a%00b", 400, "A name cannot hold a NUL."),
+        (None, "GET /files/%ff", 400, "The path is not UTF-8."),
+        (None, f"GET /files/{'x' * 256}", 400, "A name is too long."),
+        *((None, f"{method} /files/none", 404, MISSING) for method in ("GET", "DELETE")),
+        *((None, f"PUT /files/x?mode={m}", 400, NO_MODE) for m in ("7777", "rwx", "-1", "9", "")),
+        *((None, f"GET /files?limit={n}", 400, NO_LIMIT) for n in ("0", "x", "10001", "-1")),
+        (None, "DELETE /files/?recursive=true", 409, "The workspace itself cannot be removed."),
+        (a_folder, "PUT /files/folder", 409, "There is a folder of this name."),
+        (a_file, "PUT /files/file/below", 409, None),
+        (a_pipe, "GET /files/pipe", 409, "It is neither a file nor a folder."),
+        (a_circle, "GET /files/a", 409, "Links lead to each other."),
     ],
-    ids=lambda text: text[:24],
+    ids=lambda told: told[:32] if isinstance(told, str) else None,
 )
-async def test_what_is_no_path_of_the_workspace_is_refused(
-    daemon: DaemonProcess, path: str, message: str
+async def test_what_cannot_be_is_refused_with_the_reason(
+    daemon: DaemonProcess,
+    made: Callable[[Path], None] | None,
+    request_line: str,
+    status: int,
+    message: str | None,
 ) -> None:
+    if made is not None:
+        made(daemon.workspace)
+    method, path = request_line.split(" ")
     async with daemon.client() as client:
-        response = await client.get(path)
-    assert response.status_code == 400
-    assert text_of(response) == message
-
-
-async def test_what_is_not_there_is_a_404(daemon: DaemonProcess) -> None:
-    async with daemon.client() as client:
-        for method in ("GET", "DELETE"):
-            response = await client.request(method, "/files/none")
-            assert response.status_code == 404
-            assert text_of(response) == "There is no such file or folder."
+        response = await client.request(method, path)
+    assert response.status_code == status
+    assert message in {None, text_of(response)}
 
 
 class TestLinks:
@@ -199,14 +220,6 @@ class TestLinks:
         assert not (daemon.workspace / "link").is_symlink()
         assert (tmp_path / "outside").exists()
 
-    async def test_links_that_lead_to_each_other_are_an_end(self, daemon: DaemonProcess) -> None:
-        (daemon.workspace / "a").symlink_to("b")
-        (daemon.workspace / "b").symlink_to("a")
-        async with daemon.client() as client:
-            response = await client.get("/files/a")
-        assert response.status_code == 409
-        assert text_of(response) == "Links lead to each other."
-
 
 class TestListings:
     async def test_a_folder_is_listed_by_name_with_what_its_things_are(
@@ -244,13 +257,6 @@ class TestListings:
         async with daemon.client() as client:
             listed = (await client.get("/files")).json()
         assert [item["name"] for item in listed["data"]] == ["seen"]
-
-    @pytest.mark.parametrize("limit", ["0", "x", "10001", "-1"])
-    async def test_a_limit_that_is_none_is_refused(self, daemon: DaemonProcess, limit: str) -> None:
-        async with daemon.client() as client:
-            response = await client.get("/files", params={"limit": limit})
-        assert response.status_code == 400
-        assert text_of(response) == "limit has to be a whole number from 1 to 10000."
 
 
 class TestParts:
@@ -332,34 +338,6 @@ class TestRemoval:
         assert "recursive=true" in text_of(refused)
         assert removed.status_code == 204
         assert not (daemon.workspace / "a").exists()
-
-    async def test_the_workspace_itself_stays(self, daemon: DaemonProcess) -> None:
-        async with daemon.client() as client:
-            response = await client.delete("/files/?recursive=true")
-        assert response.status_code == 409
-        assert text_of(response) == "The workspace itself cannot be removed."
-
-
-class TestKinds:
-    async def test_a_folder_is_not_replaced_by_a_file(self, daemon: DaemonProcess) -> None:
-        (daemon.workspace / "folder").mkdir()
-        async with daemon.client() as client:
-            response = await client.put("/files/folder", content=b"")
-        assert response.status_code == 409
-        assert text_of(response) == "There is a folder of this name."
-
-    async def test_a_file_is_no_folder_of_other_files(self, daemon: DaemonProcess) -> None:
-        (daemon.workspace / "file").touch()
-        async with daemon.client() as client:
-            response = await client.put("/files/file/below", content=b"")
-        assert response.status_code == 409
-
-    async def test_a_pipe_is_not_waited_for(self, daemon: DaemonProcess) -> None:
-        os.mkfifo(daemon.workspace / "pipe")
-        async with daemon.client() as client:
-            response = await client.get("/files/pipe")
-        assert response.status_code == 409
-        assert text_of(response) == "It is neither a file nor a folder."
 
 
 class TestLargeFiles:

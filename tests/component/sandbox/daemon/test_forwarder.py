@@ -81,26 +81,6 @@ async def test_who_has_received_all_still_sends(daemon: DaemonProcess, port: int
             assert await heard == b"late"
 
 
-async def test_a_slow_reader_gets_all_of_it(daemon: DaemonProcess, port: int) -> None:
-    size = 5_000_000
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"x" * size)
-        writer.close()
-        await writer.wait_closed()
-        assert await reader.read() == b""
-
-    async with proxy(daemon, serve):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.sleep(0.2)
-        found = 0
-        while piece := await reader.read(10_000):
-            found += len(piece)
-        assert found == size
-        writer.close()
-        await writer.wait_closed()
-
-
 async def test_without_a_proxy_a_connection_is_closed_at_once(
     daemon: DaemonProcess, port: int
 ) -> None:

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 
+@pytest.fixture
+def daemon(terminals_daemon: DaemonProcess) -> DaemonProcess:
+    return terminals_daemon
+
+
 async def test_a_scripts_output_has_no_echo_no_prompt_and_its_own_line_ends(
     daemon: DaemonProcess,
 ) -> None:

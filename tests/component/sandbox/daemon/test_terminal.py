@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 
+@pytest.fixture
+def daemon(terminals_daemon: DaemonProcess) -> DaemonProcess:
+    return terminals_daemon
+
+
 async def test_a_terminal_runs_what_is_typed(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
         await terminal.type("echo $((6 * 7))\n")

@@ -74,16 +74,6 @@ async def test_a_conversation_that_cannot_be_read_says_so(
         assert (await SessionClient(daemon, "another").run("third")).text == "Elsewhere."
 
 
-async def test_a_log_that_is_gone_is_begun_anew(
-    model: FakeModel, start: Callable[..., DaemonProcess], home: Path
-) -> None:
-    model.turns = [says("Two.")]
-    shutil.rmtree(home)
-    with start() as daemon:
-        assert (await SessionClient(daemon).run("second")).text == "Two."
-        assert len(await SessionClient(daemon).events()) == 3
-
-
 async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
     model: FakeModel, start: Callable[..., DaemonProcess]
 ) -> None:
@@ -103,22 +93,6 @@ async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
         assert daemon.process.poll() is None
     with start() as daemon:
         assert (await SessionClient(daemon).run("And after that?")).text == "Here."
-
-
-async def test_a_log_that_another_program_holds_is_busy(
-    model: FakeModel, start: Callable[..., DaemonProcess], home: Path
-) -> None:
-    model.turns = [says("Two.")]
-    holder = sqlite3.connect(home / "sessions" / "log.sqlite3", isolation_level=None)
-    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
-    holder.execute("BEGIN EXCLUSIVE")
-    with start() as daemon:
-        session = SessionClient(daemon)
-        refused = await session.post("runs", {"input": "second"})
-        assert (refused.status_code, refused.json()["error"]["reason"]) == (503, "busy")
-        holder.close()
-        assert (await session.run("second")).text == "Two."
-        assert len(await session.events()) == 6
 
 
 async def test_nothing_is_made_before_somebody_talks(

@@ -116,12 +116,6 @@ async def ask_who_hangs(servers: McpServers) -> None:
         await servers.tools(servers.configured()["hangs"])
 
 
-async def test_a_server_that_hangs_at_its_start_is_an_error(servers: McpServers) -> None:
-    with pytest.raises(ToolFailed, match="did not start within"):
-        await ask_who_hangs(servers)
-    await servers.close()
-
-
 async def test_a_server_that_dies_at_its_start_is_an_error(servers: McpServers) -> None:
     with pytest.raises(ToolFailed, match="cannot be started"):
         await servers.tools(servers.configured()["dies"])
@@ -138,7 +132,7 @@ async def test_a_call_that_fails_is_an_error(servers: McpServers, kind: str, why
 
 
 async def test_a_server_that_hangs_keeps_no_other_from_working(servers: McpServers) -> None:
-    with pytest.raises(ToolFailed):
+    with pytest.raises(ToolFailed, match="did not start within"):
         await ask_who_hangs(servers)
     good = servers.configured()["good"]
     assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
@@ -168,7 +162,7 @@ async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
     named = servers.configured()
     new = replace(named["counts"], name="hangs")
     with monkeypatch.context() as patched:
-        patched.setattr(servers, "start_seconds", 5)
+        patched.setattr(servers, "start_seconds", 2)
         waiting = asyncio.create_task(servers.tools(named["hangs"]))
         await asyncio.sleep(0)
     assert await servers.call(new, "echo", {"text": "Hello"}) == "call 1"

@@ -113,16 +113,9 @@ async def test_a_question_may_be_declined(
     "answer",
     [
         "blue",
-        "[]",
-        "{}",
         '{"action": "maybe"}',
-        '{"action": "accept"}',
-        '{"action": "accept", "content": {}}',
         '{"action": "accept", "content": {"colour": "green"}}',
-        '{"action": "accept", "content": {"colour": 1}}',
-        '{"action": "accept", "content": {"colour": "red", "size": 1}}',
         r'{"action": "accept", "content": {"colour": "red", "why": "\ud83d"}}',
-        r'{"action": "accept", "content": {"colour": "red", "\ud83d": 1}}',
     ],
 )
 async def test_what_a_question_does_not_offer_is_refused_and_the_run_waits_on(
@@ -157,16 +150,6 @@ async def test_a_question_is_one_of_its_session(
         refused = await client.post("answers", {"interaction": known, "answer": "{}"})
         assert refused.status_code == 404
         assert refused.json()["error"]["reason"] == "interaction_unknown"
-
-
-async def test_a_session_that_waits_takes_no_prompt_and_others_do(
-    daemon: DaemonProcess, model: FakeModel, session: SessionClient
-) -> None:
-    model.turns = [says(ASK), says("Here I am.")]
-    await session.run("Paint it.")
-    refused = await session.post("runs", {"input": "Now."})
-    assert (refused.status_code, refused.json()["error"]["reason"]) == (409, "busy")
-    assert (await SessionClient(daemon, "meanwhile").run("You?")).text == "Here I am."
 
 
 async def test_a_run_that_waits_can_be_ended(model: FakeModel, session: SessionClient) -> None:
@@ -233,34 +216,24 @@ async def test_a_run_waits_on_across_a_suspension(
         assert [event.number for event in await SessionClient(daemon).events()] == [*range(1, 9)]
 
 
-async def test_what_reaches_out_is_asked_about(model: FakeModel, session: SessionClient) -> None:
-    with port() as number:
-        model.turns = [says(reach(number, network=True)), says("Reached.")]
-        asked = await session.run("Reach out.", approval_mode="manual")
-        permission = asked.last["permission"]
-        assert permission["kind"] == "permission"
-        assert permission["operation"] == reach(number)[1]["command"]
-        options = ["allow_once", "allow_always", "reject_once", "reject_always"]
-        assert permission["options"] == options
-        events = await session.answer(interaction(asked), "allow_once")
-    assert events.outcomes == ["done"]
-    assert "reached" in model.messages()[-1]["content"]
-
-
 @pytest.mark.parametrize("answer", ["reject_once", "reject_always", "cancel"])
 async def test_what_is_rejected_is_not_done(
     model: FakeModel, session: SessionClient, answer: str
 ) -> None:
     model.turns = [says(call("http_request", url="http://127.0.0.1:9/")), says("Then not.")]
     asked = await session.run("Ask there.", approval_mode="manual")
-    assert asked.last["permission"]["operation"] == "GET http://127.0.0.1:9/"
+    assert asked.last["permission"] == {
+        "kind": "permission",
+        "operation": "GET http://127.0.0.1:9/",
+        "options": ["allow_once", "allow_always", "reject_once", "reject_always"],
+    }
     events = await session.answer(interaction(asked), answer)
     assert events.outcomes == ["rejected"]
     assert events[0].data["outcome"] == answer
     assert (events.text, events.last["outcome"]) == ("Then not.", "completed")
 
 
-@pytest.mark.parametrize("answer", ["accept", "allow", "", "allow_once reject_once", "{}"])
+@pytest.mark.parametrize("answer", ["accept", ""])
 async def test_a_permission_has_the_options_that_were_offered(
     model: FakeModel, session: SessionClient, answer: str
 ) -> None:
@@ -282,17 +255,6 @@ async def test_always_holds_for_the_rest_of_the_session(
         elsewhere = SessionClient(daemon, f"{session.id} 2")
         assert interaction(await elsewhere.run("And here?", approval_mode="manual"))
         await elsewhere.cancel()
-
-
-async def test_what_was_rejected_for_always_is_not_asked_again(
-    model: FakeModel, session: SessionClient
-) -> None:
-    request = call("http_request", url="http://127.0.0.1:9/")
-    model.turns = [says(request), says("No."), says(request), says("Still no.")]
-    asked = await session.run("Ask there.", approval_mode="manual")
-    await session.answer(interaction(asked), "reject_always")
-    events = await session.run("Again.", approval_mode="manual")
-    assert (events.outcomes, events.text) == (["rejected"], "Still no.")
 
 
 async def test_several_calls_are_asked_about_one_after_the_other(
@@ -331,13 +293,6 @@ async def test_a_manual_run_has_no_network_in_its_shell_until_that_is_allowed(
     assert "Permission denied" in first
     assert "works" in second
     assert events.outcomes == ["done", "done"]
-
-
-async def test_a_self_driven_run_has_network(model: FakeModel, session: SessionClient) -> None:
-    with port() as number:
-        model.turns = [says(reach(number)), says("Yes.")]
-        await session.run("Reach out.")
-    assert "reached" in model.messages()[-1]["content"]
 
 
 async def test_any_answer_waits_for_the_run_that_works(

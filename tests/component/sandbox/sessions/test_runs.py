@@ -77,14 +77,6 @@ def runs(command: str) -> Turn:
     return turn
 
 
-async def test_the_conversation_goes_on(model: FakeModel, session: SessionClient) -> None:
-    model.turns = [says("One."), says("Two.")]
-    await session.run("first")
-    await session.run("second")
-    told = [(message["role"], message["content"]) for message in model.messages()]
-    assert told == [("user", "first"), ("assistant", "One."), ("user", "second")]
-
-
 async def test_the_owners_instructions_are_told_with_ours(
     model: FakeModel, session: SessionClient
 ) -> None:
@@ -203,10 +195,6 @@ async def test_a_run_can_be_ended_with_all_that_it_runs(
     assert [message["role"] for message in told] == ["user", "assistant", "tool", "user"]
     assert told[0]["content"] == "Wait."
     assert "interrupted" in told[2]["content"]
-
-
-async def test_there_is_nothing_to_end_where_nothing_runs(session: SessionClient) -> None:
-    assert await session.cancel() == 404
 
 
 async def test_whoever_leaves_a_run_ends_it(

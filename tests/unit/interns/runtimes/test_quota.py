@@ -26,7 +26,7 @@ from tollhouse.interns.runtimes.quota import (
 )
 from tollhouse.interns.workspaces.contents import UNCOUNTABLE, DiskUsage, measure
 from tollhouse.interns.workspaces.jobs import JobBroken, WorkspaceJobs
-from tollhouse.interns.workspaces.tree import TreeMoved, TreeTooLarge
+from tollhouse.interns.workspaces.tree import TreeMoved
 
 _MIB = 1024 * 1024
 _FREE = DiskUsage(1000, 1000)
@@ -170,32 +170,6 @@ def test_each_name_counts_and_each_file_once(tmp_path: Path) -> None:
 def test_what_a_link_leads_to_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/usr")
     assert size(tmp_path) == 4096
-
-
-def test_a_second_name_of_a_file_takes_a_block_and_no_more(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * _MIB)
-    alone = size(tmp_path)
-    for number in range(5):
-        (tmp_path / f"same-{number}").hardlink_to(tmp_path / "file")
-    assert size(tmp_path) == alone + 5 * 4096
-
-
-def test_a_deleted_file_counts_for_as_long_as_it_is_open(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with path.open("wb") as first, path.open("rb"):
-        first.write(b"x" * _MIB)
-        first.flush()
-        path.unlink()
-        assert measure(tmp_path, 1000).disk_bytes == 0
-        assert _MIB <= measure(tmp_path, 1000, [os.getpid()]).disk_bytes < 2 * _MIB
-
-
-def test_only_so_many_names_are_counted(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"empty-{number}").touch()
-    assert measure(tmp_path, 3) == DiskUsage(3 * 4096, 3)
-    with pytest.raises(TreeTooLarge):
-        measure(tmp_path, 2)
 
 
 @pytest.fixture

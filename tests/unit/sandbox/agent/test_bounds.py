@@ -64,13 +64,6 @@ def test_a_cost_of_nothing_is_one() -> None:
     assert usage.as_message()["usage"]["cost"] == "0"
 
 
-def test_what_is_short_stays_whole() -> None:
-    excerpt = Excerpt(4)
-    for piece in (b"ab", b"cd", b"ef", b"gh"):
-        excerpt.add(piece)
-    assert excerpt.text() == "abcdefgh"
-
-
 def test_of_what_is_long_the_beginning_and_the_end_stay() -> None:
     excerpt = Excerpt(4)
     excerpt.add(b"abcd")

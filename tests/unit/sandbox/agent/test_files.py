@@ -51,11 +51,6 @@ def test_a_long_file_is_read_in_parts(ctx: Any) -> None:
     assert "goes on" in shown
 
 
-def test_an_empty_file_is_said_to_be(ctx: Any) -> None:
-    write_file(ctx, "a", "")
-    assert read_file(ctx, "a") == "(the file is empty)"
-
-
 @pytest.mark.parametrize("data", [b"\0", b"\xff"])
 def test_what_is_no_text_is_not_shown(ctx: Any, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a").write_bytes(data)
@@ -115,9 +110,3 @@ def test_an_edit_that_fits_nowhere_or_too_often_changes_nothing(
     with pytest.raises(ToolFailed, match=why):
         edit_file(ctx, "a", old, "x")
     assert read_file(ctx, "a") == "foo o"
-
-
-def test_all_places_are_replaced(ctx: Any) -> None:
-    write_file(ctx, "a", "foo o")
-    assert edit_file(ctx, "a", "o", "x", everywhere=True) == "3 places are replaced."
-    assert read_file(ctx, "a") == "fxx x"

@@ -9,18 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollhouse.sandbox.daemon.files import parse_range
-from tollhouse.sandbox.daemon.http import RequestError, read_flag, read_number, read_path
+from tollhouse.sandbox.daemon.http import RequestError, read_number, read_path
 
 NAMES = st.text(st.characters(exclude_characters="/\0", codec="utf-8"), min_size=1)
-
-
-@pytest.mark.parametrize("raw", [b"", b"/"])
-def test_the_empty_path_is_the_workspace(raw: bytes) -> None:
-    assert read_path(raw) == ()
-
-
-def test_a_slash_at_the_end_changes_nothing() -> None:
-    assert read_path(b"/a/b/") == read_path(b"/a/b") == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -45,19 +36,6 @@ def test_any_path_is_read_or_refused(raw: bytes) -> None:
         return
     assert not {"", ".", ".."} & set(names)
     assert not any("/" in name or "\0" in name for name in names)
-
-
-@pytest.mark.parametrize("text", ["", "1", "True", "yes"])
-def test_what_is_no_yes_or_no_is_refused(text: str) -> None:
-    with pytest.raises(RequestError):
-        read_flag(text, "recursive", default=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [(None, 5), ("0", 0), ("1", 1), ("007", 7), ("100", 100)]
-)
-def test_a_number_is_read(text: str | None, number: int) -> None:
-    assert read_number(text, "after", default=5, largest=100, least=0) == number
 
 
 @pytest.mark.parametrize(

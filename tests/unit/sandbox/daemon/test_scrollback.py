@@ -15,31 +15,6 @@ def printed(*pieces: bytes, limit: int = 10) -> Scrollback:
     return scrollback
 
 
-def test_everything_is_kept_up_to_the_limit() -> None:
-    scrollback = printed(b"01234", b"56789")
-    assert scrollback.read(0, 100) == b"0123456789"
-    assert scrollback.end == 10
-
-
-def test_the_oldest_is_forgotten_over_the_limit() -> None:
-    scrollback = printed(b"0123456789", b"abc")
-    assert scrollback.start_from(0) == 3
-    assert scrollback.read(3, 100) == b"3456789abc"
-
-
-def test_a_piece_over_the_limit_leaves_its_end() -> None:
-    scrollback = printed(b"0123456789abc")
-    assert scrollback.read(scrollback.start_from(0), 100) == b"3456789abc"
-
-
-def test_a_position_that_is_kept_is_gone_on_from() -> None:
-    assert printed(b"0123456789", b"abc").start_from(7) == 7
-
-
-def test_a_position_behind_the_end_is_the_end() -> None:
-    assert printed(b"0123").start_from(99) == 4
-
-
 def test_what_is_forgotten_is_not_gone_on_from_inside_a_character() -> None:
     scrollback = printed("xxé日本".encode(), limit=7)  # begins with the last byte of é
     assert scrollback.read(scrollback.start_from(0), 100).decode() == "日本"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tollhouse.sandbox.daemon.sessions.endpoints import read_answer_request, read_run_request
 from tollhouse.sandbox.daemon.settings import InvalidSettings, read_settings
 
 LEAST = {"listener": 3, "token_sha256": "0" * 64, "workspace": "/workspace"}
@@ -85,4 +86,7 @@ def test_secrets_are_not_shown() -> None:
     agent = {"model": "a/b", "base_url": "http://a/", "instructions": "canary"}
     settings = read_settings(line(environment={"A": "canary"}, agent=agent))
     assert "canary" not in repr(settings)
+    run = read_run_request(b'{"input": "canary"}')
+    answer = read_answer_request(b'{"interaction": "i", "answer": "canary"}')
+    assert "canary" not in repr((run, answer))
     assert "0000" not in repr(settings)

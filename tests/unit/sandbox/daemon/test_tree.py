@@ -79,26 +79,6 @@ def test_a_folder_beside_it_whose_name_begins_the_same_is_outside(
         content(tree, "link", "file")
 
 
-def test_a_link_to_the_folder_itself_is_the_folder(root: Path, tree: WorkspaceTree) -> None:
-    (root / "folder" / "link").symlink_to("..")
-    with tree.place(["folder", "link"]) as place:
-        assert place.name == "."
-        assert os.stat(".", dir_fd=place.folder).st_ino == root.stat().st_ino
-
-
-def test_folders_are_made_where_they_are_missing(root: Path, tree: WorkspaceTree) -> None:
-    with tree.place(["a", "b", "c"], make=True) as place:
-        assert place.name == "c"
-    assert (root / "a" / "b").is_dir()
-
-
-def test_no_folder_is_made_outside(root: Path, tree: WorkspaceTree, tmp_path: Path) -> None:
-    (root / "link").symlink_to(tmp_path / "outside")
-    with pytest.raises(RequestError), tree.place(["link", "new", "x"], make=True):
-        pass
-    assert not (tmp_path / "outside" / "new").exists()
-
-
 def test_descriptors_are_closed_however_it_ends(tree: WorkspaceTree) -> None:
     before = descriptors()
     for names in (["folder", "file"], ["none", "x"], ["folder", "file", "x"]):

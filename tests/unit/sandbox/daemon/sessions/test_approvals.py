@@ -94,8 +94,3 @@ def test_an_event_shows_what_was_asked(approvals: Approvals) -> None:
 )
 def test_an_event_of_no_question_that_waits_stays(approvals: Approvals, data: str) -> None:
     assert told(approvals, data) == json.loads(data)
-
-
-@pytest.mark.parametrize("data", ["", "{", "[" * 100_000], ids=["nothing", "half", "deep"])
-def test_what_is_no_json_stays(approvals: Approvals, data: str) -> None:
-    assert approvals.restore_question(SessionEvent(1, "question", data)).data == data

@@ -1,9 +1,8 @@
-"""Concurrent requests for interns, and operations that affect another intern."""
+"""An operation that affects another intern, and a machine that cannot run any."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +14,6 @@ from tests.support.server_process import ServerProcess, start_server
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
-
-    import httpx2
 
     from tests.acceptance.egress_hosts import EgressHosts
 
@@ -30,46 +27,6 @@ def server(
 ) -> Generator[ServerProcess]:
     with start_server(tmp_path_factory.mktemp("o"), config=hosts.config()) as server:
         yield server
-
-
-def at_once(interns: InternClient, *requests: tuple[str, str, Any]) -> list[httpx2.Response]:
-    with ThreadPoolExecutor(len(requests)) as threads:
-        return list(threads.map(lambda each: interns.request(*each), requests))
-
-
-@sandboxed
-def test_of_two_creations_of_one_name_at_once_one_is_refused(interns: InternClient) -> None:
-    replies = at_once(
-        interns,
-        *(
-            ("POST", "/interns", {"name": "ada", "description": text, "provision": True})
-            for text in ("one", "other")
-        ),
-    )
-    assert sorted(reply.status_code for reply in replies) == [201, 409]
-    assert len(interns.request("GET", "/interns").json()["data"]) == 1
-
-
-@sandboxed
-def test_of_two_same_creations_at_once_there_is_one_intern(interns: InternClient) -> None:
-    body = {"name": "ada", "provision": True}
-    replies = at_once(interns, *[("POST", "/interns", body)] * 2)
-    assert sorted(reply.status_code for reply in replies) == [200, 201]
-    assert len({reply.json()["id"] for reply in replies}) == 1
-
-
-@sandboxed
-@pytest.mark.parametrize("operation", ["provision", "suspend"])
-def test_an_operation_on_an_intern_that_boots_is_refused_as_retryable(
-    interns: InternClient, operation: str
-) -> None:
-    intern = interns.create(provision=True)
-    reply = interns.request("POST", f"/interns/{intern}/{operation}")
-    assert reply.status_code == 409
-    assert reply.json()["error"]["metadata"] == {"reason": "intern_busy", "retryable": True}
-    found = interns.until(intern)
-    assert found is not None
-    assert found["status"] == "running"
 
 
 @sandboxed
