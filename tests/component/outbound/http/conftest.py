@@ -19,13 +19,19 @@ from tests.support.providers.raw_server import RawServer
 from tollhouse.outbound.http.client import HttpUpstream
 from tollhouse.outbound.http.port import Upstream
 
-# What the server runs on, and what people who embed the client may run on.
+# What the server runs on, and what commands of the CLI run on.
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+ON_BOTH_LOOPS = {"test_client", "test_start", "test_tls", "test_close"}
+"""Modules whose tests run on both; those of the others depend on no loop."""
 MakeUpstream = Callable[..., Upstream]
 
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return LOOPS
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.path.stem in ON_BOTH_LOOPS:
+        return LOOPS
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")

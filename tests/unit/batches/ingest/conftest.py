@@ -1,8 +1,7 @@
-"""Both event loops, and a check for leaked child processes."""
+"""The event loop of the server, and a check for leaked child processes."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +11,12 @@ from tests.support.memory_blobs import MemoryBlobs
 from tests.unit.batches.ingest.child_processes import own_children
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator, Mapping
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

