@@ -64,20 +64,6 @@ async def test_an_intern_receives_what_its_names_mean(
     assert found == {"token": "its own", "shared": "of the workspace"}
 
 
-async def test_a_program_receives_the_workspaces_secrets_alone(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    intern = await vault.intern()
-    await vault.put("token", "its own", intern=intern)
-    await vault.put("shared", "of the workspace")
-    assert await disclosed(disclosures, recipient(vault), "shared") == {
-        "shared": "of the workspace"
-    }
-    with pytest.raises(DisclosureDenied) as withheld:
-        await disclosed(disclosures, recipient(vault), "token")
-    assert withheld.value.verdict is Verdict.UNKNOWN_NAME
-
-
 async def test_each_release_is_a_row_of_the_record(
     vault: VaultFixture, disclosures: Disclosures
 ) -> None:

@@ -89,10 +89,6 @@ def test_names_of_the_command_line_and_of_tests_are_known(load_text: Load, name:
     assert load_text("", {name: "x"}).server.port == 8080
 
 
-def test_names_without_the_prefix_are_nobodys_business(load_text: Load) -> None:
-    assert load_text("", {"TOLLHOUSES": "x", "PORT": "1"}).server.port == 8080
-
-
 def test_what_kubernetes_writes_about_a_service_of_our_name_is_no_mistake(load_text: Load) -> None:
     env = {
         "TOLLHOUSE_SERVICE_HOST": "10.0.0.11",
@@ -129,10 +125,6 @@ def test_keys_in_the_environment_are_providers_with_all_their_models(load_text: 
     assert openai.api_key is not None
     assert openai.api_key.reveal() == "sk-1"
     assert "sk-1" not in repr(openai)
-
-
-def test_an_empty_key_is_none(load_text: Load) -> None:
-    assert load_text("", {"OPENAI_API_KEY": " "}).providers == load_text("").providers
 
 
 def test_other_settings_of_a_file_do_not_hide_them(load_text: Load) -> None:
