@@ -186,23 +186,6 @@ class TestList:
         assert first[0] == "key 99"
         assert sorted(rest) == ["Acme api", "Acme intern", "Acme management", "Acme management"]
 
-    async def test_shows_what_each_key_used(self, acme: Acme, book: Callable[..., Any]) -> None:
-        await book(
-            generation_record(
-                account_id=acme.account_id, key_hash=acme.api_key.key.hash, cost_nano=2_500_000_000
-            )
-        )
-
-        keys = (await acme.management.get("/keys")).json()["data"]
-
-        used = {key["hash"]: (key["usage"], key["last_used_at"]) for key in keys}
-        assert used.pop(acme.api_key.key.hash) == (2.5, "2026-03-12T10:30:00.000Z")
-        assert set(used.values()) == {(0.0, None)}
-
-    @pytest.mark.usefixtures("other")
-    async def test_never_shows_keys_of_another_account(self, acme: Acme) -> None:
-        assert not [name for name in await names(acme.management) if name.startswith("Other")]
-
     async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
         shown = await names(acme.operator, account_id=other.account_id)
 

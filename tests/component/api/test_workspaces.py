@@ -144,16 +144,6 @@ class TestList:
         assert [each["slug"] for each in reply.json()["data"]] == ["default", "lab"]
         assert reply.json()["total_count"] == 2
 
-    async def test_shows_a_part(self, acme: Acme, clock: FakeClock) -> None:
-        for slug in ("a", "b"):
-            clock.advance(1)
-            await make(acme.management, slug=slug)
-
-        reply = await acme.management.get("/workspaces", params={"offset": 1, "limit": 1})
-
-        assert [each["slug"] for each in reply.json()["data"]] == ["a"]
-        assert reply.json()["total_count"] == 3
-
     async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
         query = {"account_id": other.account_id}
 
@@ -207,21 +197,6 @@ class TestChange:
 
         assert {data[name] for name in cleared} == {None}
         assert data["io_logging_sampling_rate"] == 0.25
-
-    async def test_an_empty_list_of_tools_clears_them(self, acme: Acme) -> None:
-        await make(acme.management, **EVERYTHING)
-
-        reply = await acme.management.patch("/workspaces/lab", json={"disabled_server_tools": []})
-
-        assert reply.json()["data"]["disabled_server_tools"] is None
-
-    async def test_gives_it_another_slug(self, acme: Acme) -> None:
-        await make(acme.management)
-
-        await acme.management.patch("/workspaces/lab", json={"slug": "works"})
-
-        assert (await acme.management.get("/workspaces/works")).status_code == 200
-        message(await acme.management.get("/workspaces/lab"), 404)
 
     async def test_refuses_a_slug_that_is_taken(self, acme: Acme) -> None:
         await make(acme.management)
