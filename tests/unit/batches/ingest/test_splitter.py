@@ -19,9 +19,9 @@ from tollhouse.batches.ingest.splitter import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DOCUMENTS_IN_TEST = 1_500
+DOCUMENTS_IN_TEST = 500
 DOCUMENTS_IN_SOAK = 4_000
-DOCUMENTS_DAMAGED = 1_500
+DOCUMENTS_DAMAGED = 500
 LARGEST_BODY = 100_000
 PIECES = (1, 2, 7, 64, 1_000, 1 << 30)
 WINDOWS = (1, 30, 100, 1_000, 1 << 20)
