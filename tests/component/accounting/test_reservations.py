@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy.exc import IntegrityError
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
 from tests.support.builders import OPERATOR
@@ -168,24 +167,6 @@ class TestReserving:
         clock.advance(86_400)
         await client.reserve(acme, 10)
 
-    async def test_leaves_other_accounts_alone(
-        self, acme: Tenant, other: Tenant, client: CreditsClient
-    ) -> None:
-        await client.credit(acme, 10)
-        await client.credit(other, 10)
-        await client.reserve(acme, 10)
-        await client.reserve(other, 10, "batch-2")
-        assert client.told == [acme.account.id, other.account.id]
-
-    @pytest.mark.parametrize("account_type", [AccountType.ENTERPRISE, AccountType.INVOICE])
-    async def test_needs_no_credits_where_the_account_pays_afterwards(
-        self, acme: Tenant, client: CreditsClient, account_type: AccountType
-    ) -> None:
-        await client.pays(acme, account_type)
-        await client.reserve(acme, 10)
-        await client.limit(acme, KeyLimit(12))
-        assert (await client.refused(acme, 3)).metadata["limit_source"] == "service_key_limit"
-
     async def test_of_nothing_is_refused_by_a_negative_balance_alone(
         self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
@@ -202,15 +183,6 @@ class TestReserving:
         await client.reserve(acme, MAX_NANO)
         with pytest.raises(Invalid, match="than can be counted"):
             await client.reserve(acme, 1, "batch-2")
-
-    async def test_twice_with_one_id_is_a_bug(
-        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
-    ) -> None:
-        await client.credit(acme, 10)
-        await client.reserve(acme, 1)
-        with pytest.raises(IntegrityError):
-            await client.reserve(acme, 2)
-        assert await amounts(ledger_reader) == {"batch-1": 1}
 
     async def test_at_once_lets_those_pass_that_the_balance_pays(
         self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
@@ -255,15 +227,6 @@ class TestLowering:
         await asyncio.gather(*(client.lower(number) for number in range(20)))
         assert await amounts(ledger_reader) == {"batch-1": 1_000 - sum(range(20))}
 
-    async def test_tells_who_remembers_the_account(
-        self, acme: Tenant, client: CreditsClient
-    ) -> None:
-        await client.credit(acme, 10)
-        await client.reserve(acme, 10)
-        await client.lower(1)
-        await client.end()
-        assert client.told == [acme.account.id] * 3
-
     async def test_and_ending_one_that_has_ended_do_nothing(
         self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
     ) -> None:
@@ -279,18 +242,6 @@ class TestLowering:
 
 
 class TestStanding:
-    async def test_what_a_key_has_left_is_without_what_its_batches_reserved(
-        self, acme: Tenant, client: CreditsClient
-    ) -> None:
-        await client.credit(acme, 100)
-        await client.limit(acme, KeyLimit(10))
-        await client.reserve(acme, 3)
-        await client.reserve(acme, 4, "batch-2")
-        await client.reserve(acme, 9, "batch-3", key_hash="another")
-        async with client.database.reading() as read:
-            status = await client.service.key_status(read, acme.key.hash)
-        assert (status.reserved_nano, status.remaining_nano) == (7, 3)
-
     async def test_admission_is_told_what_is_reserved(
         self, acme: Tenant, other: Tenant, client: CreditsClient, settler: Settler, clock: FakeClock
     ) -> None:

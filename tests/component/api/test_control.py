@@ -51,11 +51,6 @@ async def client() -> AsyncIterator[Client]:
         yield made
 
 
-async def test_an_unknown_path(client: Client) -> None:
-    for path in ("/nothing", "/", "/things/a/b"):
-        assert message(await client.get(path), 404) == "No such route."
-
-
 async def test_an_endpoint_that_is_not_offered_says_what_to_use(client: Client) -> None:
     assert "Send documents" in message(await client.post("/files"), 404)
 
@@ -75,11 +70,6 @@ async def test_a_client_of_anthropics_gets_its_own_envelope(
 
 async def test_a_path_with_a_slash_at_its_end_is_not_redirected(client: Client) -> None:
     message(await client.post("/things/", json={"name": "x"}), 404)
-
-
-async def test_nothing_is_documented_here(client: Client) -> None:
-    for path in ("/docs", "/redoc", "/openapi.json"):
-        message(await client.get(path), 404)
 
 
 async def test_a_wrong_method_names_all_that_the_path_has(client: Client) -> None:
@@ -155,10 +145,6 @@ async def test_a_body_of_another_type(client: Client) -> None:
     reply = await client.post("/things", data={"name": "x"})
 
     assert message(reply, 400) == "Send the body as JSON, with Content-Type: application/json."
-
-
-async def test_a_body_without_a_type_is_json(client: Client) -> None:
-    assert (await client.post("/things", content=b'{"name": "x"}')).json() == "x"
 
 
 async def test_what_was_sent_is_never_shown(client: Client) -> None:

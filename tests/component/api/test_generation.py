@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from tests.component.api.conftest import Acme, Client, message
+from tests.component.api.conftest import Acme, message
 from tests.support.builders import generation_record
 from tests.support.clock import START
 from tollhouse.accounting.types import Attempt, Attribution, Charge, CostState, Usage
@@ -191,14 +191,6 @@ class TestVisibility:
 
         for client in (acme.api, acme.management, acme.operator, acme.intern):
             message(await client.get("/generation", params={"id": ID}), 404)
-
-
-async def test_refuses_an_unknown_id(acme: Acme) -> None:
-    message(await acme.api.get("/generation", params={"id": ID}), 404)
-
-
-async def test_refuses_a_caller_without_a_key(local: Client) -> None:
-    message(await local.get("/generation", params={"id": ID}), 401)
 
 
 async def test_refuses_a_wrong_query(acme: Acme) -> None:

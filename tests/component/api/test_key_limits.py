@@ -117,22 +117,6 @@ def shown(
 
 
 class TestSetting:
-    async def test_a_new_key_has_what_it_was_given(
-        self, acme: Acme, connect: Callable[[str], Client]
-    ) -> None:
-        body = {"name": "ci", "limit": 25, "limit_reset": "monthly", "include_byok_in_limit": True}
-
-        made = (await acme.management.post("/keys", json=body)).json()
-
-        expected = shown(25.0, "monthly", 25.0, byok=True)
-        assert limits_in(made["data"]) == expected
-        found = await data_of(acme.management, f"/keys/{made['data']['hash']}")
-        assert found == made["data"]
-        assert limits_in(await data_of(connect(made["key"]), "/key")) == expected
-        listed = {key["hash"]: key for key in await data_of(acme.management, "/keys")}
-        assert listed[found["hash"]] == found
-        assert limits_in(listed[acme.api_key.key.hash]) == shown(None, None, None)
-
     async def test_it_is_kept_exactly(
         self, acme: Acme, path: str, database: Database, subtests: pytest.Subtests
     ) -> None:
@@ -160,26 +144,6 @@ class TestSetting:
         async with database.reading() as read:
             assert (await read.execute(sa.select(limits))).all() == []
 
-    async def test_what_is_left_out_of_a_change_stays(self, acme: Acme, path: str) -> None:
-        await change(acme, path, limit=25, limit_reset="weekly", include_byok_in_limit=True)
-
-        assert await change(acme, path, name="renamed") == shown(25.0, "weekly", 25.0, byok=True)
-        assert await change(acme, path, limit=5) == shown(5.0, "weekly", 5.0, byok=True)
-        assert await change(acme, path, limit_reset="daily") == shown(5.0, "daily", 5.0, byok=True)
-        assert await change(acme, path, include_byok_in_limit=False) == shown(5.0, "daily", 5.0)
-
-    async def test_null_takes_it_away(self, acme: Acme, path: str) -> None:
-        await change(acme, path, limit=25, limit_reset="weekly")
-
-        assert await change(acme, path, limit=None) == shown(None, "weekly", None)
-        assert await change(acme, path, limit=3) == shown(3.0, "weekly", 3.0)
-        assert await change(acme, path, limit_reset=None) == shown(3.0, None, 3.0)
-
-    async def test_a_reset_without_a_limit_is_kept(self, acme: Acme, path: str) -> None:
-        assert await change(acme, path, limit_reset="daily") == shown(None, "daily", None)
-        data = await data_of(acme.api, "/key")
-        assert (data["budgets"], data["effective_budget"]) == ([], None)
-
     async def test_a_change_of_nothing_is_refused(self, acme: Acme, path: str) -> None:
         reply = await acme.management.patch(path, json={})
 
@@ -203,20 +167,6 @@ class TestSetting:
 
         data = await data_of(acme.management, path)
         assert data["updated_at"] == "2026-03-12T10:30:05.000Z"
-
-    async def test_another_accounts_key_is_out_of_reach(self, acme: Acme, other: Acme) -> None:
-        path = f"/keys/{other.api_key.key.hash}"
-
-        message(await acme.management.patch(path, json={"limit": 0}), 404)
-
-        assert (await data_of(other.api, "/key"))["limit"] is None
-
-    async def test_an_api_key_cannot_raise_its_own(self, acme: Acme, path: str) -> None:
-        await change(acme, path, limit=1)
-
-        message(await acme.api.patch(path, json={"limit": None}), 403)
-
-        assert (await data_of(acme.api, "/key"))["limit"] == 1.0
 
     async def test_a_deleted_key_keeps_its_row(
         self, acme: Acme, path: str, database: Database
@@ -308,15 +258,6 @@ class TestShowing:
         changed = await change(acme, path, include_byok_in_limit=True)
         assert changed == shown(10.0, None, 7.0, byok=True)
 
-    async def test_a_limit_below_what_is_used_has_nothing_left(
-        self, acme: Acme, path: str, spend: Callable[..., Any]
-    ) -> None:
-        await spend(7)
-        assert await change(acme, path, limit=5) == shown(5.0, None, 0.0)
-        [key] = (await data_of(acme.api, "/key"))["budgets"]
-        assert (key["limit_usd"], key["spend_usd"], key["remaining_usd"]) == (5.0, 7.0, -2.0)
-        assert await change(acme, path, limit=8) == shown(8.0, None, 1.0)
-
     async def test_the_budget_of_a_key_with_a_limit(
         self, acme: Acme, path: str, spend: Callable[..., Any]
     ) -> None:
@@ -338,16 +279,6 @@ class TestShowing:
         }
         assert data["budgets"] == [budget]
         assert data["effective_budget"] == budget
-
-    async def test_a_limit_that_is_never_reset(self, acme: Acme, path: str) -> None:
-        await change(acme, path, limit=0)
-
-        data = await data_of(acme.api, "/key")
-
-        assert data["limit_remaining"] == 0.0
-        assert data["effective_budget"] == data["budgets"][0]
-        assert data["effective_budget"]["reset_interval"] is None
-        assert data["effective_budget"]["resets_at"] is None
 
 
 async def stored(database: Database, key_hash: str) -> int | None:

@@ -63,10 +63,6 @@ class TestVerify:
             }
         ]
 
-    async def test_refuses_all_but_operators(self, acme: Acme) -> None:
-        for client in (acme.management, acme.api, acme.intern):
-            assert message(await client.get("/ledger/verify"), 403)
-
 
 class TestStatement:
     async def test_goes_from_the_opening_to_the_closing_balance(
@@ -280,7 +276,3 @@ class TestActivity:
         self, acme: Acme, query: dict[str, str], said: str
     ) -> None:
         assert said in message(await acme.management.get("/activity", params=query), 400)
-
-    async def test_refuses_other_kinds_of_keys(self, acme: Acme) -> None:
-        for client in (acme.api, acme.intern):
-            assert message(await client.get("/activity"), 403)

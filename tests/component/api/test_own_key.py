@@ -57,13 +57,6 @@ async def test_says_that_a_management_key_is_one(acme: Acme) -> None:
     assert data["is_provisioning_key"] is True
 
 
-async def test_answers_an_interns_key(acme: Acme) -> None:
-    data = (await acme.intern.get("/key")).json()["data"]
-
-    assert data["label"] == acme.intern_key.key.label
-    assert data["is_management_key"] is False
-
-
 async def test_counts_the_utc_day_the_week_from_monday_and_the_month(
     acme: Acme, book: Callable[..., Any]
 ) -> None:
@@ -149,11 +142,3 @@ async def test_counts_the_accounts_free_requests_of_today(
     data = (await acme.management.get("/key")).json()["data"]
 
     assert data["free_model_daily_requests"] == {"used": 2, "limit": 50, "remaining": 48}
-
-
-async def test_refuses_a_caller_without_a_key(local: Client) -> None:
-    reply = await local.get("/key")
-
-    assert reply.status_code == 401
-    assert reply.headers["www-authenticate"] == "Bearer"
-    assert reply.json()["error"]["code"] == 401

@@ -11,7 +11,6 @@ from tollhouse.accounting.service import AccountingService
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
-from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.kernel.pages import Window
 from tollhouse.settings.sections import Settings
 
@@ -43,19 +42,6 @@ class Installation:
 @pytest.fixture
 def installation(database: Database, clock: FakeClock, ids: SequentialIds) -> Installation:
     return Installation(database, clock, ids)
-
-
-async def test_a_first_start_grants_its_credits_to_one_account(installation: Installation) -> None:
-    made = await installation.first_start()
-    assert made is not None
-    async with installation.database.reading() as read:
-        credits_ = await installation.accounting.credits(read, made.account_id)
-    assert (credits_.granted_nano, credits_.purchased_nano) == (10 * NANO_PER_CREDIT, 0)
-
-
-async def test_a_later_start_makes_nothing(installation: Installation) -> None:
-    await installation.first_start()
-    assert await installation.first_start() is None
 
 
 async def test_first_starts_at_once_make_one_account(installation: Installation) -> None:

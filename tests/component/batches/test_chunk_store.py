@@ -3,21 +3,13 @@ import sqlite3
 
 import pytest
 
-from tests.component.batches.batch_fixture import ESTIMATE, BatchFixture
+from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.builders import add_tenant
 from tollhouse.batches import repository
 from tollhouse.batches.chunk_store import CAREFUL_FROM
 from tollhouse.batches.retries import ItemFailures
-from tollhouse.batches.types import BatchStatus, StoredChunk
+from tollhouse.batches.types import BatchStatus
 from tollhouse.storage.blobs import BlobsUnavailable
-
-
-async def test_a_lease_begins_a_batch(batches: BatchFixture) -> None:
-    one = await batches.submit()
-    leased = await batches.lease()
-    assert leased.batch.id == one.id
-    assert leased.batch.status is BatchStatus.IN_PROGRESS
-    assert (leased.lease.chunk, leased.lease.attempts) == (StoredChunk(0, 0, 5), 1)
 
 
 async def test_a_chunk_is_nobodys_but_his_who_leased_it(batches: BatchFixture) -> None:
@@ -85,23 +77,6 @@ async def test_a_sign_of_life_keeps_a_chunk(batches: BatchFixture) -> None:
         assert await batches.chunks.lease() is None
 
 
-async def test_results_and_charges_come_together(batches: BatchFixture) -> None:
-    one = await batches.submit(items=5)
-    leased = await batches.lease()
-    outcomes = [
-        batches.answered_result(leased, 0, 300),
-        batches.answered_result(leased, 1, 50),
-        batches.failed_result(2),
-    ]
-    await batches.chunks.commit(leased, outcomes, 1, finished=False)
-    stored = await batches.get(one.id)
-    assert (stored.completed, stored.failed, stored.unrun) == (2, 1, 1)
-    assert stored.cost_nano == (await batches.credits()).used_nano == 350
-    assert stored.usage.output_tokens == 10
-    assert len(await batches.results(one.id)) == 3
-    assert await batches.reserved_nano() == ESTIMATE - 350
-
-
 async def test_a_chunk_that_is_taken_up_again_knows_what_is_done(batches: BatchFixture) -> None:
     await batches.submit(items=5)
     leased = await batches.lease()
@@ -166,57 +141,6 @@ async def test_two_last_chunks_at_once_end_the_batch_once(batches: BatchFixture)
         leases = [await batches.lease(), await batches.lease()]
         await asyncio.gather(*(batches.finish(leased) for leased in leases))
         assert (await batches.get(one.id)).status is BatchStatus.COMPLETED
-
-
-async def test_a_batch_of_which_nothing_could_be_run_fails(batches: BatchFixture) -> None:
-    one = await batches.submit(items=2)
-    leased = await batches.lease()
-    await batches.chunks.commit(
-        leased, [batches.failed_result(0), batches.failed_result(1)], 1, finished=True
-    )
-    ended = await batches.get(one.id)
-    assert (ended.status, ended.error) == (BatchStatus.FAILED, "requests[0]: It is wrong.")
-
-
-async def test_a_batch_whose_items_all_failed_at_a_provider_is_completed(
-    batches: BatchFixture,
-) -> None:
-    one = await batches.submit(items=2)
-    leased = await batches.lease()
-    outcomes = [batches.failed_result(0, run=True), batches.failed_result(1, run=True)]
-    await batches.chunks.commit(leased, outcomes, 1, finished=True)
-    assert (await batches.get(one.id)).status is BatchStatus.COMPLETED
-
-
-async def test_a_batch_that_costs_more_than_there_is_withholds_its_results(
-    batches: BatchFixture,
-) -> None:
-    one = await batches.submit(items=1)
-    await batches.answer_all(cost_nano=2_000_000_000_000)
-    assert not (await batches.get(one.id)).released
-
-
-@pytest.mark.parametrize(
-    ("closing", "end"),
-    [
-        (BatchStatus.CANCELLING, BatchStatus.CANCELLED),
-        (BatchStatus.FINALIZING, BatchStatus.EXPIRED),
-    ],
-)
-async def test_a_batch_that_is_closed_ends_once_its_chunks_are(
-    batches: BatchFixture, closing: BatchStatus, end: BatchStatus
-) -> None:
-    one = await batches.submit(items=10, chunk=5)
-    await batches.finish(await batches.lease())
-    ending = BatchStatus.EXPIRED.value if closing is BatchStatus.FINALIZING else None
-    await batches.set_status(one.id, closing, ending=ending)
-    leased = await batches.lease()
-    assert leased.batch.status is closing
-    await batches.chunks.commit(
-        leased, [batches.failed_result(at) for at in range(5, 10)], 1, finished=True
-    )
-    ended = await batches.get(one.id)
-    assert (ended.status, ended.completed, ended.failed) == (end, 5, 5)
 
 
 async def test_what_is_handed_back_is_ready_when_that_was_said(batches: BatchFixture) -> None:

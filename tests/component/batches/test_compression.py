@@ -63,13 +63,6 @@ async def test_items_and_results_of_a_batch_that_has_ended_are_compressed(
     assert not await compressor(batches).compress_next()
 
 
-async def test_an_open_batch_stays_as_it_is(batches: BatchFixture) -> None:
-    batch = await batches.submit()
-    await batches.finish(await batches.lease())
-    assert not await compressor(batches).compress_next()
-    assert await raw_chunks(batches, batch) == 3
-
-
 async def test_a_busy_process_goes_on_later_where_it_stopped(batches: BatchFixture) -> None:
     batch = await ended(batches)
     idle = iter((True, False))
@@ -117,8 +110,3 @@ async def test_a_chunk_that_is_written_while_its_batch_is_deleted_is_removed(
     batches.clock.advance(60)
     await batches.sweeper.sweep()
     assert not await batches.blobs.list(folder_of(batch.id))
-
-
-async def test_a_batch_that_is_deleted_before_is_not_compressed(batches: BatchFixture) -> None:
-    await delete(batches, await ended(batches))
-    assert not await compressor(batches).compress_next()

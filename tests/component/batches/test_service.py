@@ -9,24 +9,21 @@ import pytest
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.builders import OPERATOR
-from tollhouse.accounting.types import KeyLimit
 from tollhouse.batches import repository
 from tollhouse.batches.ingest.reader import BatchLimits
 from tollhouse.batches.ingest.receiver import BatchReceiver
 from tollhouse.batches.service import BatchesUnavailable, BatchService, Submitter
-from tollhouse.batches.types import Batch, BatchFilter, BatchStatus
+from tollhouse.batches.types import Batch, BatchFilter
 from tollhouse.identity.access import Authenticator, InternKeys
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import AccessPolicy, KeyKind, NewKey, Subject, subject_of
+from tollhouse.identity.types import KeyKind, NewKey, Subject, subject_of
 from tollhouse.inference.catalog import Catalog
 from tollhouse.inference.providers.simulated.models import models
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import (
     Conflict,
-    Forbidden,
     Gone,
     Invalid,
-    NotFound,
     PaymentRequired,
     RateLimited,
     TollhouseError,
@@ -143,26 +140,12 @@ def office(batches: BatchFixture) -> Office:
     return Office(batches)
 
 
-async def test_a_batch_is_durable_once_it_is_submitted(office: Office) -> None:
-    made = await office.submit()
-    assert await office.get(made.id) == made
-    assert (made.status, made.total) == (BatchStatus.VALIDATING, 3)
-    assert made.expires_at - made.created_at == office.batches.rules.window
-    leased = await office.batches.lease()
-    assert leased.lease.chunk.lines == 3
-
-
 async def test_admission_reads_the_account_again_before_workers_hear_of_a_batch(
     office: Office,
 ) -> None:
     await office.submit()
     subject = office.subject
     assert office.reloaded == [(subject.account_id, subject.key_hashes, False)]
-
-
-async def test_workers_hear_of_a_batch(office: Office) -> None:
-    made = await office.submit()
-    assert made.id in await office.batches.doorbell.rung(0)
 
 
 async def test_what_a_batch_may_cost_is_reserved_once_the_books_are_up_to_date(
@@ -205,13 +188,6 @@ async def test_nothing_is_left_of_what_is_refused(
     assert await office.nothing_is_left()
 
 
-async def test_a_policy_holds_before_anything_is_run(office: Office) -> None:
-    office.subject = replace(office.subject, policies=(AccessPolicy("key", allowed_models=()),))
-    with pytest.raises(Forbidden):
-        await office.submit()
-    assert await office.nothing_is_left()
-
-
 async def test_a_batch_that_may_cost_more_than_there_is_is_refused(office: Office) -> None:
     costly = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2**30}
     items = [{"custom_id": str(at), "body": costly} for at in range(2)]
@@ -221,32 +197,10 @@ async def test_a_batch_that_may_cost_more_than_there_is_is_refused(office: Offic
     assert await office.nothing_is_left()
 
 
-async def test_a_key_without_enough_left_of_its_limit_is_refused(office: Office) -> None:
-    tenant = office.batches.tenant
-    async with office.batches.database.writing() as write:
-        limit = KeyLimit(limit_nano=10)
-        await office.batches.accounting.set_key_limit(
-            write, tenant.account.id, tenant.key.hash, limit
-        )
-    with pytest.raises(PaymentRequired) as refused:
-        await office.submit()
-    assert refused.value.metadata["limit_source"] == "service_key_limit"
-
-
 async def test_a_store_without_room_refuses_and_keeps_nothing(office: Office) -> None:
     office.batches.blobs.failures[0] = BlobsFull("full")
     with pytest.raises(BatchesUnavailable):
         await office.submit()
-    assert await office.nothing_is_left()
-
-
-async def test_a_sender_that_goes_away_leaves_nothing(office: Office) -> None:
-    async def broken() -> AsyncIterator[bytes]:
-        yield b'{"requests": ['
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await office.service.submit(Submitter(office.subject, office.batches.attribution), broken())
     assert await office.nothing_is_left()
 
 
@@ -273,17 +227,6 @@ async def test_a_batch_whose_commit_was_not_seen_to_succeed_keeps_its_items(
     assert len(await office.batches.chunks.input_of(leased)) == 3
 
 
-async def test_an_account_has_so_many_batches_open(office: Office) -> None:
-    office.batches.with_rules(most_open=2)
-    limited = Office(office.batches)
-    for _ in range(2):
-        await limited.submit()
-    with pytest.raises(RateLimited, match="open-batches"):
-        await limited.submit()
-    await office.batches.answer_all()
-    await limited.submit()
-
-
 async def test_many_submits_at_once_do_not_pass_the_limit(office: Office) -> None:
     office.batches.with_rules(most_open=3)
     limited = Office(office.batches)
@@ -292,66 +235,6 @@ async def test_many_submits_at_once_do_not_pass_the_limit(office: Office) -> Non
     assert len(made) == 3
     assert sum(isinstance(each, RateLimited) for each in results) == 5
     assert len({key.split("/")[1] for key in office.batches.blobs.blobs}) == 3
-
-
-async def test_the_same_again_under_the_same_key_is_the_same_batch(office: Office) -> None:
-    made = await office.submit(key="nightly")
-    await office.batches.answer_all()
-    assert await office.submit(key="nightly") == made
-    assert await office.count() == 1
-
-
-async def test_something_else_under_the_same_key_is_refused(office: Office) -> None:
-    await office.submit(key="nightly")
-    with pytest.raises(Conflict):
-        await office.submit(body(items=4), key="nightly")
-    assert await office.count() == 1
-
-
-async def test_the_same_many_times_at_once_is_one_batch(office: Office) -> None:
-    made = await asyncio.gather(*(office.submit(key="nightly") for _ in range(6)))
-    assert len({each.id for each in made}) == await office.count() == 1
-    assert len(office.batches.blobs.blobs) == 1
-
-
-async def test_another_workspaces_batch_is_unknown(office: Office) -> None:
-    made = await office.submit()
-    with pytest.raises(NotFound):
-        await office.get(made.id, replace(office.subject, workspace_id="other"))
-
-
-async def test_a_cancellation_is_told_to_workers_and_can_be_repeated(office: Office) -> None:
-    made = await office.submit()
-    await office.batches.doorbell.rung(0)
-    assert (await office.cancel(made.id)).status is BatchStatus.CANCELLING
-    assert made.id in await office.batches.doorbell.rung(0)
-    assert (await office.cancel(made.id)).status is BatchStatus.CANCELLING
-
-
-async def test_what_has_ended_cannot_be_cancelled(office: Office) -> None:
-    made = await office.submit()
-    await office.batches.answer_all()
-    with pytest.raises(Conflict, match="completed"):
-        await office.cancel(made.id)
-
-
-async def test_what_is_running_cannot_be_deleted(office: Office) -> None:
-    made = await office.submit()
-    with pytest.raises(Conflict, match="validating"):
-        await office.service.delete(office.subject, made.id)
-    assert office.batches.blobs.blobs
-
-
-async def test_what_is_deleted_is_gone_and_its_charges_stay(office: Office) -> None:
-    made = await office.submit()
-    await office.batches.answer_all()
-    await office.service.delete(office.subject, made.id)
-    assert not office.batches.blobs.blobs
-    with pytest.raises(Gone):
-        await office.get(made.id)
-    with pytest.raises(NotFound):
-        await office.service.delete(office.subject, made.id)
-    assert (await office.batches.credits()).used_nano == 3_000
 
 
 async def test_what_cannot_be_removed_now_is_removed_later(office: Office) -> None:
@@ -367,28 +250,6 @@ async def test_what_cannot_be_removed_now_is_removed_later(office: Office) -> No
     assert not office.batches.blobs.blobs
 
 
-async def test_results_whose_charge_is_not_covered_are_withheld_until_it_is(
-    office: Office,
-) -> None:
-    made = await office.submit()
-    await office.batches.answer_all(cost_nano=900_000_000_000)
-    ended = await office.get(made.id)
-    async with office.batches.database.reading() as read:
-        assert await office.service.results(read, ended) is None
-    await office.batches.grant(5_000)
-    async with office.batches.database.reading() as read:
-        assert await office.service.results(read, ended)
-    await office.service.release(ended)
-    await office.batches.charge(9_000_000_000_000)
-    async with office.batches.database.reading() as read:
-        assert await office.service.results(read, await office.get(made.id))
-
-
-async def test_a_page_after_an_unknown_batch_is_refused(office: Office) -> None:
-    with pytest.raises(Invalid, match=r"^after: "):
-        await office.listed(after="batch_nobody")
-
-
 async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office) -> None:
     made = await office.submit()
     await office.batches.answer_all()
@@ -399,40 +260,6 @@ async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office)
 
 
 # Interns' own keys
-
-
-async def test_an_interns_key_lists_the_batches_that_its_intern_submitted(office: Office) -> None:
-    ada, eve = await office.boot("ada"), await office.boot("eve")
-    made = await office.submit()
-    own = await office.submit(subject=ada)
-    assert await office.listed(ada) == [own.id]
-    assert await office.listed(eve) == []
-    assert set(await office.listed()) == {made.id, own.id}
-
-
-async def test_to_an_interns_key_every_other_batch_is_unknown(office: Office) -> None:
-    ada, eve = await office.boot("ada"), await office.boot("eve")
-    made, hers = await office.submit(), await office.submit(subject=eve)
-    for batch_id in (made.id, hers.id):
-        with pytest.raises(NotFound):
-            await office.get(batch_id, ada)
-        with pytest.raises(NotFound):
-            await office.cancel(batch_id, ada)
-        with pytest.raises(NotFound):
-            await office.service.delete(ada, batch_id)
-        with pytest.raises(Invalid, match=r"^after: "):
-            await office.listed(ada, after=batch_id)
-    assert (await office.get(made.id)).status is BatchStatus.VALIDATING
-
-
-async def test_an_interns_key_cancels_and_deletes_its_own_batch(office: Office) -> None:
-    ada = await office.boot("ada")
-    ended = await office.submit(subject=ada)
-    await office.batches.answer_all()
-    await office.service.delete(ada, ended.id)
-    assert await office.listed() == []
-    made = await office.submit(subject=ada)
-    assert (await office.cancel(made.id, ada)).status is BatchStatus.CANCELLING
 
 
 async def test_an_intern_that_was_booted_again_still_sees_its_batches(office: Office) -> None:

@@ -30,13 +30,6 @@ async def test_a_batch_that_nobody_began_expires_too(batches: BatchFixture) -> N
     assert (await batches.get(one.id)).status is BatchStatus.FINALIZING
 
 
-async def test_a_batch_in_time_is_left_alone(batches: BatchFixture) -> None:
-    one = await batches.submit()
-    batches.clock.advance(batches.rules.window.total_seconds() - 1)
-    await batches.sweeper.sweep()
-    assert await batches.get(one.id) == one
-
-
 async def test_a_batch_that_was_left_unclosed_is_closed(batches: BatchFixture) -> None:
     one = await batches.submit(items=1)
     leased = await batches.lease()

@@ -1,7 +1,6 @@
 """From a key's text to its subject: what is remembered, and what is forgotten when."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -12,7 +11,7 @@ from tests.support.clock import FakeClock
 from tollhouse.identity import repository
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import ApiKey, NewKey, subject_of
+from tollhouse.identity.types import ApiKey, NewKey
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database, Read
 
@@ -28,11 +27,6 @@ async def accepts(authenticator: Authenticator, text: str) -> bool:
 async def delete(database: Database, service: IdentityService, tenant: Tenant) -> None:
     async with database.writing() as write:
         await service.delete_key(write, OPERATOR, tenant.key.hash)
-
-
-async def disable(database: Database, service: IdentityService, tenant: Tenant) -> None:
-    async with database.writing() as write:
-        await service.change_key(write, OPERATOR, tenant.key.hash, disabled=True)
 
 
 class Reads:
@@ -67,16 +61,6 @@ def watching(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestKnownKey:
-    async def test_yields_its_subject(self, authenticator: Authenticator, acme: Tenant) -> None:
-        assert await authenticator.authenticate(acme.key_text) == subject_of(acme.key)
-
-    async def test_is_read_once(
-        self, authenticator: Authenticator, acme: Tenant, reads: Reads
-    ) -> None:
-        for _ in range(3):
-            await authenticator.authenticate(acme.key_text)
-        assert reads.count == 1
-
     async def test_is_read_again_when_it_is_older_than_its_greatest_age(
         self, database: Database, clock: FakeClock, acme: Tenant, reads: Reads
     ) -> None:
@@ -101,12 +85,6 @@ class TestKnownKey:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        "text", ["", "sk-th-v1-", "sk-th-v1-unknown", "sk-other-v1-abc", "sk-th-v1-\xff\0"]
-    )
-    async def test_is_what_is_no_key_of_ours(self, authenticator: Authenticator, text: str) -> None:
-        assert not await accepts(authenticator, text)
-
     async def test_is_a_text_of_another_kind_without_a_look_into_the_database(
         self, authenticator: Authenticator, reads: Reads
     ) -> None:
@@ -143,41 +121,6 @@ class TestRefused:
 
 
 class TestRevocation:
-    async def test_by_deletion_is_immediate(
-        self,
-        authenticator: Authenticator,
-        database: Database,
-        service: IdentityService,
-        acme: Tenant,
-    ) -> None:
-        assert await accepts(authenticator, acme.key_text)
-        await delete(database, service, acme)
-        assert not await accepts(authenticator, acme.key_text)
-
-    async def test_by_disabling_is_immediate(
-        self,
-        authenticator: Authenticator,
-        database: Database,
-        service: IdentityService,
-        acme: Tenant,
-    ) -> None:
-        assert await accepts(authenticator, acme.key_text)
-        await disable(database, service, acme)
-        assert not await accepts(authenticator, acme.key_text)
-
-    async def test_is_taken_back_by_enabling(
-        self,
-        authenticator: Authenticator,
-        database: Database,
-        service: IdentityService,
-        acme: Tenant,
-    ) -> None:
-        await disable(database, service, acme)
-        assert not await accepts(authenticator, acme.key_text)
-        async with database.writing() as write:
-            await service.change_key(write, OPERATOR, acme.key.hash, disabled=False)
-        assert await accepts(authenticator, acme.key_text)
-
     async def test_that_is_rolled_back_changes_nothing(
         self,
         authenticator: Authenticator,
@@ -227,21 +170,6 @@ class TestRevocation:
         assert await racing
         assert await accepts(authenticator, acme.key_text)
         assert reads.count == 2
-
-    async def test_moves_a_key_to_its_new_workspace_at_once(
-        self,
-        authenticator: Authenticator,
-        database: Database,
-        service: IdentityService,
-        acme: Tenant,
-    ) -> None:
-        before = await authenticator.authenticate(acme.key_text)
-        async with database.writing() as write:
-            facts = {"name": "Second", "slug": "second"}
-            second = await service.create_workspace(write, acme.account.id, facts, None)
-            await service.change_key(write, OPERATOR, acme.key.hash, workspace_id=second.id)
-        after = await authenticator.authenticate(acme.key_text)
-        assert after == replace(before, workspace_id=second.id)
 
 
 async def test_the_memory_of_keys_has_a_bound(

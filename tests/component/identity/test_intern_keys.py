@@ -19,7 +19,7 @@ from tollhouse.identity.types import (
     PayerPolicy,
     Subject,
 )
-from tollhouse.kernel.errors import NotFound, Unauthenticated
+from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
 
 WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
@@ -68,25 +68,6 @@ def ada(
     authenticator: Authenticator,
 ) -> Ada:
     return Ada(database, acme, InternKeys(clock, ids, authenticator), authenticator)
-
-
-async def test_its_first_text_is_one_of_an_intern(ada: Ada) -> None:
-    issued = await ada.issue()
-    found = await ada.who(issued.text)
-    assert found is not None
-    assert (found.kind, found.intern_id) == (KeyKind.INTERN, "ada")
-    assert found.key_hash == issued.key.hash
-
-
-async def test_a_new_text_is_the_same_key_and_the_old_one_none(ada: Ada) -> None:
-    first = await ada.issue()
-    before = await ada.who(first.text)
-    second = await ada.issue()
-    after = await ada.who(second.text)
-    assert before is not None
-    assert after is not None
-    assert before.key_hash == after.key_hash
-    assert await ada.who(first.text) is None
 
 
 async def test_a_text_opens_nothing_once_it_was_withdrawn(ada: Ada) -> None:
@@ -138,15 +119,6 @@ async def test_a_key_that_only_names_it_is_not_its_own(
     assert (issued.key.account_id, issued.key.expires_at) == (ada.acme.account.id, None)
 
 
-async def test_its_key_goes_with_it(ada: Ada, service: IdentityService) -> None:
-    issued = await ada.issue()
-    await ada.delete()
-    assert await ada.who(issued.text) is None
-    async with ada.database.reading() as read:
-        with pytest.raises(NotFound):
-            await service.key(read, OPERATOR, issued.key.hash)
-
-
 async def test_a_text_that_another_process_withdrew_is_refused_after_its_greatest_age(
     ada: Ada, clock: FakeClock
 ) -> None:
@@ -176,11 +148,6 @@ class TestPayer:
         async with ada.database.writing() as write:
             return (await service.create_key(write, OPERATOR, ada.acme.account.id, wanted)).key
 
-    async def test_is_known_with_its_intern(self, ada: Ada, payer: ApiKey) -> None:
-        found = await ada.who((await ada.issue(payer)).text)
-        assert found is not None
-        assert (found.intern_id, found.payer_hash) == ("ada", payer.hash)
-
     async def test_is_another_one_when_the_key_is_issued_for_another(
         self, ada: Ada, payer: ApiKey
     ) -> None:
@@ -188,16 +155,6 @@ class TestPayer:
         found = await ada.who((await ada.issue(ada.acme.key)).text)
         assert found is not None
         assert found.payer_hash == ada.acme.key.hash
-
-    async def test_that_is_disabled_stops_its_intern_at_once_and_until_it_is_enabled(
-        self, ada: Ada, payer: ApiKey, service: IdentityService
-    ) -> None:
-        await ada.issue(payer)
-        issued = await ada.issue(payer)
-        for disabled in (True, False):
-            async with ada.database.writing() as write:
-                await service.change_key(write, OPERATOR, payer.hash, disabled=disabled)
-            assert (await ada.who(issued.text) is None) == disabled
 
     async def test_that_is_deleted_stops_its_intern_at_once(
         self, ada: Ada, payer: ApiKey, service: IdentityService

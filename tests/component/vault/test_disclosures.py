@@ -11,7 +11,7 @@ import pytest
 from tests.component.vault.vault_fixture import HOSTS, Intern, VaultFixture
 from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import NotFound, Unavailable
-from tollhouse.vault.disclosures import DisclosureDenied, Disclosures
+from tollhouse.vault.disclosures import DisclosureDenied, Disclosures, ResolutionCache
 from tollhouse.vault.types import Recipient, Verdict
 
 if TYPE_CHECKING:
@@ -62,20 +62,6 @@ async def test_an_intern_receives_what_its_names_mean(
     await vault.put("token", "its own", intern=intern)
     found = await disclosed(disclosures, recipient(vault, intern), "token", "shared")
     assert found == {"token": "its own", "shared": "of the workspace"}
-
-
-async def test_a_program_receives_the_workspaces_secrets_alone(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    intern = await vault.intern()
-    await vault.put("token", "its own", intern=intern)
-    await vault.put("shared", "of the workspace")
-    assert await disclosed(disclosures, recipient(vault), "shared") == {
-        "shared": "of the workspace"
-    }
-    with pytest.raises(DisclosureDenied) as withheld:
-        await disclosed(disclosures, recipient(vault), "token")
-    assert withheld.value.verdict is Verdict.UNKNOWN_NAME
 
 
 async def test_each_release_is_a_row_of_the_record(
@@ -229,3 +215,44 @@ async def test_somebody_who_gave_up_waiting_holds_nobody_up(
     assert await staying == {"token": "value"}
     with pytest.raises(asyncio.CancelledError):
         await leaving
+
+
+# What is remembered of what names mean is as old as it may be, and never older
+
+
+def aged(vault: VaultFixture, seconds: float | None) -> ResolutionCache:
+    return ResolutionCache(vault.database, vault.service, vault.clock, max_age_seconds=seconds)
+
+
+async def test_what_others_changed_counts_once_it_is_too_old(vault: VaultFixture) -> None:
+    intern = await vault.intern()
+    here = aged(vault, 1.0)
+    assert await here.of(intern.id) == {}
+    await vault.put("token", intern=intern)  # by another process, which tells nothing here
+    assert await here.of(intern.id) == {}
+    vault.clock.advance(1.1)
+    assert list(await here.of(intern.id)) == ["token"]
+
+
+async def test_a_reading_during_a_change_is_not_remembered(
+    vault: VaultFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intern = await vault.intern()
+    here = aged(vault, None)
+    whole, may_go_on, has_read = vault.service.resolve, asyncio.Event(), asyncio.Event()
+
+    async def slow(*given: object) -> object:
+        found = await whole(*given)  # pyright: ignore[reportArgumentType]
+        has_read.set()
+        await may_go_on.wait()
+        return found
+
+    monkeypatch.setattr(vault.service, "resolve", slow)
+    reading = asyncio.create_task(here.of(intern.id))
+    await has_read.wait()
+    monkeypatch.undo()
+    stored = await vault.put("token", intern=intern)
+    here.forget(stored.vault_id)
+    may_go_on.set()
+    assert await reading == {}
+    assert list(await here.of(intern.id)) == ["token"]

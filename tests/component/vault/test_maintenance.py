@@ -14,7 +14,6 @@ from tollhouse.vault.key_encryption import (
     KeysUnavailable,
     LocalKeys,
     SymmetricKeys,
-    WrongKey,
     key_id,
     open_local,
 )
@@ -31,27 +30,6 @@ def local(tmp_path: Path) -> LocalKeys:
 async def checked(vault: VaultFixture, keys: KeyEncryption) -> None:
     async with vault.database.reading() as read:
         await check_keys(read, keys)
-
-
-async def test_a_start_with_the_right_key_goes_on(vault: VaultFixture) -> None:
-    await vault.put("token")
-    await checked(vault, SymmetricKeys([vault.kek]))
-    await checked(vault, SymmetricKeys([new_key(), vault.kek]))
-
-
-async def test_a_start_without_vaults_takes_any_key(vault: VaultFixture) -> None:
-    await checked(vault, SymmetricKeys([new_key()]))
-
-
-async def test_a_start_with_another_key_is_refused_and_says_which_is_missing(
-    vault: VaultFixture,
-) -> None:
-    await vault.put("token")
-    other = new_key()
-    with pytest.raises(WrongKey) as refused:
-        await checked(vault, SymmetricKeys([other]))
-    assert key_id(vault.kek) in str(refused.value)
-    assert key_id(other) in str(refused.value)
 
 
 async def test_rotation_wraps_every_vault_anew_and_forgets_the_old_key(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,13 +10,9 @@ import sqlalchemy as sa
 from tests.component.vault.vault_fixture import VaultFixture
 from tests.support.builders import OPERATOR
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.types import KeyKind
-from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
-from tollhouse.kernel.pages import Window
-from tollhouse.storage.tables.audit import audit_heads
+from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unavailable
 from tollhouse.storage.tables.vault import vault_secrets, vaults
 from tollhouse.vault.policy import WritesDisabled
-from tollhouse.vault.types import Scope
 
 
 async def test_a_secret_is_stored_sealed_and_opens_again(vault: VaultFixture) -> None:
@@ -61,75 +56,6 @@ async def test_many_writes_at_once_are_all_counted(vault: VaultFixture) -> None:
     assert await vault.audit_fault() is None
 
 
-async def test_a_list_is_sorted_by_bytes_and_comes_in_pages(vault: VaultFixture) -> None:
-    for name in ("ab", "a_b", "a0", "z"):
-        await vault.put(name)
-    assert await vault.names() == ["a0", "a_b", "ab", "z"]
-    assert await vault.names(window=Window(1, 2)) == ["a_b", "ab"]
-    async with vault.database.reading() as read:
-        for offset, more in ((0, True), (2, False)):
-            page = await vault.service.secrets(read, vault.caller, None, Window(offset, 2))
-            assert page.has_more is more
-
-
-async def test_nothing_was_stored_is_an_empty_list(vault: VaultFixture) -> None:
-    assert await vault.names() == []
-
-
-async def test_what_is_deleted_is_gone(vault: VaultFixture) -> None:
-    await vault.put("token")
-    await vault.delete("token")
-    assert await vault.names() == []
-    with pytest.raises(NotFound):
-        await vault.delete("token")
-
-
-async def test_what_never_was_cannot_be_deleted(vault: VaultFixture) -> None:
-    with pytest.raises(NotFound):
-        await vault.delete("token")
-
-
-async def test_another_workspace_sees_nothing_of_it(vault: VaultFixture) -> None:
-    await vault.put("token")
-    intern, elsewhere = await vault.intern(), await vault.workspace("elsewhere")
-    assert await vault.names(caller=elsewhere) == []
-    with pytest.raises(NotFound):
-        await vault.names(intern, caller=elsewhere)
-    with pytest.raises(NotFound):
-        await vault.put("token", intern=intern, caller=elsewhere)
-    with pytest.raises(NotFound):
-        await vault.effective(intern, elsewhere)
-
-
-async def test_an_intern_receives_its_own_then_the_attached_then_the_workspaces(
-    vault: VaultFixture,
-) -> None:
-    lender = await vault.intern()
-    intern = await vault.intern(attached=lender.vault_id)
-    for name in ("a", "b", "c"):
-        await vault.put(name, "shared")
-    for name in ("a", "b"):
-        await vault.put(name, "lent", intern=lender)
-    await vault.put("a", "own", intern=intern)
-    resolved = await vault.effective(intern)
-    values = {name: await vault.value(each.secret) for name, each in resolved.items()}
-    assert values == {"a": "own", "b": "lent", "c": "shared"}
-    assert [each.scope for each in resolved.values()] == list(Scope)
-    assert [len(each.hidden) for each in resolved.values()] == [2, 1, 0]
-
-
-async def test_an_attached_vault_that_is_gone_leaves_an_intern_with_nothing(
-    vault: VaultFixture,
-) -> None:
-    lender = await vault.intern()
-    intern = await vault.intern(attached=lender.vault_id)
-    await vault.put("token")
-    await vault.delete_intern(lender)
-    with pytest.raises(NotFound, match="attached vault"):
-        await vault.effective(intern)
-    assert await vault.names(intern) == []
-
-
 async def test_only_another_interns_vault_of_the_workspace_can_be_attached(
     vault: VaultFixture,
 ) -> None:
@@ -139,23 +65,6 @@ async def test_only_another_interns_vault_of_the_workspace_can_be_attached(
     for vault_id in (stored.vault_id, foreign.vault_id, "nowhere"):
         with pytest.raises(Invalid, match="attached_vault_id"):
             await vault.intern(attached=vault_id)
-
-
-async def test_copies_have_value_and_hosts_and_a_life_of_their_own(vault: VaultFixture) -> None:
-    intern = await vault.intern()
-    await vault.put("one", "first", ("a.com",))
-    await vault.put("two", "second", ("b.com", "c.com"))
-    await vault.put("two", "mine", intern=intern)
-    copies = await vault.service.copy(vault.caller, intern.id, ["two", "one"])
-    assert [(each.name, each.version, each.hosts) for each in copies] == [
-        ("two", 2, ("b.com", "c.com")),
-        ("one", 1, ("a.com",)),
-    ]
-    assert [await vault.value(each) for each in copies] == ["second", "first"]
-    await vault.delete("one")
-    assert await vault.names(intern) == ["one", "two"]
-    await vault.delete("two", intern)
-    assert await vault.names() == ["two"]
 
 
 async def test_a_copy_is_all_or_nothing(vault: VaultFixture) -> None:
@@ -170,49 +79,12 @@ async def test_a_copy_is_all_or_nothing(vault: VaultFixture) -> None:
     assert AuditAction.SECRET_COPIED not in [row.entry.action for row in await vault.audit_rows()]
 
 
-async def test_a_copy_out_of_an_empty_workspace_finds_nothing(vault: VaultFixture) -> None:
-    intern = await vault.intern()
-    with pytest.raises(NotFound):
-        await vault.service.copy(vault.caller, intern.id, ["one"])
-
-
-async def test_imported_secrets_are_listed_and_can_only_be_replaced(vault: VaultFixture) -> None:
-    assert await vault.import_unbound("old", "older") == ["old", "older"]
-    async with vault.database.reading() as read:
-        page = await vault.service.secrets(read, vault.caller, None, Window(0, 1))
-    [old] = page.secrets
-    assert (old.hosts, old.fingerprint, old.is_legacy) == (None, None, True)
-    with pytest.raises(NotFound):
-        await vault.delete("old")
-    stored = await vault.put("old", "new")
-    assert (stored.version, stored.is_legacy) == (2, False)
-    await vault.delete("old")
-    assert await vault.names() == ["older"]
-
-
-async def test_an_import_leaves_secrets_with_hosts_alone(vault: VaultFixture) -> None:
-    await vault.put("token", "new")
-    assert await vault.import_unbound("token", "old") == ["old"]
-    assert await vault.import_unbound("old", value="again") == ["old"]
-    intern = await vault.intern()
-    resolved = await vault.effective(intern)
-    assert await vault.value(resolved["token"].secret) == "new"
-    assert await vault.value(resolved["old"].secret) == "again"
-
-
 async def test_an_import_with_a_name_twice_is_refused(vault: VaultFixture) -> None:
     with pytest.raises(Invalid):
         await vault.import_unbound("old", "old")
 
 
 # Who may
-
-
-async def test_outside_the_programme_everything_is_unknown(vault: VaultFixture) -> None:
-    await vault.set_switches(intern_programme=False)
-    for writes in (False, True):
-        with pytest.raises(NotFound):
-            await vault.service.admit(vault.caller, None, writes=writes)
 
 
 async def test_a_workspace_can_be_left_out_of_its_accounts_programme(vault: VaultFixture) -> None:
@@ -225,15 +97,6 @@ async def test_a_workspace_can_be_left_out_of_its_accounts_programme(vault: Vaul
     with pytest.raises(NotFound):
         await vault.service.admit(elsewhere, None, writes=False)
     await vault.service.admit(vault.caller, None, writes=True)
-
-
-async def test_with_writes_off_reads_go_on(vault: VaultFixture) -> None:
-    await vault.put("token")
-    await vault.set_switches(vault_writes=False)
-    await vault.service.admit(vault.caller, None, writes=False)
-    with pytest.raises(WritesDisabled):
-        await vault.service.admit(vault.caller, None, writes=True)
-    assert await vault.names() == ["token"]
 
 
 async def test_writes_that_are_switched_off_meanwhile_are_refused_in_the_transaction(
@@ -249,21 +112,6 @@ async def test_writes_that_are_switched_off_meanwhile_are_refused_in_the_transac
     with pytest.raises(WritesDisabled):
         await vault.service.copy(vault.caller, intern.id, ["token"])
     assert await vault.names(intern) == []
-
-
-async def test_a_management_key_is_unauthenticated(vault: VaultFixture) -> None:
-    manager = replace(vault.caller, kind=KeyKind.MANAGEMENT)
-    with pytest.raises(Unauthenticated):
-        await vault.service.admit(manager, None, writes=False)
-
-
-async def test_an_interns_own_key_is_confined_to_it(vault: VaultFixture) -> None:
-    intern, other = await vault.intern(), await vault.intern()
-    own = vault.own_key(intern)
-    await vault.service.admit(own, intern.id, writes=True)
-    for target, copies in ((None, False), (other.id, False), (intern.id, True)):
-        with pytest.raises(NotFound):
-            await vault.service.admit(own, target, writes=copies, copies=copies)
 
 
 # The record
@@ -319,15 +167,6 @@ async def test_what_cannot_be_recorded_is_not_done(
     intern = await vault.intern()
     resolved = await vault.effective(intern)
     assert {name: each.secret for name, each in resolved.items()} == {"token": before}
-
-
-async def test_a_head_that_was_put_back_is_found(vault: VaultFixture) -> None:
-    for _ in range(3):
-        await vault.put("token")
-    first, *_ = await vault.audit_rows()
-    async with vault.database.writing() as write:
-        await write.execute(sa.update(audit_heads).values(seq=first.seq, hash=first.hash))
-    assert await vault.audit_fault() is not None
 
 
 # Rows that were touched
@@ -387,12 +226,6 @@ async def test_a_workspace_with_interns_stays(vault: VaultFixture) -> None:
             await vault.identity.delete_workspace(
                 write, OPERATOR, elsewhere.account_id, "elsewhere", default_confirmed=False
             )
-
-
-async def test_an_intern_that_is_not_there_can_be_forgotten(vault: VaultFixture) -> None:
-    await vault.delete_intern(await vault.intern())
-    async with vault.database.writing() as write:
-        await vault.service.forget_subject(write, "nobody", "operator")
 
 
 # What is remembered

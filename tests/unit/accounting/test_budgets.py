@@ -29,12 +29,6 @@ def budget(scope: str, limit: int, spend: int = 0) -> Budget:
 
 
 class TestOfAKeysLimit:
-    def test_there_is_none_without_a_limit(self) -> None:
-        limit = KeyLimit(None, Reset.DAILY, include_byok=True)
-        assert key_status(limit, USAGE, TODAY).own_budget is None
-        assert key_status(limit, USAGE, TODAY) == KeyStatus(USAGE, limit, ())
-        assert key_status(limit, USAGE, TODAY).remaining_nano is None
-
     @pytest.mark.parametrize(
         ("reset", "spend", "resets_at"),
         [
@@ -72,11 +66,6 @@ class TestOfAKeysLimit:
         status = key_status(KeyLimit(9, Reset.DAILY), USAGE, TODAY)
         assert [each.resets_at for each in status.budgets] == [datetime(2026, 3, 13, tzinfo=UTC)]
 
-    def test_of_a_limit_of_nothing_nothing_is_left(self) -> None:
-        status = key_status(KeyLimit(0), KeyUsage(), TODAY)
-        assert status.remaining_nano == 0
-        assert [each.is_spent for each in status.budgets] == [True]
-
     def test_the_remainder_is_the_keys_own(self) -> None:
         others = (budget("workspace", 3), budget("key_limit", 7, 1), budget("member", 1))
         assert KeyStatus(budgets=others).remaining_nano == 6
@@ -89,9 +78,6 @@ class TestOfAKeysLimit:
 
 
 class TestTheEffectiveOne:
-    def test_is_none_of_none(self) -> None:
-        assert effective_budget([]) is None
-
     def test_has_the_least_left(self) -> None:
         least = budget("member", 100, 95)
         assert effective_budget([budget("key_limit", 6), least, budget("api_key", 7)]) == least
@@ -104,10 +90,6 @@ class TestTheEffectiveOne:
     def test_is_the_first_in_that_order_of_those_with_as_little_left(self) -> None:
         first = budget("workspace_default_key", 2)
         assert effective_budget([budget("key_limit", 3, 1), first, budget("member", 2)]) == first
-
-    def test_is_spent_where_its_limit_is_nothing(self) -> None:
-        nothing = budget("key_limit", 0)
-        assert effective_budget([budget("workspace", 1), nothing]) == nothing
 
     @given(budgets)
     def test_is_what_the_wires_own_words_say(self, given: list[Budget]) -> None:

@@ -45,13 +45,6 @@ def left_in(folder: Path) -> list[bytes]:
     return found.payloads
 
 
-def test_nothing_is_touched_before_the_first_record(journal: Journal, folder: Path) -> None:
-    journal.empty_booked()
-    journal.sync()
-    assert left_in(folder) == []
-    assert not folder.exists()
-
-
 def test_a_record_is_on_disk_when_append_returns(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
     assert left_in(folder) == [ONE]
@@ -94,14 +87,6 @@ def test_a_journal_that_was_left_behind_is_appended_to(journal: Journal, folder:
     again.append(TWO)
     assert left_in(folder) == [ONE, TWO]
     again.close()
-
-
-def test_clearing_empties_both_files(journal: Journal, folder: Path) -> None:
-    journal.append(ONE)
-    journal.switch_files()
-    journal.append(TWO)
-    journal.clear()
-    assert left_in(folder) == []
 
 
 def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -> None:
@@ -173,17 +158,6 @@ def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
         with pytest.raises(OSError, match="map"):
             journal.open()
     assert open_files() == opened
-
-
-def test_a_journal_that_could_not_be_opened_can_be_later(
-    journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", failing)
-        with pytest.raises(OSError, match="map"):
-            journal.append(ONE)
-    journal.append(TWO)
-    assert left_in(folder) == [TWO]
 
 
 def open_files() -> int:
@@ -262,16 +236,6 @@ def test_damage_in_the_middle_is_no_tail() -> None:
     assert [damage.is_tail for damage in found.damaged] == [False]
 
 
-def test_a_file_that_grew_a_little_keeps_its_room(journal: Journal, folder: Path) -> None:
-    for _ in range(2):
-        journal.append(b'"%b"' % (b"x" * GROWTH_BYTES))
-    size = (folder / "a.log").stat().st_size
-    journal.switch_files()
-    journal.empty_booked()
-    assert left_in(folder) == []
-    assert (folder / "a.log").read_bytes() == bytes(size)
-
-
 def test_reserved_room_is_there_in_both_files_when_the_disk_is_full(
     journal: Journal, folder: Path
 ) -> None:
@@ -294,11 +258,6 @@ def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder:
     assert left_in(folder) == [ONE]
     journal.append(TWO)
     assert left_in(folder) == [ONE, TWO]
-
-
-def test_reserving_opens_the_files(journal: Journal, folder: Path) -> None:
-    journal.reserve(1)
-    assert (folder / "a.log").stat().st_size == GROWTH_BYTES
 
 
 def missing_in(folder: Path) -> list[str]:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.builders import api_key, generation_record
 from tests.support.clock import START
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.policy import (
@@ -20,10 +19,8 @@ from tollhouse.accounting.policy import (
     free_requests,
     is_same_posting,
     key_usage,
-    may_read_generation,
 )
 from tollhouse.accounting.types import Credits, FreeRequests, KeyUsage, Posting, PostingKind, Spend
-from tollhouse.identity.types import KeyKind, subject_of
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.settings.sections import LimitsSettings
@@ -45,38 +42,7 @@ def usage(days: dict[date, Spend], now: datetime = THURSDAY) -> KeyUsage:
     return key_usage(Spend(), days, now, None)
 
 
-def on(*dates: date) -> dict[date, Spend]:
-    return {day: Spend(1) for day in dates}
-
-
 class TestWindows:
-    def test_the_day_is_the_utc_day(self) -> None:
-        eastern = datetime(2026, 3, 13, 1, 0, tzinfo=timezone(timedelta(hours=2)))
-        days = on(date(2026, 3, 11), date(2026, 3, 12))
-        assert usage(days, eastern).daily == Spend(1)
-
-    def test_the_week_begins_on_monday(self) -> None:
-        days = on(date(2026, 3, 8), date(2026, 3, 9), date(2026, 3, 12))
-        assert usage(days).weekly == Spend(2)
-
-    def test_on_a_monday_the_week_is_that_day(self) -> None:
-        monday = datetime(2026, 3, 9, tzinfo=UTC)
-        assert usage(on(date(2026, 3, 8), date(2026, 3, 9)), monday).weekly == Spend(1)
-
-    def test_on_a_sunday_the_week_is_seven_days(self) -> None:
-        sunday = datetime(2026, 3, 15, 23, 59, tzinfo=UTC)
-        week = on(*(date(2026, 3, 15) - back * DAY for back in range(10)))
-        assert usage(week, sunday).weekly == Spend(7)
-
-    def test_the_month_begins_on_its_first_day(self) -> None:
-        days = on(date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 12))
-        assert usage(days).monthly == Spend(2)
-
-    def test_the_week_may_reach_back_into_the_month_before(self) -> None:
-        first = datetime(2026, 4, 1, tzinfo=UTC)
-        spent = usage(on(date(2026, 3, 30), date(2026, 4, 1)), first)
-        assert (spent.weekly, spent.monthly) == (Spend(2), Spend(1))
-
     def test_both_kinds_of_spend_are_summed(self) -> None:
         days = {date(2026, 3, 11): Spend(1, 10), date(2026, 3, 12): Spend(2, 20)}
         assert usage(days).weekly == Spend(3, 30)
@@ -277,31 +243,3 @@ def test_nine_purchased_credits_raise_the_ceiling(purchased: int, limit: int) ->
 @pytest.mark.parametrize(("used", "remaining"), [(1, 49), (50, 0), (51, 0)])
 def test_what_is_left_is_never_negative(used: int, remaining: int) -> None:
     assert free_requests(Credits(), used, AccountingRules()) == FreeRequests(used, 50, remaining)
-
-
-OWN = {"workspace_id": "workspace", "key_hash": "a" * 64}
-OF_ANOTHER_KEY = {**OWN, "key_hash": "b" * 64}
-OF_ANOTHER_WORKSPACE = {**OWN, "workspace_id": "elsewhere"}
-OF_NEITHER = {"workspace_id": "elsewhere", "key_hash": "b" * 64}
-
-
-@pytest.mark.parametrize(
-    ("kind", "record"),
-    [
-        (KeyKind.API, OWN),
-        (KeyKind.API, OF_ANOTHER_KEY),
-        (KeyKind.INTERN, OWN),
-        (KeyKind.INTERN, OF_ANOTHER_WORKSPACE),
-        (KeyKind.MANAGEMENT, OF_NEITHER),
-    ],
-)
-def test_a_key_sees_what_its_kind_may(kind: KeyKind, record: dict[str, str]) -> None:
-    assert may_read_generation(subject_of(api_key(kind=kind)), generation_record(**record))
-
-
-@pytest.mark.parametrize(
-    ("kind", "record"),
-    [(KeyKind.API, OF_ANOTHER_WORKSPACE), (KeyKind.INTERN, OF_ANOTHER_KEY)],
-)
-def test_a_key_sees_nothing_else(kind: KeyKind, record: dict[str, str]) -> None:
-    assert not may_read_generation(subject_of(api_key(kind=kind)), generation_record(**record))

@@ -49,11 +49,6 @@ def whole(rows: list[AuditRow]) -> tuple[list[dict[str, Any]], ChainHead]:
     return [exported(row) for row in rows], ChainHead(rows[-1].seq, rows[-1].hash)
 
 
-def test_a_chain_as_it_was_written_is_right() -> None:
-    assert fault(*whole(chain())) is None
-    assert fault([], START) is None
-
-
 def test_a_hash_covers_the_row_and_the_hash_before_it() -> None:
     first, second = chain(2)
     told = json.dumps(facts(second), sort_keys=True, separators=(",", ":"))
@@ -83,16 +78,6 @@ def test_a_row_is_written_down_as_records_that_are_kept_have_it() -> None:
     }
 
 
-def test_what_an_entry_does_not_tell_is_null() -> None:
-    row = link(
-        AuditRow("acc", 1, NOW, AuditEntry(AuditAction.KEY_ROTATED, "operator"), GENESIS), START
-    )
-    told = exported(row)
-    left_out = ("workspace_id", "intern_id", "vault_id", "name", "version", "hosts")
-    assert [told[name] for name in left_out] == [None] * 6
-    assert ChainVerifier().fault_in([told]) is None
-
-
 @pytest.mark.parametrize("field", [*facts(chain(1)[0]), "hash"])
 def test_a_changed_field_is_found_at_its_row(field: str) -> None:
     rows, head = whole(chain())
@@ -109,15 +94,6 @@ def test_an_added_or_emptied_field_is_found(extra: dict[str, Any]) -> None:
     assert fault(rows, head) == ChainFault(2, "it was changed, or one before it")
 
 
-@pytest.mark.parametrize("at", range(5))
-def test_a_removed_row_is_found(at: int) -> None:
-    rows, head = whole(chain())
-    del rows[at]
-    found = fault(rows, head)
-    assert found is not None
-    assert found.seq == at + 1
-
-
 def test_swapped_rows_are_found_also_where_their_numbers_are_swapped_too() -> None:
     rows, head = whole(chain())
     rows[1], rows[2] = rows[2], rows[1]
@@ -126,29 +102,11 @@ def test_swapped_rows_are_found_also_where_their_numbers_are_swapped_too() -> No
     assert fault(rows, head) == ChainFault(2, "it was changed, or one before it")
 
 
-def test_rows_that_are_gone_at_the_end_are_found_by_the_head() -> None:
-    rows, head = whole(chain())
-    assert fault(rows[:3], head) == ChainFault(4, "rows 4 to 5 are gone")
-
-
 def test_rows_that_were_added_at_the_end_are_found_by_the_head() -> None:
     rows, _ = whole(chain())
     assert fault(rows, ChainHead(3, rows[2]["hash"])) == ChainFault(
         4, "the chain ended with row 3 when it was written"
     )
-
-
-def test_a_chain_that_was_written_anew_is_found_by_a_head_that_was_kept() -> None:
-    _, kept = whole(chain())
-    changed = chain()
-    head = START
-    for at, row in enumerate(changed):
-        entry = replace(row.entry, actor="somebody else")
-        changed[at] = link(replace(row, entry=entry), head)
-        head = ChainHead(row.seq, changed[at].hash)
-    rows, own = whole(changed)
-    assert fault(rows, own) is None
-    assert fault(rows, kept) == ChainFault(5, "the last row is not the one that was written")
 
 
 def test_it_goes_on_behind_a_row_that_is_trusted() -> None:

@@ -20,17 +20,6 @@ async def enters(one: ConcurrencyLimiter, patience: float = 0.01, account: str =
     return await one.enter(account, patience, lambda: True)
 
 
-def test_it_begins_with_few_places(clock: FakeClock) -> None:
-    assert limiter(clock).places == FIRST_PLACES
-
-
-def test_there_are_never_more_places_than_the_operator_allows(clock: FakeClock) -> None:
-    one = limiter(clock, most=10)
-    for _ in range(1_000):
-        one.answered(one.requests.begin())
-    assert one.places == 10
-
-
 def test_a_round_of_answers_makes_one_more_place(clock: FakeClock) -> None:
     one = limiter(clock)
     for _ in range(9):
@@ -51,26 +40,12 @@ def test_those_that_were_under_way_when_a_pause_began_count_once(clock: FakeCloc
     assert one.places == FIRST_PLACES / 2
 
 
-def test_one_place_is_always_left(clock: FakeClock) -> None:
-    one = limiter(clock, busy=True)
-    for _ in range(20):
-        one.limited(None)
-        clock.advance(1_000)
-    assert one.places == 1
-
-
 def test_the_providers_hint_is_how_long_it_is_left_alone(clock: FakeClock) -> None:
     one = limiter(clock)
     one.limited(30)
     assert one.pause_seconds == 30
     clock.advance(30)
     assert one.pause_seconds == 0
-
-
-def test_a_hint_of_days_is_cut(clock: FakeClock) -> None:
-    one = limiter(clock)
-    one.limited(1_000_000)
-    assert one.pause_seconds == 600
 
 
 def test_pauses_without_a_hint_double_up_to_a_minute_until_there_is_an_answer(
@@ -91,16 +66,6 @@ def test_while_somebody_waits_for_other_requests_a_quarter_of_the_places_is_left
     clock: FakeClock,
 ) -> None:
     assert limiter(clock, busy=True).places == FIRST_PLACES / 4
-
-
-async def test_who_finds_no_place_gets_the_next_that_is_given_back(clock: FakeClock) -> None:
-    one = limiter(clock, most=1)
-    assert await enters(one)
-    second = asyncio.create_task(enters(one, patience=30))
-    await asyncio.sleep(0)
-    assert not second.done()
-    one.leave("account")
-    assert await second
 
 
 async def test_nobody_waits_for_a_pause_that_is_longer_than_his_patience(clock: FakeClock) -> None:
@@ -178,27 +143,11 @@ async def turns_of_five(gate: FairnessGate) -> list[int]:
     return passed
 
 
-async def test_all_items_begin_at_once_where_nobody_waits_for_anything(clock: FakeClock) -> None:
-    passed = await turns_of_five(FairnessGate(clock, lambda: False))
-    assert len(set(passed)) == 1
-
-
 async def test_beside_requests_that_somebody_waits_for_each_turn_begins_one(
     clock: FakeClock,
 ) -> None:
     passed = await turns_of_five(FairnessGate(clock, lambda: True))
     assert len(set(passed)) == 5
-
-
-async def test_the_next_such_request_is_expected_for_a_second(clock: FakeClock) -> None:
-    under_way = [True]
-    gate = FairnessGate(clock, lambda: under_way[0])
-    await gate.wait_turn()
-    under_way[0] = False
-    clock.advance(0.9)
-    assert len(set(await turns_of_five(gate))) == 5
-    clock.advance(0.2)
-    assert len(set(await turns_of_five(gate))) == 1
 
 
 async def test_after_a_turn_the_loop_rests_for_as_long_as_it_took(

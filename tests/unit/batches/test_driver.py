@@ -1,5 +1,4 @@
 import asyncio
-import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -7,9 +6,7 @@ import pytest
 
 from tests.support.builders import generation_record
 from tests.unit.batches.driver_fixture import ITEMS, DriverFixture, FakeChunkStore, echo, lines
-from tollhouse.batches.chunk_store import CAREFUL_FROM, MOST_CRASHES
-from tollhouse.batches.chunks import item_line
-from tollhouse.batches.driver import SINGLES
+from tollhouse.batches.chunk_store import MOST_CRASHES
 from tollhouse.batches.inference_client import InferenceResult
 from tollhouse.batches.retries import TRIES
 from tollhouse.batches.types import BatchStatus
@@ -20,7 +17,6 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     Unavailable,
 )
-from tollhouse.storage.blobs import BlobsUnavailable
 
 AWAY = ProviderUnavailable("Away.", provider_name="acme")
 REFUSED = ProviderRefused("No.", provider_name="acme")
@@ -35,53 +31,11 @@ async def steps(count: int = 200) -> None:
         await asyncio.sleep(0)
 
 
-async def test_every_item_gets_the_answer_to_what_it_asked() -> None:
-    fixture = DriverFixture()
-    await fixture.run()
-    assert fixture.chunks.finished
-    said = {
-        number: (result["custom_id"], result["response"]["body"]["said"])
-        for number, result in fixture.chunks.results.items()
-    }
-    assert said == {at: (f"c-{at}", f"item {at}") for at in range(ITEMS)}
-
-
-async def test_a_result_and_its_charge_come_together_and_are_named_alike() -> None:
-    fixture = DriverFixture()
-    await fixture.run()
-    for outcome in fixture.chunks.committed:
-        assert outcome.record is not None
-        assert outcome.record.id == fixture.generation_id(outcome.number)
-        assert json.loads(outcome.line)["response"]["request_id"] == outcome.record.id
-
-
-async def test_items_that_have_their_result_are_not_asked_again() -> None:
-    fixture = DriverFixture()
-    await fixture.run(0, 1, 2, 7)
-    assert set(fixture.chunks.results) == {3, 4, 5, 6, 8, 9}
-    assert "item 7" not in fixture.provider.asked
-    assert fixture.chunks.finished
-
-
 async def test_no_more_items_are_under_way_than_the_lane_has_places() -> None:
     fixture = DriverFixture(chunks=FakeChunkStore(lines(100)), capacity=5)
     await fixture.run()
     assert fixture.provider.most_under_way == 5
     assert len(fixture.chunks.results) == 100
-
-
-async def test_an_item_that_cannot_be_read_costs_itself_alone() -> None:
-    items = lines()
-    items[4] = item_line("bad", b'{"messages": 5}')
-    fixture = DriverFixture(chunks=FakeChunkStore(items))
-    await fixture.run()
-    assert fixture.chunks.finished
-    results = fixture.chunks.results
-    bad = results.pop(4)
-    assert (bad["response"], bad["error"]["param"]) == (None, "messages")
-    assert all(result["error"] is None for result in results.values())
-    unrun = [each for each in fixture.chunks.committed if each.error and each.record is None]
-    assert [each.number for each in unrun] == [4]
 
 
 async def test_an_item_at_which_the_unexpected_happens_costs_itself_alone() -> None:
@@ -97,14 +51,6 @@ async def test_an_item_at_which_the_unexpected_happens_costs_itself_alone() -> N
     failed = {number for number, result in fixture.chunks.results.items() if result["error"]}
     assert failed == {3}
     assert fixture.chunks.results[3]["error"]["error_type"] == "server"
-
-
-async def test_what_a_provider_refuses_is_not_asked_again() -> None:
-    fixture = DriverFixture()
-    fixture.provider.behaviour = lambda text: fails(REFUSED) if text == "item 3" else echo(text)
-    await fixture.run()
-    assert fixture.chunks.results[3]["error"]["message"] == "No."
-    assert fixture.provider.asked["item 3"] == 1
 
 
 async def test_an_item_that_fails_in_passing_waits_in_the_books_for_its_next_try() -> None:
@@ -144,34 +90,6 @@ async def test_a_provider_that_asks_for_a_long_pause_gets_it() -> None:
     assert fixture.chunks.handed_back == fixture.clock.now() + timedelta(seconds=120)
 
 
-async def test_results_are_committed_while_other_items_are_under_way() -> None:
-    fixture = DriverFixture(part_seconds=0.001)
-    stuck = asyncio.Event()
-    ask = fixture.provider.ask
-
-    async def asked(call, name):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        if b"item 9" in call.parsed.body:
-            await stuck.wait()
-        return await ask(call, name)
-
-    fixture.provider.ask = asked  # type: ignore[method-assign]
-    task = fixture.start()
-    while len(fixture.chunks.committed) < ITEMS - 1:
-        await asyncio.sleep(0.001)
-    assert not task.done()
-    stuck.set()
-    await task
-    assert fixture.chunks.finished
-
-
-async def test_what_cannot_be_stored_now_is_stored_later() -> None:
-    fixture = DriverFixture()
-    fixture.chunks.failures = [BlobsUnavailable("full"), ConnectionError()]
-    await fixture.run()
-    assert len(fixture.chunks.results) == ITEMS
-    assert fixture.chunks.finished
-
-
 async def test_a_lease_that_no_commit_keeps_is_kept_without_one() -> None:
     fixture = DriverFixture()
     fixture.provider.gate.clear()
@@ -208,37 +126,6 @@ async def test_whoever_lost_the_lease_commits_nothing_and_begins_nothing() -> No
     assert not fixture.chunks.committed
     assert fixture.chunks.handed_back is None
     assert sum(fixture.provider.asked.values()) < 500
-
-
-@pytest.mark.parametrize(
-    ("status", "word"),
-    [(BatchStatus.CANCELLING, "batch_cancelled"), (BatchStatus.FINALIZING, "batch_expired")],
-)
-async def test_a_batch_that_is_being_closed_asks_nobody(status: BatchStatus, word: str) -> None:
-    fixture = DriverFixture()
-    fixture.chunks.batch = replace(fixture.chunks.batch, status=status)
-    await fixture.run(0, 1)
-    assert not fixture.provider.asked
-    assert fixture.chunks.finished
-    assert {result["error"]["type"] for result in fixture.chunks.results.values()} == {word}
-    assert set(fixture.chunks.results) == set(range(2, ITEMS))
-
-
-async def test_a_cancellation_keeps_what_is_under_way_and_begins_nothing_more() -> None:
-    fixture = DriverFixture(chunks=FakeChunkStore(lines(40)), capacity=4)
-    fixture.provider.gate.clear()
-    task = fixture.start()
-    await steps()
-    fixture.chunks.batch = replace(fixture.chunks.batch, status=BatchStatus.CANCELLING)
-    fixture.fanout.refresh_status(fixture.chunks.batch.id)
-    while not fixture.fanout._runs.copy().pop()._draining.is_set():  # noqa: SLF001
-        await asyncio.sleep(0.001)
-    fixture.provider.gate.set()
-    await task
-    answered = [at for at, result in fixture.chunks.results.items() if result["error"] is None]
-    assert answered == [0, 1, 2, 3]
-    assert len(fixture.chunks.results) == 40
-    assert fixture.chunks.finished
 
 
 async def test_a_stop_waits_for_what_is_under_way_and_hands_the_rest_back() -> None:
@@ -282,56 +169,6 @@ async def test_an_item_that_is_ended_before_it_began_gives_its_place_back() -> N
     assert fixture.limiter.is_empty
 
 
-async def test_a_chunk_that_ended_its_workers_is_run_item_by_item() -> None:
-    fixture = DriverFixture()
-    await fixture.run(attempts=CAREFUL_FROM)
-    assert fixture.provider.most_under_way == 1
-    assert fixture.chunks.suspects == list(range(ITEMS))
-    assert fixture.chunks.finished
-
-
-async def test_only_as_many_items_are_run_alone_as_may_have_been_under_way() -> None:
-    fixture = DriverFixture(chunks=FakeChunkStore(lines(SINGLES + 50)))
-    await fixture.run(attempts=CAREFUL_FROM)
-    assert fixture.chunks.suspects == list(range(SINGLES))
-    assert fixture.provider.most_under_way > 1
-    assert fixture.chunks.finished
-
-
-async def test_an_item_that_is_run_alone_has_no_other_beside_it() -> None:
-    fixture = DriverFixture(capacity=4)
-    fixture.provider.gate.clear()
-    others = fixture.start()
-    await steps()
-    assert fixture.provider.under_way == 4
-    careful = fixture.start(attempts=CAREFUL_FROM)
-    await steps()
-    assert (fixture.provider.under_way, fixture.chunks.suspects) == (4, [])
-    fixture.provider.gate.set()
-    await asyncio.wait_for(asyncio.gather(others, careful), 30)
-    assert fixture.chunks.suspects == list(range(ITEMS))
-
-
-async def test_an_item_is_no_suspect_before_it_runs_and_after_it_failed_in_passing() -> None:
-    fixture = DriverFixture(chunks=FakeChunkStore(lines(2)))
-    fixture.provider.behaviour = lambda text: fails(AWAY) if text == "item 0" else echo(text)
-    await fixture.run(attempts=CAREFUL_FROM, ticking=True)
-    assert fixture.chunks.suspects == [0, None, 1]
-    waiting = DriverFixture(chunks=FakeChunkStore(lines(2)))
-    waiting.limiter.limited(60)
-    await waiting.run(attempts=CAREFUL_FROM)
-    assert waiting.chunks.suspects == []
-
-
-async def test_the_item_that_was_alone_when_its_worker_ended_runs_alone_after_all_others() -> None:
-    fixture = DriverFixture()
-    await fixture.run(crashes={2: 1})
-    assert fixture.provider.most_under_way > 1
-    assert list(fixture.provider.asked)[-1] == "item 2"
-    assert fixture.chunks.suspects == [2]
-    assert fixture.chunks.finished
-
-
 async def test_the_item_that_was_alone_when_workers_ended_three_times_is_given_up() -> None:
     fixture = DriverFixture()
     await fixture.run(0, 1, crashes={2: MOST_CRASHES, 3: MOST_CRASHES - 1})
@@ -347,14 +184,6 @@ async def test_however_often_workers_ended_nobody_is_blamed_who_was_not_alone(
     fixture = DriverFixture()
     await fixture.run(attempts=attempts)
     assert all(result["error"] is None for result in fixture.chunks.results.values())
-
-
-async def test_a_chunk_whose_items_cannot_be_read_now_is_handed_back() -> None:
-    fixture = DriverFixture()
-    fixture.chunks.input = BlobsUnavailable("away")
-    await fixture.run(attempts=CAREFUL_FROM - 1)
-    assert fixture.chunks.handed_back is not None
-    assert fixture.chunks.handed_back > fixture.clock.now()
 
 
 async def test_a_chunk_whose_items_are_gone_is_looked_for_again_later() -> None:

@@ -1,22 +1,46 @@
+from __future__ import annotations
+
 import asyncio
 import json
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.batches import batch
-from tests.support.builders import api_key
+from tests.support.builders import api_key, charge, generation_record
 from tests.support.clock import START
-from tollhouse.batches.chunks import item_line
-from tollhouse.batches.items import call_of, read_line
-from tollhouse.batches.types import BatchEndpoint
+from tollhouse.accounting.types import Usage
+from tollhouse.batches.items import (
+    call_of,
+    generation_id,
+    is_retryable,
+    item_error,
+    progress_of,
+)
+from tollhouse.batches.types import BatchProgress, ItemError, ItemResult
 from tollhouse.identity.types import AccessPolicy, subject_of
-from tollhouse.inference.request import InferenceRequest
 from tollhouse.inference.steps import Steps
 from tollhouse.inference.types import MaxPrice, Preferences
 from tollhouse.kernel.clock import Now
-from tollhouse.kernel.errors import Forbidden, Invalid
+from tollhouse.kernel.errors import (
+    Bug,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ProviderModerated,
+    ProviderOverloaded,
+    ProviderRateLimited,
+    ProviderRefused,
+    ProviderTimeout,
+    ProviderUnavailable,
+    TollhouseError,
+    Unavailable,
+    Unroutable,
+)
+
+if TYPE_CHECKING:
+    from tollhouse.inference.request import InferenceRequest
 
 NOW = Now(START, 5.0)
 MODEL = "acme/large"
@@ -29,74 +53,14 @@ def asked(body: dict[str, Any] | bytes, *policies: AccessPolicy, **fields: Any) 
     return asyncio.run(call_of(Steps(), batch(**fields), MODEL, subject, raw, NOW))
 
 
-@pytest.mark.parametrize("custom_id", ["a", "", ',"body":{}', '"}', "\\", "\n\0é\u2028"])
-@pytest.mark.parametrize("body", [b"{}", b'{"a": {"b": "}"}}', b'{"c":,"body":}'])
-def test_an_item_is_read_as_it_was_written(custom_id: str, body: bytes) -> None:
-    assert read_line(item_line(custom_id, body)) == (custom_id, body)
-
-
-def test_an_item_that_is_nested_too_deeply_is_wrong() -> None:
-    deep = b'{"messages":%b}' % (b"[" * 2_000 + b"]" * 2_000)
-    item = read_line(item_line("a", deep))
-    with pytest.raises(Invalid, match="nested too deeply"):
-        asked(item.body)
-
-
-def test_an_item_asks_for_the_batchs_model() -> None:
-    call = asked(SAID)
-    assert call.parsed.model == MODEL
-    assert json.loads(call.parsed.body) == {**SAID, "model": MODEL}
-
-
 def test_an_item_is_priced_as_one() -> None:
     assert asked(SAID).in_batch
-
-
-def test_an_item_that_names_the_model_itself_stays_as_it_came() -> None:
-    body = json.dumps({"model": MODEL, **SAID}).encode()
-    assert asked(body).parsed.body is body
-
-
-def test_an_item_may_name_the_model_with_the_batch_variant() -> None:
-    assert asked({"model": f"{MODEL}:batch", **SAID}).parsed.model == MODEL
-
-
-@pytest.mark.parametrize("model", ["acme/small", None, 5, ["acme/large"], ""])
-def test_an_item_of_another_model_is_wrong(model: object) -> None:
-    with pytest.raises(Invalid, match=r"^model: has to be the batch's, 'acme/large'"):
-        asked({"model": model, **SAID})
 
 
 @pytest.mark.parametrize("name", ["models", "fallbacks"])
 def test_an_item_has_no_further_models(name: str) -> None:
     with pytest.raises(Invalid, match=f"^{name}: a batch has one model"):
         asked({**SAID, name: ["acme/small"]})
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "body"),
-    [
-        (BatchEndpoint.CHAT_COMPLETIONS, SAID),
-        (BatchEndpoint.RESPONSES, {"input": "Hi"}),
-        (BatchEndpoint.MESSAGES, {**SAID, "max_tokens": 5}),
-    ],
-)
-def test_an_item_that_wants_a_stream_is_wrong(
-    endpoint: BatchEndpoint, body: dict[str, Any]
-) -> None:
-    asked({**body, "stream": False}, endpoint=endpoint)
-    with pytest.raises(Invalid, match=r"^stream: a request of a batch cannot be streamed"):
-        asked({**body, "stream": True}, endpoint=endpoint)
-
-
-def test_an_item_of_another_endpoint_is_wrong_in_that_ones_words() -> None:
-    with pytest.raises(Invalid, match=r"^input: "):
-        asked(SAID, endpoint=BatchEndpoint.EMBEDDINGS)
-
-
-def test_an_item_that_holds_what_a_policy_does_not_let_pass_is_refused() -> None:
-    with pytest.raises(Forbidden):
-        asked(SAID, AccessPolicy("key", patterns=("hi",)))
 
 
 @pytest.mark.parametrize(
@@ -153,3 +117,71 @@ def test_what_the_batchs_sender_said_of_itself_holds_for_its_items() -> None:
     call = asyncio.run(call_of(Steps(), one, MODEL, subject, body, NOW))
     assert call.attribution == one.attribution
     assert call.received == NOW
+
+
+BATCH = batch()
+ERROR = ItemError("invalid_request_error", "It is wrong.", "messages[0]", "invalid_request")
+
+
+def test_a_reply_is_called_the_same_however_often_its_item_is_run() -> None:
+    assert generation_id(BATCH, 7) == generation_id(batch(completed=5), 7)
+
+
+def test_no_two_items_have_replies_of_one_name() -> None:
+    names = {generation_id(each, at) for at in range(500) for each in (BATCH, batch(id="batch_2"))}
+    assert len(names) == 1_000
+
+
+def test_the_text_of_a_bug_stays_inside() -> None:
+    assert "secret" not in item_error(Bug("secret")).message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProviderRateLimited("", provider_name="a"),
+        ProviderOverloaded("", provider_name="a"),
+        ProviderTimeout("", provider_name="a"),
+        ProviderUnavailable("", provider_name="a"),
+        Unavailable(""),
+    ],
+)
+def test_what_is_the_providers_fault_passes(error: TollhouseError) -> None:
+    assert is_retryable(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProviderRefused("", provider_name="a"),
+        ProviderModerated("", provider_name="a"),
+        Invalid(""),
+        Forbidden(""),
+        NotFound(""),
+        Unroutable(""),
+        Bug(""),
+    ],
+)
+def test_what_is_the_requests_fault_does_not_pass(error: TollhouseError) -> None:
+    assert not is_retryable(error)
+
+
+def test_progress_counts_what_was_booked_now_and_nothing_twice() -> None:
+    usage = Usage(1, 2, 3, 4, 5, 6)
+    first = generation_record(id="gen-1", charge=charge(70, usage=usage), provider="Acme")
+    again = generation_record(id="gen-2", charge=charge(900, usage=usage))
+    outcomes = [
+        ItemResult(0, b"", first),
+        ItemResult(1, b"", again),
+        ItemResult(2, b"", error=ERROR),
+        ItemResult(3, b"", generation_record(id="gen-3", charge=charge(0)), ERROR),
+    ]
+    assert progress_of(outcomes, {"gen-1", "gen-3"}) == BatchProgress(
+        completed=2,
+        failed=2,
+        unrun=1,
+        usage=Usage(11, 2, 3, 4, 10, 6),
+        cost_nano=70,
+        provider="Acme",
+        error="requests[2]: It is wrong.",
+    )

@@ -1,6 +1,8 @@
-from dataclasses import replace
+from __future__ import annotations
+
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -11,19 +13,26 @@ from tollhouse.accounting.types import Price, Rates
 from tollhouse.batches.policy import (
     BatchRules,
     candidates,
-    catalog_name,
-    check_open,
-    check_rate,
     estimate_nano,
     find_model,
     is_kept,
     visibility_of,
 )
-from tollhouse.batches.types import BatchDemand, BatchEndpoint, VisibilityFilter
-from tollhouse.identity.types import AccessPolicy, KeyKind, subject_of
+from tollhouse.batches.types import (
+    NEXT,
+    OPEN,
+    RUNNING,
+    BatchDemand,
+    BatchEndpoint,
+    BatchStatus,
+    VisibilityFilter,
+    closing_reason,
+    final_status,
+)
+from tollhouse.identity.types import KeyKind, subject_of
 from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences
-from tollhouse.kernel.errors import Forbidden, Invalid, RateLimited, Unprocessable
+from tollhouse.inference.types import Dialect, Endpoint, Model, Preferences
+from tollhouse.kernel.errors import Invalid
 
 RULES = BatchRules(per_hour=3, most_open=2)
 NOBODY = Preferences()
@@ -46,30 +55,8 @@ def dialects_of(_endpoint: Endpoint) -> frozenset[Dialect]:
     return frozenset({Dialect.CHAT})
 
 
-@pytest.mark.parametrize("name", ["acme/large", "acme/large:batch"])
-def test_the_batch_variant_is_the_same_model(name: str) -> None:
-    assert find_model(CATALOG, name).id == catalog_name(name) == "acme/large"
-
-
 def test_a_colon_in_a_models_own_name_is_no_variant() -> None:
     assert find_model(CATALOG, "local/llama:8b:batch").id == "local/llama:8b"
-
-
-@pytest.mark.parametrize("name", ["gpt-4o", "gpt-4o:batch", "big", "big:batch"])
-def test_a_batch_may_name_its_model_in_any_way(name: str) -> None:
-    catalog = Catalog([replace(model("acme/big"), aliases=("gpt-4o",))])
-    assert find_model(catalog, name).id == "acme/big"
-
-
-@pytest.mark.parametrize("variant", ["free", "online", "nitro", "free:batch"])
-def test_other_variants_cannot_be_run_in_a_batch(variant: str) -> None:
-    with pytest.raises(Unprocessable, match=r"^model: the variant"):
-        find_model(CATALOG, f"acme/large:{variant}")
-
-
-def test_an_unknown_model_is_a_mistake_of_the_request() -> None:
-    with pytest.raises(Invalid, match=r"^model: No model 'acme/larg'.*acme/large"):
-        find_model(CATALOG, "acme/larg")
 
 
 def test_everybody_who_speaks_it_may_run_a_batch() -> None:
@@ -83,44 +70,6 @@ def test_a_model_that_does_not_answer_an_endpoint_is_named_with_it() -> None:
         candidates(CATALOG.find("acme/large"), BatchEndpoint.EMBEDDINGS, NOBODY, (), dialects_of)
 
 
-def test_only_those_may_run_it_that_the_batch_names() -> None:
-    both = model("m", endpoint("acme"), endpoint("other/eu"))
-    preferred = Preferences(only=("Other",))
-    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
-    assert [each.provider for each in found] == ["other/eu"]
-
-
-def test_who_names_nobody_that_there_is_learns_who_there_is() -> None:
-    both = model("m", endpoint("acme"), endpoint("other"))
-    with pytest.raises(Invalid, match=r"^provider\.only: .* there are: acme, other\.$"):
-        candidates(both, BatchEndpoint.CHAT_COMPLETIONS, Preferences(only=("x",)), (), dialects_of)
-
-
-def test_without_fallbacks_the_first_alone_may_run_it() -> None:
-    both = model("m", endpoint("acme"), endpoint("other"))
-    preferred = Preferences(allow_fallbacks=False)
-    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
-    assert [each.provider for each in found] == ["acme"]
-
-
-@pytest.mark.parametrize(
-    ("preferred", "providers"),
-    [
-        (Preferences(order=("other",)), ["other", "acme"]),
-        (Preferences(ignore=("acme",)), ["other"]),
-        (Preferences(by_price=True), ["other", "acme"]),
-        (Preferences(order=("other",), allow_fallbacks=False), ["other"]),
-        (Preferences(max_price=MaxPrice(prompt=Decimal(2))), ["other"]),
-    ],
-)
-def test_a_batch_chooses_its_providers_as_a_request_does(
-    preferred: Preferences, providers: list[str]
-) -> None:
-    both = model("m", endpoint("acme", 3), endpoint("other", 1))
-    found = candidates(both, BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of)
-    assert [each.provider for each in found] == providers
-
-
 def test_a_preference_that_nobody_meets_is_named() -> None:
     with pytest.raises(Invalid, match=r"^provider\.data_collection: none of them runs"):
         candidates(
@@ -128,18 +77,6 @@ def test_a_preference_that_nobody_meets_is_named() -> None:
             BatchEndpoint.CHAT_COMPLETIONS,
             Preferences(deny_data_collection=True),
             (),
-            dialects_of,
-        )
-
-
-def test_what_a_policy_blocks_is_refused_before_anything_is_stored() -> None:
-    policy = AccessPolicy("key", blocked_providers=("acme",))
-    with pytest.raises(Forbidden, match="blocks the provider acme"):
-        candidates(
-            CATALOG.find("acme/large"),
-            BatchEndpoint.CHAT_COMPLETIONS,
-            NOBODY,
-            (policy,),
             dialects_of,
         )
 
@@ -171,24 +108,6 @@ def test_embeddings_write_nothing() -> None:
     assert estimate_nano(demand, BatchEndpoint.EMBEDDINGS, [endpoint("acme")], RULES) == 1_000_000
 
 
-def test_an_account_may_submit_so_many_batches_in_an_hour() -> None:
-    check_rate(RULES, 2, START, START)
-    with pytest.raises(RateLimited, match="batches-per-hour") as refused:
-        check_rate(RULES, 3, START - timedelta(minutes=20), START)
-    assert refused.value.window.resets_at == START + timedelta(minutes=40)
-
-
-def test_an_account_may_have_so_many_batches_open() -> None:
-    check_open(RULES, 1, START)
-    with pytest.raises(RateLimited, match="open-batches") as refused:
-        check_open(RULES, 2, START)
-    assert refused.value.window.limit == 2
-
-
-def test_a_key_sees_the_batches_of_its_workspace() -> None:
-    assert visibility_of(subject_of(api_key(workspace_id="here"))) == VisibilityFilter("here")
-
-
 def test_an_intern_s_own_key_sees_those_of_its_intern() -> None:
     own = api_key(workspace_id="here", kind=KeyKind.INTERN, intern_id="ada")
     assert visibility_of(subject_of(own)) == VisibilityFilter("here", "ada")
@@ -199,3 +118,58 @@ def test_a_batch_is_kept_until_its_retention_is_over() -> None:
     assert is_kept(batch(), rules, START + timedelta(days=29))
     assert not is_kept(batch(), rules, START + timedelta(days=30))
     assert not is_kept(batch(deleted_at=START), rules, START)
+
+
+def reachable(start: BatchStatus) -> set[BatchStatus]:
+    found, waiting = set(), [start]
+    while waiting:
+        for status in NEXT[waiting.pop()] - found:
+            found.add(status)
+            waiting.append(status)
+    return found
+
+
+def test_every_status_leads_from_the_first_to_an_end_and_never_back() -> None:
+    assert set(NEXT) == set(BatchStatus)
+    assert reachable(BatchStatus.VALIDATING) == set(BatchStatus) - {BatchStatus.VALIDATING}
+    for status in BatchStatus:
+        assert status not in reachable(status)
+    for status in OPEN:
+        assert any(each.is_terminal for each in reachable(status))
+
+
+@pytest.mark.parametrize("status", [BatchStatus.FINALIZING, BatchStatus.CANCELLING])
+def test_no_item_is_begun_again_once_a_batch_is_being_closed(status: BatchStatus) -> None:
+    assert not RUNNING & reachable(status)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ends"),
+    [
+        ({"status": BatchStatus.CANCELLING, "unrun": 10}, BatchStatus.CANCELLED),
+        (
+            {"status": BatchStatus.FINALIZING, "ending": BatchStatus.EXPIRED, "unrun": 10},
+            BatchStatus.EXPIRED,
+        ),
+        ({"status": BatchStatus.IN_PROGRESS, "unrun": 10}, BatchStatus.FAILED),
+        ({"status": BatchStatus.IN_PROGRESS, "unrun": 9}, BatchStatus.COMPLETED),
+    ],
+    ids=["cancelled", "expired", "none could be run", "all failed at a provider"],
+)
+def test_a_batch_whose_items_all_failed_ends(facts: dict[str, Any], ends: BatchStatus) -> None:
+    assert final_status(batch(failed=10, **facts)) is ends
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (BatchStatus.VALIDATING, None),
+        (BatchStatus.IN_PROGRESS, None),
+        (BatchStatus.FINALIZING, "batch_expired"),
+        (BatchStatus.CANCELLING, "batch_cancelled"),
+    ],
+)
+def test_items_that_are_not_begun_any_more_are_told_why(
+    status: BatchStatus, word: str | None
+) -> None:
+    assert closing_reason(batch(status=status)) == word

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.batches.scheduler_simulation import ReceivedRequest, SchedulerSimulation
 from tests.unit.batches.virtual_time import run_virtually
-from tollhouse.batches.retries import LIMITED_TRIES, TRIES
+from tollhouse.batches.retries import TRIES
 from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable, Unavailable
 
 PROVIDERS = {"acme": ["acme/large", "acme/small"], "other": ["other/large"]}
@@ -51,17 +51,6 @@ async def test_an_item_that_always_fails_costs_itself_alone() -> None:
 
 
 @virtual
-async def test_beside_others_it_is_known_within_seconds() -> None:
-    simulation = SchedulerSimulation(PROVIDERS)
-    one = simulation.submit("account", "acme/large", 200)
-    simulation.submit("account", "acme/large", 800)
-    simulation.behave = always_broken(one.batch.id, 17)
-    await simulation.run(DAY)
-    assert one.ended_at is not None
-    assert one.ended_at < 60
-
-
-@virtual
 async def test_alone_it_is_tried_as_often_and_ends_its_batch_within_twenty_minutes() -> None:
     simulation = SchedulerSimulation(PROVIDERS)
     one = simulation.submit("account", "acme/large", 1)
@@ -87,19 +76,6 @@ async def test_nobody_waits_for_batches_whose_items_all_fail() -> None:
 
 
 @virtual
-async def test_an_account_that_comes_while_others_fail_is_answered_at_once() -> None:
-    simulation = SchedulerSimulation(PROVIDERS)
-    bad = {simulation.submit("bad", "acme/large", 1).batch.id for _ in range(20)}
-    simulation.behave = lambda asked: BROKEN if asked.batch in bad else None
-    await simulation.run(200)
-    simulation.restart()
-    late = simulation.submit("good", "acme/large", 3)
-    await simulation.run(10)
-    assert late.ended_at is not None
-    assert not late.failed
-
-
-@virtual
 async def test_a_provider_that_is_down_for_ten_minutes_fails_nobodys_items() -> None:
     simulation = SchedulerSimulation(PROVIDERS)
     runs = [simulation.submit(f"account-{at % 3}", "acme/large", 300) for at in range(6)]
@@ -111,15 +87,6 @@ async def test_a_provider_that_is_down_for_ten_minutes_fails_nobodys_items() -> 
     await simulation.run(DAY)
     assert [one.failed for one in runs] == [set()] * 8
     assert max(one.ended_at or DAY for one in runs) < 620 + 120
-
-
-@virtual
-async def test_it_is_hardly_asked_meanwhile() -> None:
-    simulation = SchedulerSimulation(PROVIDERS)
-    one = simulation.submit("account", "acme/large", 500)
-    simulation.behave = lambda asked: BROKEN if 20 <= asked.at < 620 else None
-    await simulation.run(DAY)
-    assert len([at for at in one.begun if 25 <= at < 620]) < 30
 
 
 @given(
@@ -208,17 +175,6 @@ async def test_nothing_is_asked_before_a_retry_after_is_over() -> None:
     assert not one.failed
     assert not [at for at in one.begun if 1 < at < 120]
     assert other.ended_at is not None
-
-
-@virtual
-async def test_an_item_that_gets_nothing_but_429s_fails_in_the_end() -> None:
-    simulation = SchedulerSimulation(PROVIDERS)
-    one = simulation.submit("account", "acme/large", 40)
-    slow = ProviderRateLimited("Too large.", provider_name="acme")
-    simulation.behave = lambda asked: slow if asked.item == 3 else None
-    await simulation.run(DAY)
-    assert one.failed == {3}
-    assert one.tries[3] == LIMITED_TRIES
 
 
 @virtual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import socket
 import subprocess
 import sys
@@ -102,38 +101,12 @@ async def test_messages_come_as_they_were_sent_in_their_order() -> None:
     assert [CHANNEL.decode(CHANNEL.encode(each)) for each in MESSAGES] == list(MESSAGES)
 
 
-@given(text=st.text(), data=st.binary(max_size=1000))
-def test_any_text_and_data_come_back(text: str, data: bytes) -> None:
-    assert from_file(CHANNEL.encode(Text(text)) + CHANNEL.encode(Data(data))) == [
-        Text(text),
-        Data(data),
-    ]
-
-
 async def test_frames_cut_at_any_byte_give_the_whole_messages_before_it() -> None:
     ends = [len(b"".join(map(CHANNEL.encode, MESSAGES[:n]))) for n in range(len(MESSAGES) + 1)]
     for size in range(len(FRAMES) + 1):
         whole = list(MESSAGES[: sum(end <= size for end in ends) - 1])
         assert await from_stream(FRAMES[:size]) == whole
         assert from_file(FRAMES[:size]) == whole
-
-
-async def test_frames_that_come_byte_by_byte_are_read() -> None:
-    stream = asyncio.StreamReader()
-    reader = CHANNEL.reader(stream)
-    found: list[Message] = []
-    for at in range(len(FRAMES)):
-        receiving = asyncio.create_task(reader.receive())
-        await asyncio.sleep(0)
-        stream.feed_data(FRAMES[at : at + 1])
-        for _ in range(3):
-            await asyncio.sleep(0)
-        if receiving.done():
-            found.append(receiving.result())
-        else:  # whoever waits may give up at any byte, and lose nothing
-            receiving.cancel()
-            await asyncio.wait({receiving})
-    assert found == list(MESSAGES)
 
 
 async def test_the_error_of_a_cut_says_how_much_came() -> None:
@@ -220,20 +193,6 @@ def test_any_bytes_are_messages_or_an_error_of_the_channel(data: bytes) -> None:
             CHANNEL.receive_blocking(file)
 
 
-async def test_the_next_message_is_read_after_a_malformed_one() -> None:
-    reader = CHANNEL.reader(stream_of(framed(b"\xc0") + CHANNEL.encode(Text("next"))))
-    with pytest.raises(MalformedMessage):
-        await reader.receive()
-    assert await reader.receive() == Text("next")
-
-
-async def test_a_reset_connection_is_a_closed_channel() -> None:
-    stream = stream_of(b"\x00", ended=False)
-    stream.set_exception(ConnectionResetError())
-    with pytest.raises(ChannelClosed):
-        await CHANNEL.reader(stream).receive()
-
-
 async def test_sending_waits_while_the_other_process_does_not_read() -> None:
     ours, theirs = socket.socketpair()
     _, writer = await asyncio.open_unix_connection(sock=ours)
@@ -272,39 +231,6 @@ async def test_sending_to_a_process_that_is_gone_is_a_closed_channel() -> None:
         await send_all()
     with pytest.raises(ChannelClosed):
         await CHANNEL.send(writer, Text("x"))
-
-
-def test_unbuffered_files_carry_messages_longer_than_a_pipe_holds() -> None:
-    channel = Channel(Data, largest=1 << 24)
-    message = Data(os.urandom(1 << 20))
-    echo = (
-        "import sys; from tollhouse.kernel.channel import Channel; import msgspec\n"
-        "class Data(msgspec.Struct, tag='data'):\n data: bytes\n number: int\n"
-        "channel = Channel(Data, largest=1 << 24)\n"
-        "source, sink = open(0, 'rb', buffering=0), open(1, 'wb', buffering=0)\n"
-        "channel.send_blocking(sink, channel.receive_blocking(source))\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", echo], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        channel.send_blocking(process.stdin, message)
-        assert channel.receive_blocking(process.stdout) == message
-
-
-def test_a_blocking_reader_that_is_gone_is_a_broken_pipe() -> None:
-    reads, writes = os.pipe()
-    os.close(reads)
-    with os.fdopen(writes, "wb", buffering=0) as file, pytest.raises(BrokenPipeError):
-        CHANNEL.send_blocking(file, Text("x"))
-
-
-def test_what_the_format_does_not_have_cannot_be_sent() -> None:
-    with pytest.raises(UnicodeEncodeError):
-        CHANNEL.encode(Text("\ud800"))
-    with pytest.raises(OverflowError):
-        CHANNEL.encode(Anything(1 << 64))
 
 
 def test_the_module_imports_nothing_heavy() -> None:

@@ -42,59 +42,6 @@ def as_task(request: pytest.FixtureRequest) -> bool:
     return request.param
 
 
-async def test_it_runs_to_its_end_in_the_stack_of_its_caller() -> None:
-    done: list[str] = []
-
-    async def work() -> None:
-        done.append(str(asyncio.current_task()))
-
-    run = Run(work())
-    await run.started
-    assert (done, run.ends) == (["None"], [None])
-
-
-async def test_a_task_that_starts_one_is_not_the_one_that_runs_it() -> None:
-    seen: list[object] = []
-
-    async def work() -> None:
-        seen.append(asyncio.current_task())
-
-    EagerTask(work(), asyncio.get_running_loop(), lambda _: None).start()
-    assert seen == []
-    await turns()
-    assert seen == [None]
-
-
-async def test_it_goes_on_in_the_stack_of_who_wakes_it() -> None:
-    waiter, order = Waiter(asyncio.get_running_loop()), list[str]()
-
-    async def work() -> None:
-        await waiter
-        order.append("woken")
-
-    def wake() -> None:
-        waiter.wake()
-        order.append("returned")
-
-    run = Run(work())
-    await run.started
-    called_back(wake)
-    await turns()
-    assert (order, run.ends) == (["woken", "returned"], [None])
-
-
-async def test_who_was_woken_before_it_waits_does_not_wait(as_task: bool) -> None:  # noqa: FBT001
-    waiter = Waiter(asyncio.get_running_loop())
-    waiter.wake()
-
-    async def work() -> None:
-        await waiter
-
-    run = Run(work(), as_task=as_task)
-    await turns()
-    assert run.ends == [None]
-
-
 async def test_each_wake_ends_one_wait(as_task: bool) -> None:  # noqa: FBT001
     waiter, waits = Waiter(asyncio.get_running_loop()), list[int]()
 
@@ -112,67 +59,6 @@ async def test_each_wake_ends_one_wait(as_task: bool) -> None:  # noqa: FBT001
     assert (waits, run.ends) == ([0, 1, 2], [None])
 
 
-async def test_a_wake_from_a_task_lets_it_go_on_outside_of_that_task() -> None:
-    waiter, seen = Waiter(asyncio.get_running_loop()), list[object]()
-
-    async def work() -> None:
-        await waiter
-        seen.append(asyncio.current_task())
-
-    run = Run(work())
-    await run.started
-    waiter.wake()
-    assert seen == []
-    await turns()
-    assert seen == [None]
-
-
-async def test_it_becomes_a_task_where_it_waits_for_anything_else() -> None:
-    event, seen = asyncio.Event(), list[bool]()
-
-    async def work() -> None:
-        await event.wait()
-        seen.append(asyncio.current_task() is not None)
-        async with asyncio.timeout(60):
-            await asyncio.sleep(0)
-
-    run = Run(work())
-    await run.started
-    event.set()
-    await turns()
-    assert (seen, run.ends) == ([True], [None])
-
-
-async def test_it_becomes_a_task_where_it_asks_for_one(as_task: bool) -> None:  # noqa: FBT001
-    seen: list[bool] = []
-
-    async def work() -> None:
-        await in_task()
-        seen.append(asyncio.current_task() is not None)
-        await in_task()
-        async with asyncio.timeout(60):
-            await asyncio.sleep(0)
-
-    run = Run(work(), as_task=as_task)
-    await turns()
-    assert (seen, run.ends) == ([True], [None])
-
-
-async def test_once_it_is_a_task_it_still_waits_for_waiters() -> None:
-    waiter = Waiter(asyncio.get_running_loop())
-
-    async def work() -> None:
-        await in_task()
-        await waiter
-
-    run = Run(work())
-    await turns()
-    assert run.ends == []
-    called_back(waiter.wake)
-    await turns()
-    assert run.ends == [None]
-
-
 async def test_what_it_raises_is_told(as_task: bool) -> None:  # noqa: FBT001
     error = ValueError("x")
 
@@ -180,18 +66,6 @@ async def test_what_it_raises_is_told(as_task: bool) -> None:  # noqa: FBT001
         raise error
 
     run = Run(work(), as_task=as_task)
-    await turns()
-    assert run.ends == [error]
-
-
-async def test_what_is_raised_after_it_became_a_task_is_told() -> None:
-    error = ValueError("x")
-
-    async def work() -> None:
-        await in_task()
-        raise error
-
-    run = Run(work())
     await turns()
     assert run.ends == [error]
 
@@ -274,14 +148,3 @@ async def test_a_cancelled_one_is_not_woken_by_what_it_waited_for() -> None:
     run.task.cancel()
     await turns()
     assert [type(each) for each in run.ends] == [asyncio.CancelledError]
-
-
-async def test_to_cancel_one_that_is_over_does_nothing(as_task: bool) -> None:  # noqa: FBT001
-    async def work() -> None:
-        """End at once."""
-
-    run = Run(work(), as_task=as_task)
-    await turns()
-    run.task.cancel()
-    await turns()
-    assert run.ends == [None]

@@ -1,4 +1,3 @@
-import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -46,15 +45,6 @@ class TestRounding:
     def test_is_off_by_half_a_nano_credit_at_most(self, amount: Decimal) -> None:
         off = abs(round_to_nano(amount) - Fraction(amount) * NANO_PER_CREDIT)
         assert off <= Fraction(1, 2)
-
-    @given(st.integers(-MAX_NANO, MAX_NANO))
-    def test_leaves_whole_nano_credits_alone(self, nano: int) -> None:
-        assert round_to_nano(Decimal(nano).scaleb(-9)) == nano
-
-    @given(amounts, amounts)
-    def test_keeps_order(self, one: Decimal, other: Decimal) -> None:
-        low, high = sorted([one, other])
-        assert round_to_nano(low) <= round_to_nano(high)
 
 
 @given(st.integers(), st.integers(1, 10**30))
@@ -153,41 +143,13 @@ class TestParsing:
 
 
 class TestParsingLimits:
-    @pytest.mark.parametrize("text", ["0", "0.0", " 00.000000000000 ", "-0", "+0"])
-    def test_zero_is_one(self, text: str) -> None:
-        assert parse_limit(text) == 0
-
     @pytest.mark.parametrize("text", ["-1", "-0.000000001", "-" + "9" * 5_000])
     def test_negative_ones_are_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match="a limit must not be negative"):
             parse_limit(text)
 
-    @given(st.text() | st.decimals().map(str) | st.floats().map(str))
-    def test_all_else_is_as_for_amounts(self, text: str) -> None:
-        try:
-            nano = parse_credits(text)
-        except ValueError as error:
-            if "positive" not in str(error):
-                with pytest.raises(ValueError, match=re.escape(str(error))):
-                    parse_limit(text)
-        else:
-            assert parse_limit(text) == nano
-
 
 class TestFormatting:
-    @pytest.mark.parametrize(
-        ("nano", "text"),
-        [
-            (0, "0"),
-            (1, "0.000000001"),
-            (-1, "-0.000000001"),
-            (10 * NANO_PER_CREDIT, "10"),
-            (1_500_000_000, "1.5"),
-        ],
-    )
-    def test_is_plain_and_short(self, nano: int, text: str) -> None:
-        assert format_credits(nano) == text
-
     @given(st.integers(-MAX_NANO, MAX_NANO))
     def test_loses_nothing(self, nano: int) -> None:
         assert round_to_nano(Decimal(format_credits(nano))) == nano

@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import logging
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -236,13 +235,6 @@ def test_a_task_that_nobody_asked_about_shows_no_message(log: Log, style: Style)
 
 
 @BOTH
-def test_without_an_exception_under_way_there_is_none(log: Log, style: Style) -> None:
-    log.use(style)
-    structlog.get_logger("tollhouse.test").error("it_failed", exc_info=True)
-    assert "it_failed" in log.text
-
-
-@BOTH
 def test_a_record_that_cannot_be_rendered_is_dropped_not_printed_raw(
     log: Log, style: Style, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,29 +243,7 @@ def test_a_record_that_cannot_be_rendered_is_dropped_not_printed_raw(
     assert "plain words" not in log.text + "".join(capsys.readouterr())
 
 
-@BOTH
-def test_what_holds_itself_does_not_hang_the_log(log: Log, style: Style) -> None:
-    log.use(style)
-    itself: list[object] = [KEY]
-    itself.append(itself)
-    ours("x", itself=itself)
-    assert clean(log.text)
-
-
 # The rest of the output
-
-
-def test_json_is_one_object_a_line(log: Log) -> None:
-    log.use("json")
-    ours("one\ntwo", number=1, text="a", nothing=None, flag=True, amount=Decimal("1.5"))
-    foreign("from a library")
-    first, second = log.events
-    assert first["event"] == "one\ntwo"
-    assert (first["number"], first["text"], first["nothing"], first["flag"]) == (1, "a", None, True)
-    assert first["amount"] == "Decimal('1.5')"
-    assert (first["level"], second["level"]) == ("info", "warning")
-    assert second["event"] == "from a library"
-    assert first["timestamp"].endswith("Z")
 
 
 def test_masked_json_is_still_json(log: Log) -> None:
@@ -305,27 +275,6 @@ def test_a_library_that_notes_its_statements_is_not_heard_at_debug(log: Log) -> 
     logging.getLogger("aiosqlite").debug("executing %s", "INSERT INTO secrets VALUES ('x')")
     structlog.get_logger("tollhouse.test").debug("ours")
     assert [event["event"] for event in log.events] == ["ours"]
-
-
-def test_a_file_gets_json_and_a_terminal_gets_text() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    root = logging.getLogger()
-    before = root.handlers, root.level, logging.raiseExceptions
-    try:
-        file, terminal = io.StringIO(), Terminal()
-        configure_logging("info", "auto", file)
-        ours("x")
-        configure_logging("info", "auto", terminal)
-        ours("x")
-    finally:
-        root.handlers, root.level, logging.raiseExceptions = before
-        structlog.reset_defaults()
-    assert json.loads(file.getvalue())["event"] == "x"
-    with pytest.raises(json.JSONDecodeError):
-        json.loads(terminal.getvalue())
 
 
 def test_ordinary_text_is_left_alone(log: Log) -> None:

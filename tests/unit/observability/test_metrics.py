@@ -1,16 +1,21 @@
-import pytest
+from __future__ import annotations
 
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from tollhouse.observability import invariants as subject
+from tollhouse.observability.invariants import MOST_LOGGED, Invariants
 from tollhouse.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def lines(metrics: Metrics) -> list[str]:
     return metrics.render().decode().splitlines()
-
-
-def test_everything_starts_at_zero() -> None:
-    rendered = lines(Metrics())
-    assert "tollhouse_generations_in_flight 0.0" in rendered
-    assert "tollhouse_upstream_ambiguous_sends_total 0.0" in rendered
 
 
 def test_generations_are_counted_by_status() -> None:
@@ -20,30 +25,6 @@ def test_generations_are_counted_by_status() -> None:
     rendered = lines(metrics)
     assert 'tollhouse_generations_total{status="200"} 2.0' in rendered
     assert 'tollhouse_generations_total{status="502"} 1.0' in rendered
-
-
-def test_refusals_are_counted_by_status() -> None:
-    metrics = Metrics()
-    metrics.count_refusal(401)
-    assert 'tollhouse_http_refusals_total{status="401"} 1.0' in lines(metrics)
-
-
-def test_verdicts_are_counted_by_guardrail() -> None:
-    metrics = Metrics()
-    for verdict in ("allowed", "allowed", "failed"):
-        metrics.count_verdict("privacy", verdict)
-    name = "tollhouse_guardrail_verdicts_total"
-    rendered = lines(metrics)
-    assert f'{name}{{guardrail="privacy",verdict="allowed"}} 2.0' in rendered
-    assert f'{name}{{guardrail="privacy",verdict="failed"}} 1.0' in rendered
-
-
-def test_what_runs_goes_up_and_down() -> None:
-    metrics = Metrics()
-    metrics.in_flight.inc()
-    metrics.in_flight.inc()
-    metrics.in_flight.dec()
-    assert "tollhouse_generations_in_flight 1.0" in lines(metrics)
 
 
 def test_limits_of_sandboxes_are_enforced_or_not() -> None:
@@ -68,13 +49,6 @@ def test_every_metric_is_described() -> None:
         assert len(described.split()) > 3
 
 
-def test_two_gateways_in_one_process_count_apart() -> None:
-    one, two = Metrics(), Metrics()
-    one.count_generation(200)
-    assert one.registry.get_sample_value("tollhouse_generations_total", {"status": "200"}) == 1
-    assert two.registry.get_sample_value("tollhouse_generations_total", {"status": "200"}) is None
-
-
 @pytest.mark.parametrize("count", [1, 100])
 def test_the_output_does_not_grow_with_the_requests(count: int) -> None:
     metrics = Metrics()
@@ -83,3 +57,82 @@ def test_the_output_does_not_grow_with_the_requests(count: int) -> None:
         metrics.count_refusal(401)
     assert len(lines(metrics)) == len(lines(metrics))
     assert len([line for line in lines(metrics) if "status=" in line and "_total" in line]) == 2
+
+
+# The scheduler of invariants: it looks, says what it saw, and ends
+
+
+FACTS = {"what": "account_totals.used_nano", "whose": "a"}
+
+
+class Looked:
+    """A check that answers what it was given, one after the other, and the last for ever."""
+
+    def __init__(self, *answers: Sequence[Mapping[str, object]] | Exception) -> None:
+        self.answers = list(answers)
+        self.times = 0
+        self.often = asyncio.Event()
+
+    async def __call__(self) -> Sequence[Mapping[str, object]]:
+        self.times += 1
+        if self.times == len(self.answers):
+            self.often.set()
+        answer = self.answers[min(self.times, len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def count(metrics: Metrics, outcome: str) -> float | None:
+    labels = {"invariant": "ledger", "outcome": outcome}
+    return metrics.registry.get_sample_value("tollhouse_invariant_checks_total", labels)
+
+
+def broken(metrics: Metrics) -> float | None:
+    labels = {"invariant": "ledger"}
+    return metrics.registry.get_sample_value("tollhouse_invariant_broken", labels)
+
+
+async def test_what_is_broken_is_logged_and_counted_and_stays() -> None:
+    metrics, check = Metrics(), Looked([], [FACTS, FACTS], OSError("away"), [])
+    invariants = Invariants({"ledger": check}, metrics, 0.001)
+    with capture_logs() as logs:
+        invariants.start()
+        await asyncio.wait_for(check.often.wait(), 10)
+        await invariants.stop()
+    assert broken(metrics) == 2
+    assert count(metrics, "broken") == count(metrics, "failed") == 1
+    assert (count(metrics, "kept") or 0) >= 2
+    events = [(each["event"], each["log_level"]) for each in logs]
+    assert events == [("invariant_broken", "error")] * 2 + [("invariant_not_checked", "error")]
+    assert FACTS.items() <= logs[0].items()
+
+
+async def test_a_round_does_not_flood_the_log() -> None:
+    metrics, check = Metrics(), Looked([FACTS] * 50)
+    invariants = Invariants({"ledger": check}, metrics, 0.001)
+    with capture_logs() as logs:
+        invariants.start()
+        await asyncio.wait_for(check.often.wait(), 10)
+        await invariants.stop()
+    assert len(logs) % MOST_LOGGED == 0
+    assert broken(metrics) == 50
+
+
+async def test_a_check_that_does_not_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "STOP_SECONDS", 0.01)
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def stuck() -> Sequence[Mapping[str, object]]:
+        began.set()
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            ended.set()
+        return []
+
+    invariants = Invariants({"ledger": stuck}, Metrics(), 0.001)
+    invariants.start()
+    await asyncio.wait_for(began.wait(), 10)
+    await asyncio.wait_for(invariants.stop(), 10)
+    assert ended.is_set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+from tests.support.clock import FakeClock
 from tollhouse.observability.logging import configure_logging
-from tollhouse.observability.server_log import LogFile, log_files, log_request
+from tollhouse.observability.server_log import LogFile, RequestLog, log_files, log_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,3 +91,60 @@ def test_one_that_cannot_be_written_is_in_nobodys_way(path: Path) -> None:
         "still_logged",
         "request",
     ]
+
+
+# One line a request, in both styles
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+def test_a_line_is_json_with_what_is_known(out: io.StringIO) -> None:
+    configure_logging("info", "json", out)
+    log_request(method="GET", route="/key", status=200, ms=3, model=None)
+    line = json.loads(out.getvalue())
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "request",
+        "level": "info",
+        "method": "GET",
+        "route": "/key",
+        "status": 200,
+        "ms": 3,
+    }
+
+
+def test_a_line_for_people_is_one_line_of_names_and_values(out: io.StringIO) -> None:
+    configure_logging("info", "console", out)
+    log_request(method="GET", route="/key", status=200)
+    [line] = out.getvalue().splitlines()
+    assert line.endswith("request  method=GET route=/key status=200")
+
+
+async def test_a_server_writes_the_lines_of_a_moment_at_once() -> None:
+    class Out(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    log, out = RequestLog(FakeClock()), Out()
+    log.open(out, console=False)
+    log.gather(asyncio.get_running_loop())
+    for status in range(200, 210):
+        log.add(logging.INFO, {"status": status})
+    assert out.writes == 0
+    await asyncio.sleep(0.1)
+    assert out.writes == 1
+    statuses = [json.loads(line)["status"] for line in out.getvalue().splitlines()]
+    assert statuses == list(range(200, 210))
+
+
+def test_a_log_that_cannot_be_written_is_in_nobodys_way() -> None:
+    log, out = RequestLog(FakeClock()), io.StringIO()
+    log.open(out, console=False)
+    out.close()
+    log.add(logging.INFO, {"status": 200})

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import Callable
 from decimal import Decimal
 
@@ -87,10 +89,6 @@ def test_names_of_the_command_line_and_of_tests_are_known(load_text: Load, name:
     assert load_text("", {name: "x"}).server.port == 8080
 
 
-def test_names_without_the_prefix_are_nobodys_business(load_text: Load) -> None:
-    assert load_text("", {"TOLLHOUSES": "x", "PORT": "1"}).server.port == 8080
-
-
 def test_what_kubernetes_writes_about_a_service_of_our_name_is_no_mistake(load_text: Load) -> None:
     env = {
         "TOLLHOUSE_SERVICE_HOST": "10.0.0.11",
@@ -108,3 +106,105 @@ def test_a_port_under_a_wrong_name_is_a_mistake_without_such_a_service(
 ) -> None:
     (problem,) = problems_of("", {"TOLLHOUSE_PORT": "9000"})
     assert problem.startswith("TOLLHOUSE_PORT: there is no such variable")
+
+
+Load = Callable[..., Settings]
+KEYS = {"OPENAI_API_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-ant-1"}
+
+
+def test_keys_in_the_environment_are_providers_with_all_their_models(load_text: Load) -> None:
+    openai, anthropic, _ = load_text("", KEYS).providers
+    assert (openai.slug, openai.kind, openai.base_url) == (
+        "openai",
+        "openai_compatible",
+        "https://api.openai.com/v1",
+    )
+    assert (anthropic.slug, anthropic.kind) == ("anthropic", "anthropic")
+    assert openai.list_models
+    assert anthropic.list_models
+    assert openai.api_key is not None
+    assert openai.api_key.reveal() == "sk-1"
+    assert "sk-1" not in repr(openai)
+
+
+def test_other_settings_of_a_file_do_not_hide_them(load_text: Load) -> None:
+    assert len(load_text("server: {port: 1}", KEYS).providers) == 3
+
+
+def test_configured_providers_stay_alone(load_text: Load) -> None:
+    configured = load_text("providers: [{slug: mine, kind: simulated}]", KEYS).providers
+    assert [provider.slug for provider in configured] == ["mine"]
+
+
+Problems = Callable[..., list[str]]
+
+PRICING = "models[0].endpoints[0].pricing"
+MODEL = """
+models:
+  - {id: a/b, context_length: 1, endpoints: [{provider: simulated, model: m, FIELD}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("servr: {}", "servr: there is no such setting; the nearest is 'server'"),
+        ("server: {prot: 1}", "server.prot: there is no such setting; the nearest is 'port'"),
+        ("server: {prot: }", "server.prot: there is no such setting; the nearest is 'port'"),
+        (
+            "providers: [{slug: a, kind: anthropic, apikey: k}]",
+            "providers[0].apikey: there is no such setting; the nearest is 'api_key'",
+        ),
+        (
+            MODEL.replace("FIELD", "pricng: free"),
+            "models[0].endpoints[0].pricng: there is no such setting; the nearest is 'pricing'",
+        ),
+        (
+            MODEL.replace("FIELD", "pricing: {prompt: 0, completion: 0, cache_read: 0}"),
+            f"{PRICING}.cache_read: there is no such setting; the nearest is 'input_cache_read'",
+        ),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_path_and_the_nearest(
+    problems_of: Problems, text: str, line: str
+) -> None:
+    assert problems_of(text) == [line]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TOLLHOUSE_SERVER_PORT", "TOLLHOUSE_SERVER__PORT"),
+        ("TOLLHOUSE_DATADIR", "TOLLHOUSE_DATA_DIR"),
+        ("TOLLHOUSE_CONFIG_FILE", "TOLLHOUSE_CONFIG"),
+        ("TOLLHOUSE_APIKEY", "TOLLHOUSE_API_KEY"),
+        ("TOLLHOUSE_TESTS", None),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest(
+    problems_of: Problems, name: str, near: str | None
+) -> None:
+    (problem,) = problems_of("", {name: "x"})
+    assert problem.startswith(f"{name}: there is no such variable; the nearest is ")
+    assert near is None or problem.endswith(near)
+
+
+def test_all_problems_are_reported_together(problems_of: Problems) -> None:
+    text = """
+server: {prot: 1, port: x, host: "${NOWHERE}"}
+providers: [{slug: a, slug: b, kind: c}]
+models: [{id: a/b, context_length: 0, endpoints: [{provider: z, model: m}]}]
+"""
+    env = {"TOLLHOUSE_LOGGING__LEVEL": "loud", "TOLLHOUSE_NONSENSE": "1"}
+    places = {line.partition(": ")[0] for line in problems_of(text, env)}
+    assert places == {
+        "line 3, column 23",
+        "server.host",
+        "server.port",
+        "server.prot",
+        "TOLLHOUSE_LOGGING__LEVEL",
+        "providers[0].kind",
+        "models[0].context_length",
+        "models[0].endpoints[0].provider",
+        "TOLLHOUSE_NONSENSE",
+    }

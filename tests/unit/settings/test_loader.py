@@ -14,16 +14,14 @@ Problems = Callable[..., list[str]]
 PORT = "TOLLHOUSE_SERVER__PORT"
 
 
-def test_a_flag_goes_before_the_environment(load_text: Load) -> None:
-    assert load_text("server: {port: 1}", {PORT: "2"}, {"port": 3}).server.port == 3
-
-
-def test_the_environment_goes_before_the_file(load_text: Load) -> None:
-    assert load_text("server: {port: 1}", {PORT: "2"}).server.port == 2
-
-
-def test_the_file_goes_before_the_default(load_text: Load) -> None:
-    assert load_text("server: {port: 1}").server.port == 1
+@pytest.mark.parametrize(
+    ("env", "flags", "port"),
+    [({PORT: "2"}, {"port": 3}, 3), ({PORT: "2"}, {}, 2), ({}, {}, 1), ({}, {"port": None}, 1)],
+)
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(
+    load_text: Load, env: dict[str, str], flags: dict[str, int | None], port: int
+) -> None:
+    assert load_text("server: {port: 1}", env, flags).server.port == port
 
 
 def test_one_setting_of_a_section_leaves_the_others_alone(load_text: Load) -> None:
@@ -31,17 +29,9 @@ def test_one_setting_of_a_section_leaves_the_others_alone(load_text: Load) -> No
     assert (settings.server.host, settings.server.port) == ("h", 1)
 
 
-def test_a_flag_that_was_not_given_sets_nothing(load_text: Load) -> None:
-    assert load_text("server: {port: 1}", {}, {"port": None}).server.port == 1
-
-
 def test_a_problem_of_a_flag_names_the_flag(problems_of: Problems) -> None:
     assert problems_of("", {}, {"port": 70000}) == ["--port: must be at most 65535"]
     assert problems_of("", {}, {"data_dir": ""}) == ["--data-dir: must not be empty"]
-
-
-def test_a_config_error_ends_the_program_with_2() -> None:
-    assert ConfigError(["x"]).exit_code == 2
 
 
 def test_the_config_file_of_the_flag_goes_first(tmp_path: Path) -> None:
@@ -62,24 +52,17 @@ def test_a_config_file_in_the_data_folder_is_found(tmp_path: Path) -> None:
     assert settings.server.port == 1
 
 
-def test_no_config_file_is_needed(tmp_path: Path) -> None:
-    settings = load(config=None, env={}, overrides={"data_dir": tmp_path})
-    assert settings.server.port == 8080
-
-
 def test_a_named_config_file_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: the config file cannot be read"):
         load(config=None, env={"TOLLHOUSE_CONFIG": "none.yaml"}, overrides={}, cwd=tmp_path)
 
 
-def test_the_data_folder_of_the_flag_goes_first(load_text: Load, tmp_path: Path) -> None:
-    env = {"TOLLHOUSE_DATA_DIR": "env"}
-    assert load_text("data_dir: file", env, {"data_dir": "flag"}).data_dir == tmp_path / "flag"
-
-
-def test_the_data_folder_of_the_environment_goes_second(load_text: Load, tmp_path: Path) -> None:
-    settings = load_text("data_dir: file", {"TOLLHOUSE_DATA_DIR": "env"})
-    assert settings.data_dir == tmp_path / "env"
+@pytest.mark.parametrize(("flags", "name"), [({"data_dir": "flag"}, "flag"), ({}, "env")])
+def test_the_data_folder_of_the_flag_goes_before_that_of_the_environment(
+    load_text: Load, tmp_path: Path, flags: dict[str, str], name: str
+) -> None:
+    settings = load_text("data_dir: file", {"TOLLHOUSE_DATA_DIR": "env"}, flags)
+    assert settings.data_dir == tmp_path / name
 
 
 def test_the_data_folder_of_the_file_starts_at_the_file(tmp_path: Path) -> None:

@@ -21,42 +21,29 @@ def host(value: str) -> str:
     return f"server: {{host: '{value}'}}"
 
 
-def test_a_reference_takes_the_variable(load_text: Load) -> None:
-    settings = load_text(host("${NAME}.example"), {"NAME": "gate"})
-    assert settings.server.host == "gate.example"
+@pytest.mark.parametrize(
+    ("written", "env", "read"),
+    [
+        ("${NAME}.example", {"NAME": "gate"}, "gate.example"),
+        ("${TOLLHOUSE_NAME}", {"TOLLHOUSE_NAME": "gate"}, "gate"),
+        ("${NAME:-gate}", {}, "gate"),
+        ("${NAME:-gate}", {"NAME": ""}, "gate"),
+        ("${NAME:-gate}", {"NAME": "door"}, "door"),
+        ("$${NAME}", {}, "${NAME}"),
+        ("$NAME$", {}, "$NAME$"),
+        ("${NAME}", {"NAME": "${OTHER}", "OTHER": "x"}, "${OTHER}"),
+    ],
+)
+def test_a_reference_takes_the_variable(
+    load_text: Load, written: str, env: dict[str, str], read: str
+) -> None:
+    assert load_text(host(written), env).server.host == read
 
 
-def test_a_reference_may_stand_for_a_number(load_text: Load) -> None:
+def test_a_reference_may_stand_for_a_number_or_a_list(load_text: Load) -> None:
     assert load_text("server: {port: '${PORT}'}", {"PORT": "9000"}).server.port == 9000
-
-
-def test_a_reference_may_stand_for_a_list(load_text: Load) -> None:
     settings = load_text("server: {cors_origins: '${ORIGINS}'}", {"ORIGINS": "http://a, http://b"})
     assert settings.server.cors_origins == ("http://a", "http://b")
-
-
-@pytest.mark.parametrize("env", [{}, {"NAME": ""}])
-def test_a_default_stands_in_for_an_unset_or_empty_variable(
-    load_text: Load, env: dict[str, str]
-) -> None:
-    assert load_text(host("${NAME:-gate}"), env).server.host == "gate"
-
-
-def test_a_default_gives_way_to_a_set_variable(load_text: Load) -> None:
-    assert load_text(host("${NAME:-gate}"), {"NAME": "door"}).server.host == "door"
-
-
-def test_two_dollars_escape_a_reference(load_text: Load) -> None:
-    assert load_text(host("$${NAME}")).server.host == "${NAME}"
-
-
-def test_a_dollar_without_brace_is_left_alone(load_text: Load) -> None:
-    assert load_text(host("$NAME$")).server.host == "$NAME$"
-
-
-def test_what_a_variable_holds_is_not_expanded_again(load_text: Load) -> None:
-    settings = load_text(host("${NAME}"), {"NAME": "${OTHER}", "OTHER": "x"})
-    assert settings.server.host == "${OTHER}"
 
 
 def test_an_unset_variable_is_named_with_the_setting(problems_of: Problems) -> None:

@@ -54,13 +54,6 @@ def test_a_command_that_holds_the_folder_serves_nothing(path: Path) -> None:
         DataFolder(path).lock("http://127.0.0.1:8080")
 
 
-def test_a_refused_lock_leaves_the_owner_as_it_was(path: Path) -> None:
-    with DataFolder(path):
-        with pytest.raises(FolderInUse):
-            DataFolder(path).lock("http://other")
-        assert DataFolder(path).owner() == Owner(os.getpid(), None)
-
-
 def test_another_process_is_refused_too(path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tollhouse.storage.data_folder import *\n"
@@ -82,27 +75,6 @@ def test_a_process_that_was_killed_holds_nothing(path: Path) -> None:
     assert subprocess.run(command, check=False).returncode == -9
     with DataFolder(path) as folder:
         assert folder.owner() == Owner(os.getpid(), None)
-
-
-def test_a_released_folder_can_be_locked_again(path: Path) -> None:
-    with DataFolder(path):
-        pass
-    with DataFolder(path):
-        pass
-
-
-def test_releasing_twice_does_no_harm(path: Path) -> None:
-    folder = DataFolder(path)
-    folder.lock()
-    folder.release()
-    folder.release()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "address": null}', '{"pid": 1}'])
-def test_an_owner_that_cannot_be_read_is_not_made_up(path: Path, text: str) -> None:
-    path.mkdir(parents=True)
-    (path / ".lock").write_text(text)
-    assert DataFolder(path).owner() is None
 
 
 def test_a_lock_without_a_readable_owner_is_refused_all_the_same(path: Path) -> None:
@@ -130,12 +102,6 @@ class TestUnwritable:
         with pytest.raises(StartError):
             DataFolder(tmp_path / "file" / "data").lock()
         assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-    def test_is_also_a_folder_that_is_a_file(self, tmp_path: Path) -> None:
-        (tmp_path / "data").write_text("mine")
-        with pytest.raises(StartError, match="File exists"):
-            DataFolder(tmp_path / "data").lock()
-        assert (tmp_path / "data").read_text() == "mine"
 
     def test_is_also_a_full_disk(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object) -> int:

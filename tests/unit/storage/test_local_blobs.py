@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,14 +47,6 @@ def name_of(descriptor: int) -> Path:
     return Path(f"/proc/self/fd/{descriptor}").readlink()
 
 
-async def test_nothing_is_touched_before_the_first_blob(blobs: LocalBlobs, root: Path) -> None:
-    assert await blobs.list("") == []
-    assert await blobs.sweep() == 0
-    await blobs.delete([KEY])
-    await blobs.delete_all("batches")
-    assert not is_there(root)
-
-
 async def test_only_the_owner_may_read_them(blobs: LocalBlobs, root: Path) -> None:
     before = os.umask(0)
     try:
@@ -64,14 +54,6 @@ async def test_only_the_owner_may_read_them(blobs: LocalBlobs, root: Path) -> No
     finally:
         os.umask(before)
     assert modes_of(root) == {(True, 0o700), (False, 0o600)}
-
-
-async def test_a_put_leaves_the_blob_alone(blobs: LocalBlobs, root: Path) -> None:
-    await blobs.put(KEY, b"1")
-    with pytest.raises(BlobExists):
-        await blobs.put(KEY, b"2")
-    assert files_in(root) == [KEY]
-    assert (root / KEY).stat().st_nlink == 1
 
 
 async def test_the_file_is_flushed_before_it_is_seen_and_its_folders_after(
@@ -214,29 +196,3 @@ async def test_what_a_killed_writer_left_is_swept_and_never_seen(
     assert files_in(root) == [KEY]
     assert await blobs.get(KEY) == b"1"
     assert await blobs.sweep() == 0
-
-
-async def test_deleting_a_folder_takes_it_away(blobs: LocalBlobs, root: Path) -> None:
-    await blobs.put(KEY, b"1")
-    await blobs.put("batches/2/x", b"1")
-    (root / "batches/1/input/~x7.tmp").write_bytes(b"half")
-    await blobs.delete_all("batches/1")
-    assert not (root / "batches/1").exists()
-    assert files_in(root) == ["batches/2/x"]
-
-
-async def test_deleting_is_flushed(
-    blobs: LocalBlobs, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key in ("a/1", "a/2", "b/c/1"):
-        await blobs.put(key, b"1")
-    flushed: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda number: flushed.append(str(name_of(number))))
-    await blobs.delete(["a/1", "a/2", "missing/1"])
-    await blobs.delete_all("b/c")
-    assert flushed == [str((root / "a").resolve()), str((root / "b").resolve())]
-
-
-def test_a_folder_needs_no_client_of_s3() -> None:
-    program = "import sys, tollhouse.storage.blobs; sys.exit('obstore' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

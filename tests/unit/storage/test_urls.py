@@ -1,26 +1,16 @@
 """Addresses of databases, and failures told in one line; no database is opened."""
 
 import traceback
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from tollhouse.kernel.errors import StartError
-from tollhouse.storage.failures import cannot_use, parse_database_url, reason, shown, sqlite_url
+from tollhouse.storage.failures import cannot_use, parse_database_url, reason, shown
 
 
 class TestParsing:
-    @pytest.mark.parametrize(
-        "text", ["postgresql://u@h/d", "postgresql+asyncpg://u@h/d", "postgresql+psycopg://u@h/d"]
-    )
-    def test_takes_postgresql_however_its_driver_is_spelled(self, text: str) -> None:
-        assert parse_database_url(text) == sa.make_url("postgresql+asyncpg://u@h/d")
-
-    def test_takes_an_sqlite_file(self) -> None:
-        assert parse_database_url("sqlite:////var/lib/t.db") == sqlite_url(Path("/var/lib/t.db"))
-
     def test_keeps_what_the_operator_says_about_the_connection(self) -> None:
         url = parse_database_url("postgresql://u:p@h/d?sslmode=verify-full")
         assert dict(url.query) == {"sslmode": "verify-full"}
@@ -46,9 +36,6 @@ class TestParsing:
 class TestFailures:
     POSTGRESQL = sa.make_url("postgresql+asyncpg://u:hunter2@h:1/d")
 
-    def test_show_the_file_of_sqlite(self) -> None:
-        assert shown(sqlite_url(Path("/data/t.db"))) == "the database /data/t.db"
-
     def test_show_the_url_of_postgresql_without_its_password(self) -> None:
         assert shown(self.POSTGRESQL) == "the database postgresql://u:***@h:1/d"
 
@@ -63,9 +50,6 @@ class TestFailures:
     def test_are_told_without_the_class_that_a_driver_puts_in_front(self) -> None:
         wrapped = OperationalError("", {}, ValueError("<class 'asyncpg.Error'>: it broke"))
         assert reason(wrapped) == "it broke"
-
-    def test_without_a_text_are_told_by_their_name(self) -> None:
-        assert reason(TimeoutError()) == "TimeoutError"
 
     def test_say_what_to_check(self) -> None:
         assert str(cannot_use(self.POSTGRESQL, OSError("refused"))) == (

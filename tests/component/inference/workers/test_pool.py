@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -55,25 +53,6 @@ async def test_a_worker_that_was_killed_is_replaced() -> None:
     await pool.close()
 
 
-def test_a_worker_of_a_gateway_that_once_took_much_memory_is_kept() -> None:
-    script = """
-import asyncio, os
-from tollhouse.inference.workers.pool import WorkerPool
-
-async def main():
-    pool = WorkerPool(1)
-    print(await pool.run("a", os.getpid) == await pool.run("a", os.getpid))
-    await pool.close()
-
-taken = b"." * (600 * 1024 * 1024)
-asyncio.run(main())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "True\n"
-
-
 async def test_a_step_that_kills_its_worker_is_given_up() -> None:
     pool = WorkerPool(1)
     with pytest.raises(WorkerGone):
@@ -83,7 +62,7 @@ async def test_a_step_that_kills_its_worker_is_given_up() -> None:
 
 
 async def test_a_step_that_takes_too_long_ends_with_its_worker() -> None:
-    pool = WorkerPool(1, step_seconds=3)
+    pool = WorkerPool(1, step_seconds=1)
     pid = await pool.run("a", os.getpid)
     with pytest.raises(WorkerGone):
         await pool.run("a", time.sleep, 600)

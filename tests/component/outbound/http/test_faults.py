@@ -47,7 +47,6 @@ async def test_fault_has_its_error_and_the_client_is_healthy_afterwards(
     assert error.sent
 
 
-@on_both_routes
 @plain_only
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_on_a_reused_connection_is_met_once(exchange: Exchange, fault: Fault) -> None:
@@ -59,7 +58,6 @@ async def test_fault_on_a_reused_connection_is_met_once(exchange: Exchange, faul
     assert exchange.server.requests == before + 1
 
 
-@on_both_routes
 @plain_only
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_in_a_stream_has_the_same_error(exchange: Exchange, fault: Fault) -> None:

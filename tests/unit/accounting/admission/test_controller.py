@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
 from tollhouse.accounting.admission import accounts
-from tollhouse.accounting.admission.types import AccountFacts, Admitted
+from tollhouse.accounting.admission.types import AccountFacts
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import SystemClock
-from tollhouse.kernel.errors import PaymentRequired, RateLimited, Unavailable
+from tollhouse.kernel.errors import PaymentRequired, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,26 +56,6 @@ async def test_a_charge_without_a_hold_counts_all_the_same() -> None:
     admission.settle("from a batch", 4 * CREDIT)
     with pytest.raises(PaymentRequired, match="no credits left"):
         await admission.admit(1)
-
-
-async def test_a_request_waits_for_what_others_hold() -> None:
-    admission = waiting_desk()
-    first = await admission.admit(BUDGET)
-    second = ask(admission, BUDGET)
-    assert await begun(second) == [False]
-    admission.controller.release(first)
-    assert await begun(second) == [True]
-
-
-async def test_first_come_first_served() -> None:
-    admission = waiting_desk()
-    first = await admission.admit(BUDGET)
-    large, small = ask(admission, BUDGET), ask(admission, 1)
-    assert await begun(large, small) == [False, False]
-    admission.controller.release(first)
-    assert await begun(large, small) == [True, False]
-    admission.controller.release(await large)
-    assert await begun(small) == [True]
 
 
 async def test_who_comes_while_others_wait_waits_behind_them() -> None:
@@ -177,20 +156,6 @@ async def test_without_room_for_its_charge_nothing_begins() -> None:
     await admission.admit(BUDGET)
 
 
-async def test_an_account_is_read_once_however_many_come_at_once() -> None:
-    admission = waiting_desk()
-    await asyncio.gather(*(admission.admit(1) for _ in range(50)))
-    assert admission.loader.reads == 1
-
-
-async def test_who_need_not_wait_begins_at_once() -> None:
-    admission = waiting_desk()
-    assert admission.controller.try_admit(admission.request(1)) is None, "has to be read"
-    await admission.admit(1)
-    assert admission.controller.try_admit(admission.request(1)) == Admitted(may_use_free=False)
-    assert admission.controller.holds == 2
-
-
 async def test_who_would_wait_for_credits_does_not_begin_at_once() -> None:
     admission = waiting_desk()
     first = await admission.admit(BUDGET)
@@ -240,22 +205,6 @@ async def test_books_that_do_not_answer_refuse_with_503(monkeypatch: pytest.Monk
         await admission.admit(1)
 
 
-async def test_a_known_account_that_changed_is_read_before_its_next_request() -> None:
-    admission = waiting_desk()
-    await admission.admit(1)
-    admission.controller.invalidate(ACCOUNT)
-    request = admission.request(1)
-    await admission.controller.reload(ACCOUNT, request.key_hashes)
-    assert admission.loader.reads == 2
-    assert admission.controller.try_admit(request) is not None
-
-
-async def test_an_account_that_nobody_uses_is_not_read() -> None:
-    admission = waiting_desk()
-    await admission.controller.reload(ACCOUNT, admission.request(1).key_hashes)
-    assert not admission.loader.reads
-
-
 async def test_old_facts_are_read_again_beside_the_requests() -> None:
     admission = AdmissionFixture(balance=0, max_age_seconds=1)
     await admission.admit(free=True)
@@ -265,24 +214,6 @@ async def test_old_facts_are_read_again_beside_the_requests() -> None:
         await admission.admit(1)
     await begun()
     await admission.admit(1)
-    assert admission.loader.reads == 2
-
-
-async def test_old_facts_are_read_once_at_a_time() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET, max_age_seconds=1)
-    await admission.admit(1)
-    read = asyncio.Event()
-
-    async def slow() -> None:
-        await read.wait()
-
-    admission.loader.before_load = slow
-    for _ in range(3):
-        admission.clock.advance(2)
-        await admission.admit(1)
-        await begun()
-    read.set()
-    await begun()
     assert admission.loader.reads == 2
 
 
@@ -318,12 +249,6 @@ async def test_idle_accounts_are_forgotten_when_there_are_many(
     assert admission.loader.reads == 4
 
 
-async def test_a_booked_charge_of_a_forgotten_account_changes_nothing() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET)
-    admission.controller.booked([admission.record("gen-0", CREDIT)])
-    await admission.admit(BUDGET)
-
-
 async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
     admission = AdmissionFixture(balance=9 * CREDIT)
     known = await admission.admit(CREDIT)
@@ -336,47 +261,6 @@ async def test_a_booked_charge_of_a_forgotten_account_hides_no_other() -> None:
     admission.controller.invalidate(ACCOUNT)
     seen = await admission.controller.preview(admission.request(1))
     assert [cap.used_nano for cap in seen.credit_limits if cap.source == "credits"] == [CREDIT]
-
-
-async def test_a_preview_holds_and_counts_nothing() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET, limit=KeyLimit(CREDIT))
-    asked = admission.request(CREDIT, free=True, only_free=True)
-    for _ in range(60):
-        await admission.controller.preview(asked)
-    seen = await admission.controller.preview(asked)
-    assert seen.error is None
-    assert [(cap.limit, cap.used, cap.held) for cap in seen.request_limits] == [(50, 0, 0)]
-    assert [cap.source for cap in seen.credit_limits] == [
-        "key_limit",
-        "credits",
-        "in_flight_budget",
-    ]
-    assert admission.controller.holds == 0
-
-
-async def test_a_preview_tells_what_would_refuse() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET, rules=AccountingRules(free_per_day=0))
-    heavy = await admission.controller.preview(admission.request(2 * BUDGET))
-    assert isinstance(heavy.error, PaymentRequired)
-    assert heavy.credit_limits[0].source == "credits"
-    free = await admission.controller.preview(admission.request(free=True))
-    assert isinstance(free.error, RateLimited)
-
-
-async def test_an_account_that_pays_afterwards_has_no_limit_of_credits() -> None:
-    admission = AdmissionFixture(limit=KeyLimit(CREDIT), type=AccountType.INVOICE)
-    seen = await admission.controller.preview(admission.request(1))
-    assert [cap.source for cap in seen.credit_limits] == ["key_limit"]
-    assert seen.error is None
-
-
-async def test_a_key_that_is_deleted_while_its_request_runs_is_charged() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET)
-    first = await admission.admit(CREDIT)
-    admission.controller.invalidate(ACCOUNT)
-    admission.settle(first, CREDIT)
-    preview = await admission.controller.preview(admission.request(1))
-    assert next(cap for cap in preview.credit_limits if cap.source == "credits").used_nano == CREDIT
 
 
 async def test_one_that_competes_for_nothing_does_not_queue_behind_those_that_wait() -> None:
@@ -403,26 +287,6 @@ async def test_one_that_wants_what_others_wait_for_queues_behind_them_whatever_i
     assert await begun(large, small) == [False, False]
     admission.controller.release(first)
     assert await begun(large, small) == [True, True]
-
-
-async def test_a_wait_looks_again_only_when_something_may_have_changed() -> None:
-    rules = AccountingRules(wait_seconds=0.2, settlement_seconds=0.01)
-    admission = AdmissionFixture(balance=1_000 * CREDIT, rules=rules, limit=KeyLimit(3 * CREDIT))
-    admission.controller._clock = SystemClock()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    looks = 0
-    verdict = admission.controller._verdict  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-
-    def counting(context: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        return verdict(context)
-
-    admission.settle(await admission.admit(CREDIT), CREDIT)
-    await admission.admit(2 * CREDIT)
-    admission.controller._verdict = counting  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(PaymentRequired):
-        await admission.admit(CREDIT // 2)
-    assert looks < 6
 
 
 async def test_who_waits_for_anothers_reading_waits_no_longer_than_the_limit(

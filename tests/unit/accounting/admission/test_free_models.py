@@ -21,7 +21,6 @@ from tollhouse.kernel.errors import RateLimited
 
 FREE = Rate(FREE_PER_MINUTE, None, 20)
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
-OTHER = "o" * 64
 
 
 async def ask(admission: AdmissionFixture, **fields: Any) -> str:
@@ -78,14 +77,6 @@ async def test_fifty_in_a_utc_day() -> None:
     assert error.window.resets_at == MIDNIGHT
 
 
-async def test_a_new_utc_day_starts_anew() -> None:
-    admission = AdmissionFixture()
-    await answer(admission, 50)
-    await limited(admission)
-    admission.clock.advance((MIDNIGHT - admission.clock.now()).total_seconds())
-    await ask(admission)
-
-
 @pytest.mark.parametrize(
     ("credits_", "limit"),
     [
@@ -113,29 +104,10 @@ async def test_running_requests_count_towards_the_day() -> None:
     await ask(admission)
 
 
-async def test_the_limits_are_the_accounts_and_not_a_keys() -> None:
-    admission = AdmissionFixture()
-    for number in range(20):
-        await ask(admission, key_hashes=(f"{number:064}",))
-    await limited(admission, key_hashes=(OTHER,))
-
-
 async def test_exempt_accounts_are_not_limited() -> None:
     admission = AdmissionFixture(free_limits_exempt=True)
     for _ in range(60):
         await ask(admission)
-
-
-async def test_exempt_endpoints_are_not_limited() -> None:
-    admission = AdmissionFixture()
-    for _ in range(60):
-        await admission.admit(free=False, paid=False)
-
-
-async def test_own_provider_keys_are_not_limited() -> None:
-    admission = AdmissionFixture()
-    for _ in range(60):
-        await ask(admission, own_key=True)
 
 
 async def test_paid_models_have_no_limit_of_requests() -> None:
@@ -213,13 +185,6 @@ async def test_what_is_left_of_a_limit_that_was_lowered_is_not_negative() -> Non
     admission.loader.account = AccountFacts(free_requests={today: 3})
     seen = await admission.controller.preview(admission.request(free=True))
     assert [cap.remaining for cap in seen.request_limits] == [0]
-
-
-async def test_a_preview_shows_an_exempt_account_no_limit_of_requests() -> None:
-    admission = AdmissionFixture(free_limits_exempt=True)
-    seen = await admission.controller.preview(admission.request(free=True, rate=FREE))
-    assert list(seen.request_limits) == []
-    assert seen.admitted.may_use_free
 
 
 async def test_less_than_a_second_too_early_is_too_early() -> None:

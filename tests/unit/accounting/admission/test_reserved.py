@@ -17,7 +17,6 @@ from tests.unit.accounting.admission.admission_fixture import (
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
 
 
@@ -52,16 +51,6 @@ class TestOfTheBalance:
         )
         assert error.metadata["remedy_hint"] == "Add credits, or wait for batches to end."
 
-    async def test_refuses_no_free_model(self) -> None:
-        admission = AdmissionFixture(balance=10 * CREDIT, reserved_nano=11 * CREDIT)
-        await admission.admit(free=True)
-        admission = AdmissionFixture(credits=Credits(used_nano=1), reserved_nano=11 * CREDIT)
-        assert (await refused(admission, free=True)).metadata["reason"] == "negative_balance"
-
-    async def test_refuses_nobody_who_pays_afterwards(self) -> None:
-        admission = AdmissionFixture(type=AccountType.INVOICE, reserved_nano=CREDIT)
-        await admission.admit(CREDIT)
-
     async def test_counts_for_the_threshold_of_the_budget(self) -> None:
         admission = AdmissionFixture(balance=501 * CREDIT)
         await admission.admit(100 * CREDIT)
@@ -89,13 +78,6 @@ class TestOfTheBalance:
         budget, credit = limits(await refused(admission, 2 * CREDIT))
         assert (budget["limit"], budget["held"], budget["remaining"]) == (2, 1, 1)
         assert (credit["limit"], credit["held"], credit["remaining"]) == (10, 7, 3)
-
-    async def test_is_free_again_once_it_is_given_back(self) -> None:
-        admission = AdmissionFixture(balance=10 * CREDIT, reserved_nano=10 * CREDIT)
-        await refused(admission, CREDIT)
-        admission.loader.account = AdmissionFixture(balance=10 * CREDIT).loader.account
-        admission.controller.invalidate("account")
-        await admission.admit(CREDIT)
 
     async def test_counts_beside_charges_on_their_way_to_the_books(self) -> None:
         rules = AccountingRules(wait_seconds=0, settlement_seconds=0)
@@ -159,10 +141,6 @@ class TestOfAKeysLimit:
         cap = limits(await refused(admission, 1))[0]
         assert (cap["held"], cap["remaining"]) == (5, 0)
 
-    async def test_without_a_limit_refuses_nothing(self) -> None:
-        admission = with_key(KeyLimit(), reserved=5 * CREDIT)
-        await admission.admit(2 * CREDIT)
-
 
 async def settled(admission: AdmissionFixture, reads: int) -> None:
     """Wait until the books were read so often."""
@@ -196,19 +174,3 @@ class TestChargedOutOfAReservation:
         await admission.admit(1)
         await settled(admission, 2)
         assert (await refused(admission, 1)).metadata["reason"] == "insufficient_credits"
-
-    async def test_is_read_once_for_each_key_however_often_it_is_told(self) -> None:
-        admission = AdmissionFixture(balance=9_000 * CREDIT)
-        await admission.admit(1)
-        for _ in range(5):
-            admission.controller.refresh(ACCOUNT)
-        for _ in range(5):
-            await admission.admit(1)
-        await settled(admission, 2)
-        assert admission.loader.reads == 2
-
-    async def test_is_nothing_to_an_account_that_nobody_knows(self) -> None:
-        admission = AdmissionFixture(balance=9_000 * CREDIT)
-        admission.controller.refresh(ACCOUNT)
-        await admission.admit(1)
-        assert admission.loader.reads == 1

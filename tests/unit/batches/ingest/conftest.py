@@ -1,4 +1,4 @@
-"""Both event loops, and a check for leaked child processes."""
+"""The event loop of the server, and a check for leaked child processes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.child_processes import own_children
-from tests.support.waiting import take_turns
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
 from tollhouse.batches.chunks import MOST_LINES, read_lines
 from tollhouse.batches.ingest import receiver as receiver_module
@@ -20,7 +19,7 @@ from tollhouse.batches.ingest.reader import BatchLimits
 from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
 from tollhouse.batches.types import BatchDemand, BatchEndpoint, StoredChunk, Submission
 from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
-from tollhouse.storage.blobs import BlobExists, BlobsFull, BlobsUnavailable
+from tollhouse.storage.blobs import BlobsFull, BlobsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,14 +97,6 @@ async def test_items_are_stored_and_counted(blobs: MemoryBlobs, in_process_bytes
     assert 1_600 < demand.largest_input < demand.input_tokens
 
 
-async def test_a_thread_and_a_child_store_the_same(blobs: MemoryBlobs) -> None:
-    here = await receiver(blobs, THREAD).receive(in_pieces(LARGE), "batches/thread")
-    there = await receiver(blobs, CHILD).receive(in_pieces(LARGE), "batches/child")
-    assert here == there
-    for key in await blobs.list("batches/thread"):
-        assert await blobs.get(key) == await blobs.get(key.replace("thread", "child"))
-
-
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_a_body_of_any_size_is_whole(blobs: MemoryBlobs, more: int) -> None:
     entries = items(300)
@@ -126,13 +117,6 @@ async def test_only_a_body_above_the_bound_needs_a_child(
     assert [(each["event"], each["log_level"]) for each in logs] == [("ingest_child_gone", "error")]
 
 
-@pytest.mark.parametrize("size", [1, 7, 1 << 30])
-async def test_pieces_have_any_size(blobs: MemoryBlobs, size: int) -> None:
-    entries = [item("a", text="é"), item("b")]
-    received = await receiver(blobs).receive(in_pieces(submitted(*entries), size), FOLDER)
-    assert await stored_items(blobs, received.chunks) == entries
-
-
 @pytest.mark.parametrize("first", [True, False])
 async def test_fields_come_in_any_order(blobs: MemoryBlobs, *, first: bool) -> None:
     fields = json.loads(LARGE)
@@ -142,17 +126,6 @@ async def test_fields_come_in_any_order(blobs: MemoryBlobs, *, first: bool) -> N
     received = await receiver(blobs).receive(in_pieces(body), FOLDER)
     assert received.submission.model == "acme/large"
     assert await stored_items(blobs, received.chunks) == entries
-
-
-async def test_a_slow_sender_is_waited_for(blobs: MemoryBlobs) -> None:
-    async def slow() -> AsyncIterator[bytes]:
-        async for piece in in_pieces(LARGE, 300_000):
-            await take_turns()
-            yield b""
-            yield piece
-
-    received = await receiver(blobs).receive(slow(), FOLDER)
-    assert received.demand.items == 2_200
 
 
 async def test_several_are_received_at_once(blobs: MemoryBlobs) -> None:
@@ -193,56 +166,39 @@ class TestRefusals:
     )
 
     @pytest.mark.parametrize(("kind", "body"), BODIES, ids=range(len(BODIES)))
-    async def test_are_the_same_from_a_thread_and_from_a_child(
+    async def test_leave_nothing(
         self, blobs: MemoryBlobs, kind: type[Invalid], body: bytes
+    ) -> None:
+        with pytest.raises(Invalid) as caught:
+            await receiver(blobs, THREAD).receive(in_pieces(body), FOLDER)
+        assert type(caught.value) is kind
+        assert blobs.blobs == {}
+
+    @pytest.mark.parametrize("number", [0, 17, 20, 23])
+    async def test_are_the_same_from_a_thread_and_from_a_child(
+        self, blobs: MemoryBlobs, number: int
     ) -> None:
         said: set[tuple[type[Invalid], str]] = set()
         for in_process_bytes in (THREAD, CHILD):
             with pytest.raises(Invalid) as caught:
-                await receiver(blobs, in_process_bytes).receive(in_pieces(body), FOLDER)
+                await receiver(blobs, in_process_bytes).receive(
+                    in_pieces(self.BODIES[number][1]), FOLDER
+                )
             said.add((type(caught.value), caught.value.message))
-        assert [refused for refused, _ in said] == [kind]
-        assert blobs.blobs == {}
-
-    async def test_name_the_one_item_among_many(self, blobs: MemoryBlobs) -> None:
-        body = bytearray(submitted(*items(31_050, size=20)))
-        at = body.index(b'"31000"')
-        body[body.index(b"xx", at)] = 0xFF
-        with pytest.raises(Invalid, match=r"requests\[31000\]: not valid UTF-8"):
-            await receiver(blobs, items=50_000).receive(in_pieces(bytes(body)), FOLDER)
-        assert blobs.puts > 10
-        assert blobs.blobs == {}
-
-    async def test_of_a_duplicate_come_across_chunks(self, blobs: MemoryBlobs) -> None:
-        entries = [*items(1_200), item("7")]
-        with pytest.raises(Unprocessable, match=r"requests\[1200\]\.custom_id: duplicate '7'"):
-            await receiver(blobs).receive(in_pieces(submitted(*entries)), FOLDER)
-        assert blobs.blobs == {}
-
-    async def test_of_one_byte_too_many_come_while_the_sender_sends(
-        self, blobs: MemoryBlobs
-    ) -> None:
-        async def endless() -> AsyncIterator[bytes]:
-            yield LARGE[:-2]
-            while True:
-                yield b", " + LARGE[len(b'{"endpoint": ') :]
-
-        limits = {"body_bytes": len(LARGE) - 1}
-        with pytest.raises(PayloadTooLarge):
-            await receiver(blobs, **limits).receive(endless(), FOLDER)
+        assert len(said) == 1
         assert blobs.blobs == {}
 
     async def test_of_one_item_too_many_come_while_the_sender_waits(
         self, blobs: MemoryBlobs
     ) -> None:
-        body = submitted(*items(75_000, size=1))
-        with pytest.raises(Unprocessable, match="more than 50000 items"):
-            await receiver(blobs, items=50_000).receive(never_ending(body), FOLDER)
+        body = submitted(*items(7_500, size=1))
+        with pytest.raises(Unprocessable, match="more than 5000 items"):
+            await receiver(blobs, items=5_000).receive(never_ending(body), FOLDER)
         assert blobs.blobs == {}
 
 
 class TestWhatBreaks:
-    @pytest.mark.parametrize("error", [Gone(), ConnectionResetError(), EOFError()], ids=repr)
+    @pytest.mark.parametrize("error", [Gone(), EOFError()], ids=repr)
     @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
     async def test_a_sender_that_goes_away_leaves_nothing(
         self, blobs: MemoryBlobs, in_process_bytes: int, error: Exception
@@ -251,16 +207,6 @@ class TestWhatBreaks:
             await receiver(blobs, in_process_bytes).receive(breaking(LARGE[:-9], error), FOLDER)
         assert caught.value is error
         assert blobs.blobs == {}
-
-    async def test_a_cancelled_one_leaves_nothing(self, blobs: MemoryBlobs) -> None:
-        task = asyncio.create_task(receiver(blobs).receive(never_ending(LARGE[:-9]), FOLDER))
-        await blobs.has_put.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert blobs.puts
-        assert blobs.blobs == {}
-        assert staged_files(blobs) == []
 
     @pytest.mark.parametrize("in_process_bytes", [THREAD, CHILD])
     async def test_one_that_is_cancelled_while_a_chunk_is_written_leaves_nothing(
@@ -324,13 +270,6 @@ class TestWhatBreaks:
                 "reason": "read-only",
             }
         ]
-
-    async def test_the_folder_of_another_batch_stays_as_it_is(self, blobs: MemoryBlobs) -> None:
-        await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
-        before = dict(blobs.blobs)
-        with pytest.raises(BlobExists):
-            await receiver(blobs).receive(in_pieces(LARGE), FOLDER)
-        assert blobs.blobs == before
 
     @pytest.mark.parametrize(
         ("program", "reason"),

@@ -22,14 +22,6 @@ async def test_what_it_may_move_in_a_minute_costs_no_wait() -> None:
     assert bandwidth.wait(3_000, began) == pytest.approx(0.0, abs=0.1)
 
 
-async def test_what_is_more_waits_until_it_is_paid_for() -> None:
-    began = now()
-    bandwidth = BandwidthLimiter(6_000)
-    bandwidth.wait(6_000, began)
-    assert bandwidth.wait(100, began) == pytest.approx(1.0, abs=0.1)
-    assert bandwidth.wait(100, began) == pytest.approx(2.0, abs=0.1)
-
-
 async def test_a_debt_is_paid_by_time() -> None:
     began = now()
     bandwidth = BandwidthLimiter(6_000)
@@ -43,12 +35,6 @@ async def test_what_was_not_used_is_not_saved_for_more_than_a_minute() -> None:
     bandwidth = BandwidthLimiter(6_000)
     assert bandwidth.wait(6_000, began + 3_600) == 0.0
     assert bandwidth.wait(1, began + 3_600) == pytest.approx(0.01)
-
-
-async def test_whoever_owes_nothing_does_not_wait() -> None:
-    began = now()
-    await BandwidthLimiter(6_000).consume(6_000)
-    assert now() - began < 5
 
 
 async def test_whoever_owes_something_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from io import StringIO
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from tollhouse.kernel.channel import ChannelClosed, MalformedMessage
+from tollhouse.kernel.channel import MalformedMessage
+from tollhouse.vault.egress import secret_broker
+from tollhouse.vault.egress.exchange import RequestSequence
 from tollhouse.vault.egress.messages import (
     FROM_PROXY,
-    LARGEST_OPEN,
-    OPEN,
     TO_PROXY,
     AskBound,
     AskLapsed,
@@ -33,6 +33,11 @@ from tollhouse.vault.egress.messages import (
     ToProxy,
     Values,
 )
+from tollhouse.vault.egress.rejections import UNAVAILABLE, Rejected, Rejection
+from tollhouse.vault.egress.secret_broker import SecretBrokerClient
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 LIMITS = SessionLimits(100, 60.0, 3_600.0, 1_000_000)
 VALUE = ReleasedValue("token", "gh0_\u00fc\U0001f511\t", "vault", 3)
@@ -81,47 +86,11 @@ async def test_the_gateway_reads_what_the_proxy_said(message: FromProxy) -> None
     assert await FROM_PROXY.reader(stream(FROM_PROXY.encode(message))).receive() == message
 
 
-async def test_messages_follow_each_other_in_any_pieces() -> None:
-    data = b"".join(map(TO_PROXY.encode, MESSAGES_TO.values()))
-    reader = TO_PROXY.reader(stream(*(data[at : at + 7] for at in range(0, len(data), 7))))
-    assert [await reader.receive() for _ in MESSAGES_TO] == [*MESSAGES_TO.values()]
-
-
-@given(st.text(), st.text(), st.integers(0, 2**31))
-def test_any_value_arrives_as_it_was(name: str, value: str, number: int) -> None:
-    try:
-        (name + value).encode()
-    except UnicodeEncodeError:
-        return  # no value is stored that is no Unicode
-    said = Values(number, [ReleasedValue(name, value, "vault", 1)])
-    assert TO_PROXY.decode(TO_PROXY.encode(said)) == said
-
-
-@pytest.mark.parametrize("size", [0, 3, 4, 10])
-async def test_a_message_that_broke_off_ends_the_stream(size: int) -> None:
-    data = TO_PROXY.encode(CloseSession("session"))
-    with pytest.raises(ChannelClosed):
-        await TO_PROXY.reader(stream(data[:size])).receive()
-    with pytest.raises(ChannelClosed):
-        await FROM_PROXY.reader(stream(data[:size])).receive()
-
-
 async def test_each_side_hears_only_what_the_other_one_says() -> None:
     with pytest.raises(MalformedMessage):
         await TO_PROXY.reader(stream(FROM_PROXY.encode(MESSAGES_FROM["opened"]))).receive()
     with pytest.raises(MalformedMessage):
         await FROM_PROXY.reader(stream(TO_PROXY.encode(MESSAGES_TO["values"]))).receive()
-
-
-@pytest.mark.parametrize(
-    "opened",
-    [OPENED, OpenSession("session", None, None, plain_http=True)],
-    ids=["with a key and a password", "without"],
-)
-def test_what_opens_a_session_comes_beside_its_socket(opened: OpenSession) -> None:
-    data = OPEN.encode(opened)
-    assert len(data) < LARGEST_OPEN
-    assert OPEN.decode(data) == opened
 
 
 def in_colours(message: object) -> str:
@@ -138,3 +107,97 @@ def test_no_message_shows_a_value_or_a_key() -> None:
     assert "gh0_" not in shown
     assert "sk-or" not in shown
     assert "password-1" not in shown
+
+
+# A sequence of requests shows no value that it was told
+
+
+NOT_USED: Any = None
+
+
+def test_values_that_were_sent_are_in_no_repr() -> None:
+    sequence = RequestSequence(NOT_USED, NOT_USED, NOT_USED, NOT_USED)
+    sequence._values.add("hunter2")  # noqa: SLF001 - what an exchange does
+    assert "hunter2" not in repr(sequence)
+    assert "hunter2" not in repr(sequence.exchange)
+
+
+# What the proxy asks the gateway, and what it takes for an answer
+
+
+HOST = "a.com"
+
+
+class Gateway:
+    """Remembers what it is asked, and answers when a test wants it to."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.broker = SecretBrokerClient(self._hear)
+
+    def _hear(self, framed: bytes) -> None:
+        self.asked.append(msgspec.to_builtins(FROM_PROXY.decode(framed)))
+
+    async def bound(self, host: str = HOST) -> asyncio.Task[bool]:
+        """Return a question that has been asked."""
+        asking = asyncio.create_task(self.broker.is_bound("session", host))
+        await asyncio.sleep(0)
+        return asking
+
+
+@pytest.fixture
+def gateway() -> Gateway:
+    return Gateway()
+
+
+async def refusal_of(asking: Awaitable[object]) -> Rejection:
+    with pytest.raises(Rejected) as refused:
+        await asking
+    return refused.value.rejection
+
+
+async def test_each_answer_goes_to_its_question(gateway: Gateway) -> None:
+    first, second = await gateway.bound("a.com"), await gateway.bound("b.com")
+    numbers = {each["host"]: each["number"] for each in gateway.asked}
+    gateway.broker.receive(Bound(numbers["b.com"], bound=True))
+    gateway.broker.receive(Bound(numbers["a.com"], bound=False))
+    assert (await first, await second) == (False, True)
+
+
+async def test_a_gateway_that_does_not_answer_is_not_available(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_broker, "ANSWER_SECONDS", 0.01)
+    assert await refusal_of(await gateway.bound()) is UNAVAILABLE
+
+
+async def test_an_answer_that_comes_too_late_is_nobodys(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(secret_broker, "ANSWER_SECONDS", 0.01)
+        await refusal_of(await gateway.bound())
+    asking = await gateway.bound()
+    gateway.broker.receive(Bound(1, bound=True))
+    gateway.broker.receive(Bound(2, bound=False))
+    assert await asking is False
+
+
+async def test_of_two_answers_to_one_question_the_first_one_counts(gateway: Gateway) -> None:
+    asking = await gateway.bound()
+    gateway.broker.receive(Bound(1, bound=False))
+    gateway.broker.receive(Bound(1, bound=True))
+    assert await asking is False
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ReleaseDenied(1, "no-such-reason"), id="a reason that is none"),
+        pytest.param(Values(1, []), id="an answer to another question"),
+    ],
+)
+async def test_what_is_no_answer_is_a_no(gateway: Gateway, answer: ReleaseDenied | Values) -> None:
+    asking = await gateway.bound()
+    gateway.broker.receive(answer)
+    assert await refusal_of(asking) is UNAVAILABLE
