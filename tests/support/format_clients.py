@@ -13,11 +13,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.support.chat_chunks import choices_of
 from tests.support.stream_checks import completions as completions_stream_checks
 from tests.support.stream_checks import messages as messages_stream_checks
 from tests.support.stream_checks import responses as responses_stream_checks
 from tests.support.stream_checks.chat import check_stream as checked_chat
-from tests.unit.inference.providers.simulations import choices_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -71,6 +71,12 @@ def test_a_request_is_parsed_once_for_all_dialects_and_not_to_pass_it_through() 
     assert parsed == [adapters.request]
 
 
+def test_the_query_and_the_headers_of_anthropics_clients_are_forwarded() -> None:
+    headers = {b"anthropic-beta": b"a,b", b"x-other": b"c"}
+    adapter = FORMATS["/messages"].parse(BODIES["/messages"], headers, b"beta=true").passthrough
+    assert (adapter.query, adapter.headers) == ("beta=true", (("anthropic-beta", "a,b"),))
+
+
 def test_a_dialect_without_a_translation_has_no_adapter() -> None:
     adapters = FORMATS["/embeddings"].parse(BODIES["/embeddings"], {}, b"")
     with pytest.raises(KeyError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.support.clock import START
 from tests.unit.inference.fakes import (
     FakeAdmission,
     FakeProvider,
@@ -18,26 +20,37 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
-from tollhouse.kernel.errors import PaymentRequired, TollhouseError, Unavailable, status_of
+from tollhouse.kernel.errors import (
+    PaymentRequired,
+    RateLimited,
+    RateWindow,
+    TollhouseError,
+    Unavailable,
+    status_of,
+)
 
 NO_CREDITS = PaymentRequired("No credits.", metadata={"reason": "insufficient_credits"})
+LIMITED = RateLimited("Too often.", window=RateWindow(20, 0, START + timedelta(seconds=60)))
 
 
 def fixture(*providers: FakeProvider, **fields: Any) -> PipelineFixture:
     return PipelineFixture(providers or [FakeProvider(whole_reply())], **fields)
 
 
-async def test_what_is_refused_reaches_nobody_and_books_nothing() -> None:
-    w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
-    assert await failed(w.begin()) is NO_CREDITS
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [(NO_CREDITS, 402), (LIMITED, 429), (Unavailable("The gateway cannot keep charges now."), 503)],
+)
+async def test_what_is_refused_reaches_nobody_and_books_nothing(
+    refusal: TollhouseError, status: int, *, stream: bool
+) -> None:
+    w = fixture(admission=FakeAdmission(refused=refusal))
+    assert await failed(w.begin(stream=stream)) is refusal
     await steps()
     assert (w.providers[0].calls, w.settler.records, w.in_flight) == ([], [], 0)
-    assert w.finished(402) == 1
-
-
-async def test_a_stream_that_is_refused_never_begins() -> None:
-    w = fixture(admission=FakeAdmission(refused=NO_CREDITS))
-    assert await failed(w.begin(stream=True)) is NO_CREDITS
+    assert not w.admission.holding
+    assert w.finished(status) == 1
 
 
 async def test_an_item_of_a_batch_claims_nothing_since_its_batch_did() -> None:
@@ -111,10 +124,3 @@ async def test_a_fallback_is_not_admitted_again() -> None:
     w = fixture(FakeProvider(UNREACHABLE), FakeProvider(whole_reply()))
     await received(w.begin())
     assert len(w.admission.requests) == 1
-
-
-async def test_a_full_disk_is_told_before_a_provider_is_called() -> None:
-    full: TollhouseError = Unavailable("The gateway cannot keep charges now.")
-    w = fixture(admission=FakeAdmission(refused=full))
-    assert await failed(w.begin()) is full
-    assert w.providers[0].calls == []

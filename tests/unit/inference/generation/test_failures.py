@@ -239,17 +239,22 @@ async def test_a_stream_that_breaks_ends_with_an_error_and_is_free() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece",
+    ("piece", "code", "kind"),
     [
-        b"data: garbage\n\n",
-        replies.event({"error": {"message": "x", "code": 500}}),
-        replies.event({"error": "x"}),
+        (b"data: garbage\n\n", 502, "provider_unavailable"),
+        (replies.event({"error": {"message": "x", "code": 500}}), 502, "provider_unavailable"),
+        (replies.event({"error": "x"}), 502, "provider_unavailable"),
+        (replies.event({"error": {"message": "x", "code": 429}}), 429, "rate_limit_exceeded"),
     ],
 )
-async def test_a_stream_that_goes_wrong_ends_with_an_error(piece: bytes) -> None:
+async def test_a_stream_that_goes_wrong_ends_with_an_error(
+    piece: bytes, code: int, kind: str
+) -> None:
     w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), piece, replies.DONE]))
     seen = check_stream(await received(w.begin(stream=True)))
     assert (seen.text, seen.failed) == ("a", True)
+    assert seen.last["error"]["code"] == code
+    assert seen.last["error"]["metadata"]["error_type"] == kind
 
 
 async def test_what_came_in_one_piece_with_an_error_is_passed_on_before_it() -> None:
@@ -307,8 +312,13 @@ async def test_an_endpoint_that_speaks_nothing_that_would_do_is_passed_over() ->
     assert [call.dialect for call in second.calls] == [Dialect.CHAT]
 
 
-@pytest.mark.parametrize("error", [UNREACHABLE, failure("Acme", 500)])
-async def test_a_failure_after_a_comment_is_told_in_the_stream(error: ProviderFailure) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UNREACHABLE, 502), (failure("Acme", 500), 502), (failure("Acme", 429, retry_after=3), 429)],
+)
+async def test_a_failure_after_a_comment_is_told_in_the_stream(
+    error: ProviderFailure, code: int
+) -> None:
     accepts = asyncio.Event()
     w = PipelineFixture([FakeProvider(error, accepts=accepts)])
     exchange = w.begin(stream=True)
@@ -317,4 +327,4 @@ async def test_a_failure_after_a_comment_is_told_in_the_stream(error: ProviderFa
     accepts.set()
     rest = (await received(exchange)).replace(b": beat\n\n", b"")
     assert beat.startswith(b": beat")
-    assert check_stream(rest).failed
+    assert check_stream(rest).last["error"]["code"] == code

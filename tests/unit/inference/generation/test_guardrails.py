@@ -68,14 +68,6 @@ async def test_it_is_not_asked_for_a_request_that_nobody_may_serve() -> None:
     assert guardrail.questions == []
 
 
-async def test_it_is_not_asked_for_those_whose_policies_do_not_name_it() -> None:
-    guardrail = FakeGuardrail()
-    for policies in ((), (AccessPolicy("key", blocked_models=("x",)),)):
-        w = fixture(guardrail, FakeProvider(whole_reply()), policies=policies)
-        await received(w.begin())
-    assert guardrail.questions == []
-
-
 async def test_a_client_that_leaves_meanwhile_ends_the_question_and_reaches_nobody() -> None:
     guardrail = FakeGuardrail(ready=asyncio.Event())
     w = fixture(guardrail, FakeProvider(whole_reply(), on_disconnect="drain"))

@@ -1,0 +1,83 @@
+"""The canonical form between the formats, for the tests of round trips."""
+
+from __future__ import annotations
+
+from tollhouse.accounting.types import Charge, Cost, CostState, Usage
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
+from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    OPENAI,
+    Block,
+    BlockEnded,
+    CanonicalEvent,
+    CanonicalResponse,
+    Choice,
+    ChoiceFinished,
+    ReasoningBlock,
+    ReasoningDelta,
+    ReasoningSignature,
+    RefusalBlock,
+    RefusalDelta,
+    StreamStarted,
+    TextBlock,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStarted,
+    UsageReported,
+    unpack,
+)
+from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
+from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
+from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
+from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
+from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.sse import EventParser
+
+__all__ = [
+    "ANTHROPIC",
+    "CLIENTS",
+    "OPENAI",
+    "PROVIDERS",
+    "Block",
+    "BlockEnded",
+    "CanonicalEvent",
+    "CanonicalResponse",
+    "Choice",
+    "ChoiceFinished",
+    "EventParser",
+    "ReasoningBlock",
+    "ReasoningDelta",
+    "ReasoningSignature",
+    "RefusalBlock",
+    "RefusalDelta",
+    "ResponseBuilder",
+    "StreamStarted",
+    "TextBlock",
+    "TextDelta",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolCallStarted",
+    "Usage",
+    "UsageReported",
+    "charge_of",
+    "source_of",
+    "unpack",
+]
+
+CLIENTS = {"chat": CHAT_CLIENT, "responses": RESPONSES_CLIENT, "messages": MESSAGES_CLIENT}
+PROVIDERS = {"chat": CHAT_PROVIDER, "responses": RESPONSES_PROVIDER, "messages": MESSAGES_PROVIDER}
+_PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+
+
+def source_of(client: str, body: bytes) -> TranslationSource:
+    """Return what a reply to a client's request is rendered from."""
+    return TranslationSource(FORMATS[_PATHS[client]].parse_body(body), CLIENTS[client])
+
+
+def charge_of(usage: Usage) -> Charge:
+    """Return a charge for a usage; what it costs does not matter."""
+    return Charge(CostState.EXACT, usage, 9, 9, Cost(9, 4, 5))
