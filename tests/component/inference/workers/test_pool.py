@@ -62,7 +62,7 @@ async def test_a_step_that_kills_its_worker_is_given_up() -> None:
 
 
 async def test_a_step_that_takes_too_long_ends_with_its_worker() -> None:
-    pool = WorkerPool(1, step_seconds=1)
+    pool = WorkerPool(1, step_seconds=3)
     pid = await pool.run("a", os.getpid)
     with pytest.raises(WorkerGone):
         await pool.run("a", time.sleep, 600)
