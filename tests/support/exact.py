@@ -21,7 +21,6 @@ EXACT: Final = (
     "tests/component/api/test_ledger.py",
     "tests/unit/accounting/",
     "tests/unit/kernel/test_money.py",
-    "tests/unit/kernel/test_sliding_window.py",
     # Secrets
     "tests/acceptance/cli/test_vault",
     "tests/acceptance/test_egress",
@@ -38,6 +37,9 @@ EXACT: Final = (
     "tests/component/batches/test_ingest_kills.py",
     "tests/component/sandbox/sessions/test_kills.py",
     "tests/component/storage/test_blob_kills.py",
+    "tests/component/batches/test_ingest_kills.py",
+    "tests/component/storage/test_blob_kills.py",
+    "tests/component/vault/egress/test_egress_leaks.py",
     "tests/faults/",
 )
 """How the paths of their files begin."""
