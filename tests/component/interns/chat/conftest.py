@@ -1,6 +1,6 @@
 """An intern with a fake daemon, behind a chat server.
 
-On SQLite alone: a chat hardly uses the database. `test_chat` of the folder above runs on both.
+On SQLite alone: a chat hardly uses the database.
 """
 
 from __future__ import annotations

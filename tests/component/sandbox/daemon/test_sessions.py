@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 KEPT = 256 * 1024
 
 
+@pytest.fixture
+def daemon(terminals_daemon: DaemonProcess) -> DaemonProcess:
+    return terminals_daemon
+
+
 async def test_a_second_connection_finds_the_same_shell_and_what_it_printed(
     daemon: DaemonProcess,
 ) -> None:
@@ -116,6 +121,9 @@ async def test_another_terminal_goes_on_while_one_floods(daemon: DaemonProcess) 
         await flood.read_until(b"y\r\ny\r\n")
         await calm.type("echo ca''lm\n")
         await calm.read_until(b"calm\r\n")
+        # Who leaves without reading on waits for the end of the connection in vain.
+        await flood.say(type="hangup")
+        await flood.end()
 
 
 async def test_a_client_is_told_how_much_of_its_input_the_program_took(
