@@ -72,8 +72,8 @@ async def test_other_hosts_are_reached_untouched(egress: EgressFixture) -> None:
 async def test_a_body_without_a_length_goes_on_in_chunks(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     head = egress.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
-    await client.send(head + b"5\r\nhello\r\n")
     egress.api.behave = say(reply(b"early"))
+    await client.send(head + b"5\r\nhello\r\n")
     assert (await client.response("POST"))[2] == b"early"
     assert b"transfer-encoding: chunked\r\n" in egress.api.peers[0].arrived
 
