@@ -194,6 +194,16 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
     assert error.metadata["remedy_hint"]
 
 
+async def test_the_prefix_of_limit_source_is_a_setting() -> None:
+    rules = AccountingRules(source_prefix="acme_", wait_seconds=0)
+    error = await refused(AdmissionFixture(rules=rules), 1)
+    assert error.metadata["limit_source"] == "acme_credits"
+    assert {each["limit_source"] for each in limits(error)} == {
+        "acme_credits",
+        "acme_in_flight_budget",
+    }
+
+
 async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
     error = await refused(AdmissionFixture(balance=1), 1)
     assert error.metadata["reason"] == "weight_exceeds_budget"
