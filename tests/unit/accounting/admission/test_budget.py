@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
@@ -234,9 +235,9 @@ async def test_nobody_passes_those_who_wait_for_credits() -> None:
     admission = AdmissionFixture(rules=AccountingRules(wait_seconds=5), balance=600 * CREDIT)
     first = await admission.admit(0, maximum_nano=400 * CREDIT)
     large = asyncio.ensure_future(admission.admit(0, maximum_nano=500 * CREDIT))
-    await asyncio.sleep(0.01)
+    await take_turns()
     small = asyncio.ensure_future(admission.admit(0, maximum_nano=CREDIT))
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert (large.done(), small.done()) == (False, False)
     admission.controller.release(first)
     await asyncio.gather(large, small)
