@@ -37,8 +37,6 @@ EXACT: Final = (
     "tests/component/batches/test_ingest_kills.py",
     "tests/component/sandbox/sessions/test_kills.py",
     "tests/component/storage/test_blob_kills.py",
-    "tests/component/batches/test_ingest_kills.py",
-    "tests/component/storage/test_blob_kills.py",
     "tests/component/vault/egress/test_egress_leaks.py",
     "tests/faults/",
 )
