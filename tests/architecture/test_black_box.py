@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.support.imports import imports_of
 
 TESTS = Path(__file__).parents[1]
 FROM_OUTSIDE = ("acceptance", "contract", "faults")
 INSIDE = ("tollhouse", "tests.component", "tests.unit", "tests.support.seams")
-
-
-def imports_of(source: str) -> Iterator[str]:
-    """Return the modules that a file imports, also those that only a type checker sees."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def insides_of(source: str) -> list[str]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.admission import rules
-from tollhouse.accounting.admission.types import AdmissionRefusal
+from tests.support.seams.accounting import AdmissionRefusal, rules
 from tollhouse.settings.sections import LimitsSettings
 
 if TYPE_CHECKING:

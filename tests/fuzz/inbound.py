@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httptools
 
 from tests.support.memory_transport import MemoryTransport
-from tollhouse.api.connection import HttpConnection
-from tollhouse.api.server_context import ServerContext
+from tests.support.seams.api import HttpConnection, ServerContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextvars import Context
 
-    from tollhouse.api.exchange import Exchange
+    from tests.support.seams.api import Exchange
 
 Fields = list[tuple[bytes, bytes]]
 PIECE = 5

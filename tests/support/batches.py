@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.support.clock import START
-from tollhouse.batches.types import Batch, BatchEndpoint, BatchStatus
+from tests.support.seams.batches import Batch, BatchEndpoint, BatchStatus
 
 
 def batch(**fields: Any) -> Batch:

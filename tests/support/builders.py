@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.support.clock import START
-from tollhouse.accounting.types import (
+from tests.support.seams.accounting import (
     Attempt,
     Attribution,
     Charge,
@@ -22,15 +22,20 @@ from tollhouse.accounting.types import (
     Usage,
     attempts_json,
 )
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import ApiKey, KeyKind, Manager, NewKey
+from tests.support.seams.identity import (
+    ApiKey,
+    Authenticator,
+    IdentityService,
+    KeyKind,
+    Manager,
+    NewKey,
+)
 from tollhouse.kernel.clock import to_millis
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tollhouse.identity.types import Account, Workspace
+    from tests.support.seams.identity import Account, Workspace
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
     from tollhouse.storage.database import Database

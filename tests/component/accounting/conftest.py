@@ -9,9 +9,7 @@ from tests.component.accounting.ledger_reader import LedgerReader, charge_writer
 from tests.support.builders import Tenant, add_tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import ChargeWriter, Settler
+from tests.support.seams.accounting import AccountingService, ChargeWriter, Journal, Settler
 from tollhouse.storage.database import Database
 
 

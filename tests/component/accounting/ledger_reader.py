@@ -13,15 +13,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.support.builders import Tenant, generation_record
-from tollhouse.accounting.settlement.books import ChargesNotBooked
-from tollhouse.accounting.settlement.child import Books
-from tollhouse.accounting.settlement.journal import JournalPart
-from tollhouse.accounting.settlement.messages import Booked, SetAside
-from tollhouse.accounting.settlement.payloads import payload_of
-from tollhouse.accounting.settlement.postgresql_writer import PostgresqlChargeWriter
-from tollhouse.accounting.settlement.settler import ChargeWriter
-from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
-from tollhouse.accounting.types import GenerationRecord
+from tests.support.seams.accounting import (
+    Booked,
+    Books,
+    ChargesNotBooked,
+    ChargeWriter,
+    GenerationRecord,
+    JournalPart,
+    PostgresqlChargeWriter,
+    SetAside,
+    SqliteChargeWriter,
+    payload_of,
+)
 from tollhouse.storage.connections import dsn
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import (

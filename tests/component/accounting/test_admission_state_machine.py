@@ -20,6 +20,14 @@ from tests.component.accounting.ledger_reader import LedgerReader, charge_writer
 from tests.support.builders import add_tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
+from tests.support.seams.accounting import (
+    AccountingService,
+    AdmissionController,
+    DatabaseAccountLoader,
+    Journal,
+    PostingKind,
+    Settler,
+)
 from tests.unit.accounting.admission.admission_model import KEYS, PAYERS
 from tests.unit.accounting.admission.admission_state_machine import (
     AdmissionStateMachine,
@@ -32,11 +40,6 @@ from tests.unit.accounting.admission.test_admission_state_machine import (
     record_of,
     request_of,
 )
-from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.service import AccountingService, DatabaseAccountLoader
-from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.accounting.settlement.settler import Settler
-from tollhouse.accounting.types import PostingKind
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url
@@ -48,13 +51,12 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from tests.support.seams.accounting import Admitted, KeyLimit
     from tests.unit.accounting.admission.admission_model import (
         AdmissionModel,
         EndedRequest,
         ModelRequest,
     )
-    from tollhouse.accounting.admission.types import Admitted
-    from tollhouse.accounting.types import KeyLimit
 
 STEPS = 50
 EXAMPLES_IN_TEST = 8

@@ -12,10 +12,9 @@ from structlog.testing import capture_logs
 
 from tests.component.accounting.ledger_reader import expected_totals, record_for
 from tests.support.child_processes import is_running, own_children
+from tests.support.seams.accounting import BooksProcess, ChargesNotBooked, Settler
+from tests.support.seams.accounting import books as module
 from tests.support.waiting import take_turns, until
-from tollhouse.accounting.settlement import books as module
-from tollhouse.accounting.settlement.books import BooksProcess, ChargesNotBooked
-from tollhouse.accounting.settlement.settler import Settler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.component.accounting.ledger_reader import LedgerReader
     from tests.support.builders import Tenant
-    from tollhouse.accounting.settlement.journal import Journal
+    from tests.support.seams.accounting import Journal
     from tollhouse.storage.database import Database
 
 

@@ -21,19 +21,21 @@ from tests.component.accounting.ledger_reader import (
 )
 from tests.support.builders import Tenant, charge
 from tests.support.clock import START, FakeClock
-from tests.support.waiting import take_turns, until
-from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.settler import ChargeWriter, RecoveredCharges, Settler
-from tollhouse.accounting.types import (
+from tests.support.seams.accounting import (
+    AccountingService,
     Attribution,
     Charge,
+    ChargeWriter,
     CostState,
     GenerationRecord,
+    LedgerService,
     PostingKind,
+    RecoveredCharges,
+    Settler,
     Usage,
     attempts_json,
 )
+from tests.support.waiting import take_turns, until
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict
 
     from tests.support.ids import SequentialIds
-    from tollhouse.accounting.settlement.journal import Journal
+    from tests.support.seams.accounting import Journal
     from tollhouse.storage.database import Database
 
 TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))

@@ -14,17 +14,22 @@ from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, add_tenant, charge
 from tests.support.clock import START, FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.accounting.ledger.service import (
+from tests.support.seams.accounting import (
     MOST_DIFFERENCES,
     SAMPLED_ACCOUNTS,
+    AccountingService,
+    ChargeWriter,
+    CostState,
+    Difference,
+    GenerationRecord,
+    LedgerReport,
     LedgerSampler,
+    LedgerScope,
     LedgerService,
+    MissingCharges,
+    PostingKind,
+    Usage,
 )
-from tollhouse.accounting.ledger.types import Difference, LedgerReport, LedgerScope
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.journal import MissingCharges
-from tollhouse.accounting.settlement.settler import ChargeWriter
-from tollhouse.accounting.types import CostState, GenerationRecord, PostingKind, Usage
 from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tests.component.accounting.ledger_reader import LedgerReader, expected_totals, record_for
 from tests.support.builders import Tenant
-from tollhouse.accounting.settlement.postgresql_writer import PostgresqlChargeWriter
+from tests.support.seams.accounting import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
 from tollhouse.storage.connections import DatabaseUnreachable, dsn
 from tollhouse.storage.database import Database, open_database

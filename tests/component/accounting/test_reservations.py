@@ -9,11 +9,14 @@ import pytest
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
 from tests.support.builders import OPERATOR
-from tollhouse.accounting.service import AccountingService, DatabaseAccountLoader
-from tollhouse.accounting.types import KeyLimit, PostingKind, Reset
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import AccountType
+from tests.support.seams.accounting import (
+    AccountingService,
+    DatabaseAccountLoader,
+    KeyLimit,
+    PostingKind,
+    Reset,
+)
+from tests.support.seams.identity import AccountType, Authenticator, IdentityService
 from tollhouse.kernel.errors import Invalid, PaymentRequired
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.tables.accounting import reservations
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.builders import Tenant
     from tests.support.clock import FakeClock
     from tests.support.ids import SequentialIds
-    from tollhouse.accounting.settlement.settler import ChargeWriter, Settler
+    from tests.support.seams.accounting import ChargeWriter, Settler
     from tollhouse.storage.database import Database
 
 

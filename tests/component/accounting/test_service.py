@@ -9,18 +9,18 @@ from tests.component.accounting.ledger_reader import LedgerReader, record_for
 from tests.support.builders import Tenant, charge
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.settler import ChargeWriter
-from tollhouse.accounting.types import (
+from tests.support.seams.accounting import (
+    AccountingService,
     Attempt,
     Attribution,
+    ChargeWriter,
     CostState,
     Credits,
     GenerationRecord,
     Posting,
     PostingKind,
 )
-from tollhouse.identity.types import subject_of
+from tests.support.seams.identity import subject_of
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
 from tests.support.builders import Tenant
-from tollhouse.accounting.settlement.booking import Unbookable
-from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
+from tests.support.seams.accounting import SqliteChargeWriter, Unbookable
 from tollhouse.storage.database import Database, open_database
 
 END_THE_TRANSACTION = """

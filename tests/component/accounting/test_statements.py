@@ -11,11 +11,17 @@ import pytest
 from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, charge
 from tests.support.clock import FakeClock
-from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.ledger.types import Activity, ActivityQuery, Statement, StatementQuery
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.settler import ChargeWriter
-from tollhouse.accounting.types import PostingKind, Usage
+from tests.support.seams.accounting import (
+    AccountingService,
+    Activity,
+    ActivityQuery,
+    ChargeWriter,
+    LedgerService,
+    PostingKind,
+    Statement,
+    StatementQuery,
+    Usage,
+)
 from tollhouse.kernel.pages import Window
 from tollhouse.storage.database import Database
 

@@ -14,17 +14,19 @@ from tests.component.accounting.ledger_reader import charge_writer
 from tests.support.builders import OPERATOR
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.accounting import endpoints as accounting_endpoints
-from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import GenerationRecord
-from tollhouse.api.asgi import respond
-from tollhouse.api.control import control_app
-from tollhouse.api.errors import error_response
-from tollhouse.identity import endpoints as identity_endpoints
-from tollhouse.identity.access import Authenticator, set_caller
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import IssuedKey, KeyKind, LocalOperator, NewKey
+from tests.support.seams.accounting import AccountingService, GenerationRecord, LedgerService
+from tests.support.seams.accounting import endpoints as accounting_endpoints
+from tests.support.seams.api import control_app, error_response, respond
+from tests.support.seams.identity import (
+    Authenticator,
+    IdentityService,
+    IssuedKey,
+    KeyKind,
+    LocalOperator,
+    NewKey,
+    set_caller,
+)
+from tests.support.seams.identity import endpoints as identity_endpoints
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
 

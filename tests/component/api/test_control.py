@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from tests.component.api.conftest import Client, message
-from tollhouse.api.control import control_app
+from tests.support.seams.api import control_app
 from tollhouse.kernel.errors import Conflict
 from tollhouse.kernel.wire import STORABLE, RequestModel
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import generation_record
-from tollhouse.accounting.service import AccountingService
+from tests.support.seams.accounting import AccountingService
 from tollhouse.storage.database import Database
 
 KINDS = ("purchase", "grant", "refund", "adjustment")

@@ -7,7 +7,7 @@ from typing import Any
 from tests.component.api.conftest import Acme, message
 from tests.support.builders import generation_record
 from tests.support.clock import START
-from tollhouse.accounting.types import Attempt, Attribution, Charge, CostState, Usage
+from tests.support.seams.accounting import Attempt, Attribution, Charge, CostState, Usage
 
 ID = "gen-1773311400-0000000000000000000a"
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import generation_record
 from tests.support.clock import START, FakeClock
-from tollhouse.accounting.types import Charge, CostState, Usage
+from tests.support.seams.accounting import Charge, CostState, Usage
 from tollhouse.kernel.money import MAX_NANO, format_credits
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import limits

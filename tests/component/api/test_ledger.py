@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import charge, generation_record
-from tollhouse.accounting.types import CostState, GenerationRecord
+from tests.support.seams.accounting import CostState, GenerationRecord
 from tollhouse.storage.database import Database
 
 Book = Callable[..., Any]

@@ -9,11 +9,9 @@ import httpx2
 import pytest
 
 from tests.component.api.conftest import Client, message
-from tollhouse.accounting.types import FREE, Price, Rates, Tier
-from tollhouse.api.control import control_app
-from tollhouse.inference import endpoints
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Endpoint, Model
+from tests.support.seams.accounting import FREE, Price, Rates, Tier
+from tests.support.seams.api import control_app
+from tests.support.seams.inference import Catalog, Endpoint, Model, endpoints
 
 
 def rates(prompt: str) -> Rates:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.component.api.conftest import Acme, Client, message
-from tollhouse.identity.access import Authenticator
+from tests.support.seams.identity import Authenticator
 
 NONE = {
     "allowed_models": None,

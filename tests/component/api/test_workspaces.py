@@ -9,8 +9,7 @@ import pytest
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import OPERATOR
 from tests.support.clock import FakeClock
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import KeyKind, NewKey
+from tests.support.seams.identity import IdentityService, KeyKind, NewKey
 from tollhouse.storage.database import Database
 
 LAB = {"name": "Lab", "slug": "lab"}

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.accounting.service import AccountingService
+from tests.support.seams.accounting import AccountingService
+from tests.support.seams.identity import Authenticator, IdentityService
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.pages import Window
 from tollhouse.settings.sections import Settings
 

@@ -9,16 +9,28 @@ from typing import TYPE_CHECKING, Any
 from tests.support.batches import batch
 from tests.support.builders import Tenant, charge, generation_record
 from tests.support.memory_blobs import MemoryBlobs
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Attribution, Credits, PostingKind
-from tollhouse.batches import repository
-from tollhouse.batches.chunk_store import BatchContext, ChunkStore, Doorbell, LeasedChunk, folder_of
-from tollhouse.batches.chunks import ChunkWriter, input_key, item_line, read_lines
-from tollhouse.batches.engine import BatchSweeper
-from tollhouse.batches.items import generation_id
-from tollhouse.batches.policy import BatchRules
-from tollhouse.batches.stored_chunks import load_chunk
-from tollhouse.batches.types import Batch, BatchStatus, ItemError, ItemResult, StoredChunk
+from tests.support.seams.accounting import AccountingService, Attribution, Credits, PostingKind
+from tests.support.seams.batches import (
+    Batch,
+    BatchContext,
+    BatchRules,
+    BatchStatus,
+    BatchSweeper,
+    ChunkStore,
+    ChunkWriter,
+    Doorbell,
+    ItemError,
+    ItemResult,
+    LeasedChunk,
+    StoredChunk,
+    folder_of,
+    generation_id,
+    input_key,
+    item_line,
+    load_chunk,
+    read_lines,
+    repository,
+)
 from tollhouse.kernel.money import NANO_PER_CREDIT
 
 if TYPE_CHECKING:

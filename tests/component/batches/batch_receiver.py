@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from tests.support.child_processes import own_children
 from tests.support.memory_blobs import MemoryBlobs
+from tests.support.seams.batches import BatchLimits, BatchReceiver
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-from tollhouse.batches.ingest.reader import BatchLimits
-from tollhouse.batches.ingest.receiver import BatchReceiver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,10 +5,7 @@ import pytest
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.builders import add_tenant
-from tollhouse.batches import repository
-from tollhouse.batches.chunk_store import CAREFUL_FROM
-from tollhouse.batches.retries import ItemFailures
-from tollhouse.batches.types import BatchStatus
+from tests.support.seams.batches import CAREFUL_FROM, BatchStatus, ItemFailures, repository
 from tollhouse.storage.blobs import BlobsUnavailable
 
 

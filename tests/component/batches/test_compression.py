@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollhouse.batches import repository
-from tollhouse.batches.chunk_store import folder_of, remove_blobs
-from tollhouse.batches.compression import LEASE, ChunkCompressor
-from tollhouse.batches.stored_chunks import is_raw
+from tests.support.seams.batches import (
+    LEASE,
+    ChunkCompressor,
+    folder_of,
+    is_raw,
+    remove_blobs,
+    repository,
+)
 from tollhouse.storage.blobs import BlobsFull
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.component.batches.batch_fixture import BatchFixture
-    from tollhouse.batches.types import Batch
+    from tests.support.seams.batches import Batch
 
 
 async def ended(batches: BatchFixture, items: int = 4) -> Batch:

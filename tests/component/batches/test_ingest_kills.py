@@ -18,9 +18,8 @@ from structlog.testing import capture_logs
 from tests.component.batches.batch_receiver import never_ending
 from tests.support.child_processes import is_running, own_children
 from tests.support.memory_blobs import MemoryBlobs
+from tests.support.seams.batches import BatchLimits, BatchReceiver, IngestChildGone
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-from tollhouse.batches.ingest.reader import BatchLimits
-from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

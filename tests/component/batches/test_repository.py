@@ -6,15 +6,15 @@ import pytest
 import sqlalchemy as sa
 
 from tests.component.batches.batch_fixture import BatchFixture
-from tollhouse.accounting.types import Attribution, Usage
-from tollhouse.batches import repository
-from tollhouse.batches.types import (
+from tests.support.seams.accounting import Attribution, Usage
+from tests.support.seams.batches import (
     NEXT,
     Batch,
     BatchEndpoint,
     BatchFilter,
     BatchStatus,
     VisibilityFilter,
+    repository,
 )
 from tollhouse.storage.tables.batches import batches as table
 

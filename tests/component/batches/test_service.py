@@ -9,17 +9,26 @@ import pytest
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.builders import OPERATOR
-from tollhouse.batches import repository
-from tollhouse.batches.ingest.reader import BatchLimits
-from tollhouse.batches.ingest.receiver import BatchReceiver
-from tollhouse.batches.service import BatchesUnavailable, BatchService, Submitter
-from tollhouse.batches.types import Batch, BatchFilter
-from tollhouse.identity.access import Authenticator, InternKeys
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import KeyKind, NewKey, Subject, subject_of
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.providers.simulated.models import models
-from tollhouse.inference.types import Dialect
+from tests.support.seams.batches import (
+    Batch,
+    BatchesUnavailable,
+    BatchFilter,
+    BatchLimits,
+    BatchReceiver,
+    BatchService,
+    Submitter,
+    repository,
+)
+from tests.support.seams.identity import (
+    Authenticator,
+    IdentityService,
+    InternKeys,
+    KeyKind,
+    NewKey,
+    Subject,
+    subject_of,
+)
+from tests.support.seams.inference import Catalog, Dialect, models
 from tollhouse.kernel.errors import (
     Conflict,
     Gone,

@@ -1,9 +1,7 @@
 import pytest
 
 from tests.component.batches.batch_fixture import BatchFixture
-from tollhouse.batches import repository
-from tollhouse.batches.engine import LONGEST_UPLOAD
-from tollhouse.batches.types import BatchStatus
+from tests.support.seams.batches import LONGEST_UPLOAD, BatchStatus, repository
 from tollhouse.storage.blobs import BlobsUnavailable
 
 

@@ -5,8 +5,7 @@ import pytest
 from tests.support.builders import Tenant, add_tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
+from tests.support.seams.identity import Authenticator, IdentityService
 from tollhouse.storage.database import Database
 
 

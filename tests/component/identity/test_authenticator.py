@@ -8,10 +8,7 @@ import pytest
 
 from tests.support.builders import OPERATOR, Tenant
 from tests.support.clock import FakeClock
-from tollhouse.identity import repository
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import ApiKey, NewKey
+from tests.support.seams.identity import ApiKey, Authenticator, IdentityService, NewKey, repository
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database, Read
 

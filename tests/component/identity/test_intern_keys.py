@@ -8,11 +8,12 @@ import pytest
 from tests.support.builders import OPERATOR, Tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.identity.access import Authenticator, InternKeys
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import (
+from tests.support.seams.identity import (
     AccessPolicy,
     ApiKey,
+    Authenticator,
+    IdentityService,
+    InternKeys,
     IssuedKey,
     KeyKind,
     NewKey,

@@ -6,9 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.builders import OPERATOR, Tenant
-from tollhouse.identity.access import PREFIX
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import (
+from tests.support.seams.identity import (
+    PREFIX,
+    IdentityService,
     IssuedKey,
     KeyKind,
     NewKey,

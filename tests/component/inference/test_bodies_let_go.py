@@ -16,15 +16,10 @@ import pytest
 
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, reply, say
+from tests.support.seams.api import Inference, LargeBodies, RequestGate, Routes
+from tests.support.seams.inference import FORMATS, Dialect, HttpProvider, Steps, parse_error_event
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.inference.fakes import SUBJECT, PipelineFixture, steps
-from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.api.request_gate import RequestGate, Routes
-from tollhouse.inference.formats.chat_completions.wire import parse_error_event
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.providers.http import HttpProvider
-from tollhouse.inference.steps import Steps
-from tollhouse.inference.types import Dialect
 from tollhouse.outbound.http.client import HttpUpstream
 from tollhouse.outbound.http.port import TimeLimits
 from tollhouse.settings.sections import ServerSettings

@@ -14,10 +14,8 @@ import httpx2
 
 from tests.support.chat_grammar import ParsedChat, check_recorded, check_stream
 from tests.support.chat_tee import ChatTee
-from tollhouse.api.control import control_app
-from tollhouse.api.request_gate import RequestGate, Routes
-from tollhouse.api.server import make_server
-from tollhouse.identity.access import Authenticator
+from tests.support.seams.api import RequestGate, Routes, control_app, make_server
+from tests.support.seams.identity import Authenticator
 from tollhouse.interns import endpoints
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
 from tollhouse.observability.metrics import Metrics

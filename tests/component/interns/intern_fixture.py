@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tests.component.vault.vault_fixture import VaultFixture
 from tests.support.builders import OPERATOR, add_tenant
+from tests.support.seams.identity import InternKeys
 from tests.support.waiting import WAIT_SECONDS
-from tollhouse.identity.access import InternKeys
 from tollhouse.interns import repository
 from tollhouse.interns.context import InternContext, Notifications, Rules
 from tollhouse.interns.logs import InternLogs
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.builders import Tenant
     from tests.support.clock import FakeClock
     from tests.support.ids import SequentialIds
-    from tollhouse.identity.types import Subject
+    from tests.support.seams.identity import Subject
     from tollhouse.interns.types import InternState
     from tollhouse.storage.database import Database, Read
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.component.interns.fake_daemon import FakeDaemon
 from tests.support.memory_blobs import MemoryBlobs
+from tests.support.seams.identity import KeyFilter, KeyKind
 from tests.support.waiting import WAIT_SECONDS
-from tollhouse.identity.types import KeyFilter, KeyKind
 from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
 from tollhouse.interns.logs import InternLogs
 from tollhouse.interns.reconciler import Reconciler
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.component.interns.intern_fixture import InternFixture
-    from tollhouse.identity.types import ApiKey
+    from tests.support.seams.identity import ApiKey
     from tollhouse.interns.types import Intern
     from tollhouse.kernel.secret import Secret
     from tollhouse.vault.egress.service import SessionSpec

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.builders import OPERATOR
-from tollhouse.identity.types import NewKey, subject_of
+from tests.support.seams.identity import NewKey, subject_of
 from tollhouse.interns.lifecycle import RUNNING
 from tollhouse.interns.types import Operation
 from tollhouse.kernel.errors import Invalid

@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tests.support.builders import OPERATOR, Tenant
+from tests.support.seams.identity import (
+    Authenticator,
+    IdentityService,
+    KeyKind,
+    Subject,
+    subject_of,
+)
 from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
-from tollhouse.identity.access import Authenticator
-from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import KeyKind, Subject, subject_of
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.disclosures import ResolutionCache
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
 
     from tests.support.clock import FakeClock
     from tests.support.ids import SequentialIds
+    from tests.support.seams.identity import Manager, Workspace
     from tollhouse.audit.types import AuditRow, ChainFault
-    from tollhouse.identity.types import Manager, Workspace
     from tollhouse.storage.database import Database, Write
     from tollhouse.vault.key_encryption import KeyEncryption
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.limits import effective_budget, key_status
-from tollhouse.accounting.types import (
+from tests.support.seams.accounting import (
     Budget,
     BudgetScope,
     KeyLimit,
@@ -13,6 +12,8 @@ from tollhouse.accounting.types import (
     KeyUsage,
     Reset,
     Spend,
+    effective_budget,
+    key_status,
 )
 
 TODAY = date(2026, 3, 12)

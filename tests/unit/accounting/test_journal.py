@@ -14,14 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.disk import largest_file
-from tollhouse.accounting.settlement import journal as module
-from tollhouse.accounting.settlement.journal import (
-    GROWTH_BYTES,
-    RECORD_BYTES,
-    SHRINK_BYTES,
-    Journal,
-    parse,
-)
+from tests.support.seams.accounting import GROWTH_BYTES, RECORD_BYTES, SHRINK_BYTES, Journal, parse
+from tests.support.seams.accounting import journal as module
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
 

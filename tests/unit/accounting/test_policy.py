@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.clock import START
-from tollhouse.accounting.limits import AccountingRules, rules_of
-from tollhouse.accounting.policy import (
+from tests.support.seams.accounting import (
+    AccountingRules,
+    Credits,
+    FreeRequests,
+    KeyUsage,
+    Posting,
+    PostingKind,
+    Spend,
     balance_change,
     check_credits,
     credit_posting,
@@ -19,8 +25,8 @@ from tollhouse.accounting.policy import (
     free_requests,
     is_same_posting,
     key_usage,
+    rules_of,
 )
-from tollhouse.accounting.types import Credits, FreeRequests, KeyUsage, Posting, PostingKind, Spend
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.settings.sections import LimitsSettings

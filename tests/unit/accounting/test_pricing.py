@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.pricing import (
+from tests.support.seams.accounting import (
+    FREE,
+    Cost,
+    CostState,
+    Price,
+    Rates,
+    Tier,
+    Usage,
     charge_for,
     cost,
     estimate,
@@ -14,7 +21,6 @@ from tollhouse.accounting.pricing import (
     no_charge,
     rates_for,
 )
-from tollhouse.accounting.types import FREE, Cost, CostState, Price, Rates, Tier, Usage
 
 CLASSES = {
     "input_tokens": "prompt",

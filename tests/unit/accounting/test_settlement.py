@@ -13,22 +13,29 @@ import structlog
 
 from tests.support.builders import generation_record
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import take_turns
-from tollhouse.accounting.settlement import settler as module
-from tollhouse.accounting.settlement.booking import Unbookable, added, booking
-from tollhouse.accounting.settlement.child import Books
-from tollhouse.accounting.settlement.journal import Journal, JournalPart
-from tollhouse.accounting.settlement.messages import (
+from tests.support.seams.accounting import (
+    Attribution,
     BookCharges,
     Booked,
     BookFile,
+    Books,
+    Flusher,
+    GenerationRecord,
+    Journal,
+    JournalPart,
     Open,
+    RecoveredCharges,
     SetAside,
+    Settler,
+    Unbookable,
     Unreadable,
+    added,
+    booking,
+    payload_of,
+    record_of,
 )
-from tollhouse.accounting.settlement.payloads import payload_of, record_of
-from tollhouse.accounting.settlement.settler import Flusher, RecoveredCharges, Settler
-from tollhouse.accounting.types import Attribution, GenerationRecord
+from tests.support.seams.accounting import settler as module
+from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import StartError, Unavailable
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.limits import resets_at, window_start
-from tollhouse.accounting.types import Reset
+from tests.support.seams.accounting import Reset, resets_at, window_start
 
 DAY = timedelta(days=1)
 days = st.dates(date(1900, 1, 1), date(2500, 12, 31))

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tollhouse.api.asgi import ON_GONE
+from tests.support.seams.api import ON_GONE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

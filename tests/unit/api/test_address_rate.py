@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollhouse.api import request_gate
-from tollhouse.api.request_gate import AddressRate
+from tests.support.seams.api import AddressRate, request_gate
 
 
 @pytest.mark.parametrize("now", [0.0, 123_456.789, 1e7])

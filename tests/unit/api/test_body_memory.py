@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.loop_time import LoopTime
+from tests.support.seams.api import GRACE_SECONDS, LEAST_RATE, BodyMemory, read_body
 from tests.unit.inference.fakes import steps
-from tollhouse.api.request_bodies import GRACE_SECONDS, LEAST_RATE, BodyMemory, read_body
 from tollhouse.kernel.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
-    from tollhouse.api.asgi import Message
-    from tollhouse.api.request_bodies import Hold
+    from tests.support.seams.api import Hold, Message
 
 MB = 1_000_000
 

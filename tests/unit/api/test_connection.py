@@ -11,20 +11,20 @@ import pytest
 
 from tests.support.loop_time import LoopTime
 from tests.support.memory_transport import MemoryTransport
-from tollhouse.api import connection as module
-from tollhouse.api.asgi_call import MOST_UNTAKEN
-from tollhouse.api.connection import (
+from tests.support.seams.api import (
     BODY_SECONDS,
     HEAD_SECONDS,
     KEEP_ALIVE_SECONDS,
     LINGER_SECONDS,
+    MOST_UNTAKEN,
     UNSENT_SECONDS,
     HttpConnection,
+    ServerContext,
 )
-from tollhouse.api.server_context import ServerContext
+from tests.support.seams.api import connection as module
 
 if TYPE_CHECKING:
-    from tollhouse.api.exchange import Exchange
+    from tests.support.seams.api import Exchange
 
 GET = b"GET /app HTTP/1.1\r\nhost: a\r\n\r\n"
 RATE = 1_000

@@ -14,17 +14,20 @@ from hypothesis import strategies as st
 
 from tests.support.clock import FakeClock
 from tests.support.memory_transport import MemoryTransport
+from tests.support.seams.api import (
+    HttpConnection,
+    Inference,
+    InferenceHandler,
+    LargeBodies,
+    RequestGate,
+    Routes,
+    ServerContext,
+)
+from tests.support.seams.inference import FORMATS, Steps
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeExchange, FakeResponse
 from tests.unit.inference.fakes import MODEL, SPOKEN, SUBJECT, FakeProvider, PipelineFixture
 from tests.unit.inference.providers.test_http import provider
-from tollhouse.api.connection import HttpConnection
-from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.api.inference_handler import InferenceHandler
-from tollhouse.api.request_gate import RequestGate, Routes
-from tollhouse.api.server_context import ServerContext
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.steps import Steps
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.observability.metrics import Metrics
 from tollhouse.outbound.http.port import (
@@ -38,7 +41,7 @@ from tollhouse.settings.sections import ServerSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.identity.types import Subject
+    from tests.support.seams.identity import Subject
     from tollhouse.outbound.http.port import ResponseReceiver, UpstreamRequest
 
 KEY = "sk-th-v1-good"

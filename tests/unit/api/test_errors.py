@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from tollhouse.api.control import not_offered
-from tollhouse.api.errors import error_response, invalid_request, with_reason
-from tollhouse.api.request_rules import deadline, is_intern_chat
+from tests.support.seams.api import (
+    deadline,
+    error_response,
+    invalid_request,
+    is_intern_chat,
+    not_offered,
+    with_reason,
+)
 from tollhouse.kernel.errors import (
     Bug,
     Conflict,

@@ -10,13 +10,11 @@ import pytest
 import yaml
 from openapi_spec_validator import validate
 
-from tollhouse.accounting import endpoints as accounting_endpoints
-from tollhouse.api.control import control_app
-from tollhouse.api.docs import docs_files
-from tollhouse.api.openapi import HOT_ROUTES, SAMPLES, render_openapi
-from tollhouse.identity import endpoints as identity_endpoints
-from tollhouse.inference import endpoints as inference_endpoints
-from tollhouse.inference.catalog import Catalog
+from tests.support.seams.accounting import endpoints as accounting_endpoints
+from tests.support.seams.api import HOT_ROUTES, SAMPLES, control_app, docs_files, render_openapi
+from tests.support.seams.identity import endpoints as identity_endpoints
+from tests.support.seams.inference import Catalog
+from tests.support.seams.inference import endpoints as inference_endpoints
 
 NOT_USED: Any = None
 ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

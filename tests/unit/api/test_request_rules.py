@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollhouse.accounting.types import Attribution
-from tollhouse.api.hot_routes import attribution
-from tollhouse.api.request_rules import (
+from tests.support.seams.accounting import Attribution
+from tests.support.seams.api import (
     api_path,
+    attribution,
     client_address,
     credential,
     from_loopback,

@@ -14,6 +14,16 @@ from fastapi import APIRouter
 from structlog.testing import capture_logs
 
 from tests.support.clock import FakeClock
+from tests.support.seams.api import (
+    JSON,
+    Inference,
+    LargeBodies,
+    RequestGate,
+    Routes,
+    control_app,
+    respond,
+)
+from tests.support.seams.inference import FORMATS, Steps, failure
 from tests.unit.api.asgi_client import Answer, Client, call, scope
 from tests.unit.inference.fakes import (
     MODEL,
@@ -27,13 +37,6 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import COST, CUT
-from tollhouse.api.asgi import JSON, respond
-from tollhouse.api.control import control_app
-from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.api.request_gate import RequestGate, Routes
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.steps import Steps
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.money import format_credits
 from tollhouse.observability.logging import configure_logging
@@ -43,7 +46,7 @@ from tollhouse.settings.sections import ServerSettings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tollhouse.api.asgi import Scope, Send
+    from tests.support.seams.api import Scope, Send
 
 KEY_TEXT = "sk-th-v1-goodgoodgoodgood"
 KEY = {"authorization": f"Bearer {KEY_TEXT}"}

@@ -5,11 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.seams.api import (
+    ControlPlane,
+    LateControlPlane,
+    Readiness,
+    Recovery,
+    SystemRoutes,
+    respond,
+)
+from tests.support.seams.identity import KeyKind
 from tests.support.waiting import take_turns
 from tests.unit.api.asgi_client import Answer, call
-from tollhouse.api.asgi import respond
-from tollhouse.api.system import ControlPlane, LateControlPlane, Readiness, Recovery, SystemRoutes
-from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.errors import (
     Forbidden,
     Unauthenticated,

@@ -14,24 +14,31 @@ import msgspec
 from tests.support.batches import batch
 from tests.support.builders import generation_record
 from tests.support.clock import FakeClock
+from tests.support.seams.batches import (
+    Batch,
+    BatchStatus,
+    ChunkLease,
+    ConcurrencyLimiters,
+    InferenceResult,
+    ItemFailures,
+    ItemResult,
+    LeasedChunk,
+    RequestDriver,
+    StoredChunk,
+    generation_id,
+    item_line,
+    pack,
+    read_lines,
+)
+from tests.support.seams.inference import Catalog, Steps
 from tests.unit.inference.fakes import SUBJECT
-from tollhouse.batches.chunk_store import LeasedChunk
-from tollhouse.batches.chunks import item_line, pack, read_lines
-from tollhouse.batches.concurrency import ConcurrencyLimiters
-from tollhouse.batches.driver import RequestDriver
-from tollhouse.batches.inference_client import InferenceResult
-from tollhouse.batches.items import generation_id
-from tollhouse.batches.retries import ItemFailures
-from tollhouse.batches.types import Batch, BatchStatus, ChunkLease, ItemResult, StoredChunk
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.steps import Steps
 from tollhouse.storage.blobs import BlobMissing
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tollhouse.identity.types import Subject
-    from tollhouse.inference.request import InferenceRequest
+    from tests.support.seams.identity import Subject
+    from tests.support.seams.inference import InferenceRequest
 
 ITEMS = 10
 Behaviour = Callable[[str], InferenceResult]

@@ -19,25 +19,32 @@ from typing import TYPE_CHECKING
 from tests.support.batches import batch
 from tests.support.builders import generation_record
 from tests.support.clock import START
+from tests.support.seams.accounting import Price, Rates
+from tests.support.seams.batches import (
+    Batch,
+    BatchEngine,
+    BatchStatus,
+    ChunkLease,
+    ConcurrencyLimiters,
+    Doorbell,
+    InferenceResult,
+    ItemResult,
+    LeasedChunk,
+    RequestDriver,
+    StoredChunk,
+    item_line,
+    pack,
+    read_lines,
+)
+from tests.support.seams.inference import Catalog, Endpoint, Model, Steps
 from tests.unit.batches.virtual_time import VirtualClock
 from tests.unit.inference.fakes import SUBJECT
-from tollhouse.accounting.types import Price, Rates
-from tollhouse.batches.chunk_store import Doorbell, LeasedChunk
-from tollhouse.batches.chunks import item_line, pack, read_lines
-from tollhouse.batches.concurrency import ConcurrencyLimiters
-from tollhouse.batches.driver import RequestDriver
-from tollhouse.batches.engine import BatchEngine
-from tollhouse.batches.inference_client import InferenceResult
-from tollhouse.batches.types import Batch, BatchStatus, ChunkLease, ItemResult, StoredChunk
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.steps import Steps
-from tollhouse.inference.types import Endpoint, Model
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tollhouse.identity.types import Subject
-    from tollhouse.inference.request import InferenceRequest
+    from tests.support.seams.identity import Subject
+    from tests.support.seams.inference import InferenceRequest
     from tollhouse.kernel.errors import TollhouseError
 
 CHUNK = 500

@@ -10,17 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.memory_blobs import MemoryBlobs
-from tollhouse.batches.chunks import (
+from tests.support.seams.batches import (
     LARGEST_CHUNK,
     MOST_LINES,
     Chunk,
     ChunkWriter,
     DamagedChunk,
+    compress_chunk,
     item_line,
+    load_chunk,
     pack,
     read_lines,
 )
-from tollhouse.batches.stored_chunks import compress_chunk, load_chunk
 from tollhouse.kernel.files import zstd
 from tollhouse.storage.blobs import BlobMissing
 

@@ -3,13 +3,13 @@ import asyncio
 import pytest
 
 from tests.support.clock import FakeClock
-from tests.support.waiting import take_turns
-from tollhouse.batches.concurrency import (
+from tests.support.seams.batches import (
     FIRST_PLACES,
     ConcurrencyLimiter,
     ConcurrencyLimiters,
     FairnessGate,
 )
+from tests.support.waiting import take_turns
 
 
 def limiter(clock: FakeClock, most: int = 64, *, busy: bool = False) -> ConcurrencyLimiter:

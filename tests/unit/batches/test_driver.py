@@ -5,11 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import generation_record
+from tests.support.seams.batches import MOST_CRASHES, TRIES, BatchStatus, InferenceResult
 from tests.unit.batches.driver_fixture import ITEMS, DriverFixture, FakeChunkStore, echo, lines
-from tollhouse.batches.chunk_store import MOST_CRASHES
-from tollhouse.batches.inference_client import InferenceResult
-from tollhouse.batches.retries import TRIES
-from tollhouse.batches.types import BatchStatus
 from tollhouse.kernel.errors import (
     ProviderRateLimited,
     ProviderRefused,

@@ -10,18 +10,19 @@ import pytest
 from tests.support.batches import batch
 from tests.support.builders import api_key, charge, generation_record
 from tests.support.clock import START
-from tollhouse.accounting.types import Usage
-from tollhouse.batches.items import (
+from tests.support.seams.accounting import Usage
+from tests.support.seams.batches import (
+    BatchProgress,
+    ItemError,
+    ItemResult,
     call_of,
     generation_id,
     is_retryable,
     item_error,
     progress_of,
 )
-from tollhouse.batches.types import BatchProgress, ItemError, ItemResult
-from tollhouse.identity.types import AccessPolicy, subject_of
-from tollhouse.inference.steps import Steps
-from tollhouse.inference.types import MaxPrice, Preferences
+from tests.support.seams.identity import AccessPolicy, subject_of
+from tests.support.seams.inference import MaxPrice, Preferences, Steps
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import (
     Bug,
@@ -40,7 +41,7 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from tollhouse.inference.request import InferenceRequest
+    from tests.support.seams.inference import InferenceRequest
 
 NOW = Now(START, 5.0)
 MODEL = "acme/large"

@@ -9,29 +9,26 @@ import pytest
 from tests.support.batches import batch
 from tests.support.builders import api_key
 from tests.support.clock import START
-from tollhouse.accounting.types import Price, Rates
-from tollhouse.batches.policy import (
-    BatchRules,
-    candidates,
-    estimate_nano,
-    find_model,
-    is_kept,
-    visibility_of,
-)
-from tollhouse.batches.types import (
+from tests.support.seams.accounting import Price, Rates
+from tests.support.seams.batches import (
     NEXT,
     OPEN,
     RUNNING,
     BatchDemand,
     BatchEndpoint,
+    BatchRules,
     BatchStatus,
     VisibilityFilter,
+    candidates,
     closing_reason,
+    estimate_nano,
     final_status,
+    find_model,
+    is_kept,
+    visibility_of,
 )
-from tollhouse.identity.types import KeyKind, subject_of
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.types import Dialect, Endpoint, Model, Preferences
+from tests.support.seams.identity import KeyKind, subject_of
+from tests.support.seams.inference import Catalog, Dialect, Endpoint, Model, Preferences
 from tollhouse.kernel.errors import Invalid
 
 RULES = BatchRules(per_hour=3, most_open=2)

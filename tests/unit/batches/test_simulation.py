@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.seams.batches import TRIES
 from tests.unit.batches.scheduler_simulation import ReceivedRequest, SchedulerSimulation
 from tests.unit.batches.virtual_time import run_virtually
-from tollhouse.batches.retries import TRIES
 from tollhouse.kernel.errors import ProviderRateLimited, ProviderUnavailable, Unavailable
 
 PROVIDERS = {"acme": ["acme/large", "acme/small"], "other": ["other/large"]}

@@ -11,26 +11,24 @@ from pydantic import ValidationError
 
 from tests.support.builders import api_key
 from tests.support.clock import START
-from tollhouse.identity.access import (
+from tests.support.seams.identity import (
     CALLER,
+    PATTERN_NAMES,
     PREFIX,
+    AccessPolicy,
+    IssuedKey,
+    KeyKind,
+    LocalOperator,
+    PolicyBody,
     billed_to,
+    check_guardrails,
     hash_key,
     key_holder,
     manager,
     mask_key,
     new_key_text,
-    usable,
-)
-from tollhouse.identity.endpoints.workspaces import PolicyBody
-from tollhouse.identity.types import (
-    PATTERN_NAMES,
-    AccessPolicy,
-    IssuedKey,
-    KeyKind,
-    LocalOperator,
-    check_guardrails,
     subject_of,
+    usable,
 )
 from tollhouse.kernel.errors import Invalid, Unauthenticated
 from tollhouse.kernel.ids import RandomIds

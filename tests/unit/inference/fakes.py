@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tests.support.clock import START, FakeClock
 from tests.support.ids import SequentialIds
+from tests.support.seams.accounting import AdmissionPreview, Admitted, Attribution, Price
+from tests.support.seams.identity import KeyKind, Subject
+from tests.support.seams.inference import (
+    BEHAVIOURS,
+    FORMATS,
+    NO_PREFERENCES,
+    Catalog,
+    Dialect,
+    Endpoint,
+    EventParser,
+    Guardrails,
+    InferenceRequest,
+    Model,
+    Pipeline,
+    PipelineDependencies,
+    parse,
+    parse_request,
+)
 from tests.unit.inference import replies
-from tollhouse.accounting.admission.types import AdmissionPreview, Admitted
-from tollhouse.accounting.types import Attribution, Price
-from tollhouse.identity.types import KeyKind, Subject
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.chat_completions.wire import parse_request
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.guardrails import Guardrails
-from tollhouse.inference.pipeline import Pipeline, PipelineDependencies
-from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.request import InferenceRequest, parse
-from tollhouse.inference.sse import EventParser
-from tollhouse.inference.types import NO_PREFERENCES, Dialect, Endpoint, Model
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import ProviderFailure, TollhouseError
@@ -30,13 +36,9 @@ from tollhouse.observability.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-    from tollhouse.accounting.admission.types import AdmissionRequest
-    from tollhouse.accounting.types import GenerationRecord
-    from tollhouse.identity.types import AccessPolicy
-    from tollhouse.inference.formats.chat_completions.wire import ChatRequest
-    from tollhouse.inference.guardrails import Guardrail
-    from tollhouse.inference.ports import ProviderCall
-    from tollhouse.inference.reply_buffer import ReplyBuffer
+    from tests.support.seams.accounting import AdmissionRequest, GenerationRecord
+    from tests.support.seams.identity import AccessPolicy
+    from tests.support.seams.inference import ChatRequest, Guardrail, ProviderCall, ReplyBuffer
 
 MODEL = "acme/large"
 PRICE: Price = BEHAVIOURS["echo"].price

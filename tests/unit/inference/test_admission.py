@@ -8,23 +8,23 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tests.support.clock import START
-from tests.unit.inference.fakes import SUBJECT, parsed_request
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import FREE, Price, Rates
-from tollhouse.inference.admission import (
+from tests.support.seams.accounting import FREE, AccountingRules, Price, Rates
+from tests.support.seams.inference import (
+    Candidate,
+    ChatPassthroughAdapter,
+    Endpoint,
+    Model,
     admission_request_of,
     allowed_candidates,
     estimate_demand,
     output_limit,
+    parse_request,
 )
-from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
-from tollhouse.inference.formats.chat_completions.wire import parse_request
-from tollhouse.inference.routing import Candidate
-from tollhouse.inference.types import Endpoint, Model
+from tests.unit.inference.fakes import SUBJECT, parsed_request
 from tollhouse.kernel.money import NANO_PER_CREDIT
 
 if TYPE_CHECKING:
-    from tollhouse.inference.request import InferenceRequest
+    from tests.support.seams.inference import InferenceRequest
 
 RULES = AccountingRules()
 ZERO = Decimal(0)

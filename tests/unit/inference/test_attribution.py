@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollhouse.accounting.types import Attribution
-from tollhouse.inference.request import attribute
+from tests.support.seams.accounting import Attribution
+from tests.support.seams.inference import attribute
 from tollhouse.kernel.errors import Invalid
 
 HEADERS = Attribution(http_referer="https://a.example", session_id="from-the-header")

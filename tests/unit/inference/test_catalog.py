@@ -5,9 +5,8 @@ from decimal import Decimal
 import pytest
 
 from tests.support.clock import START
-from tollhouse.accounting.types import FREE
-from tollhouse.inference.catalog import Catalog, build_catalog
-from tollhouse.inference.types import Dialect
+from tests.support.seams.accounting import FREE
+from tests.support.seams.inference import Catalog, Dialect, build_catalog
 from tollhouse.kernel.errors import NotFound, StartError, error_body, status_of
 from tollhouse.settings.sections import Settings
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.seams.accounting import AdmissionPreview, AdmissionRequest, Admitted
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import DryRun, RequestEstimate, parse_request, policy_filter
 from tests.unit.inference.fakes import (
     MODEL,
     FakeProvider,
@@ -17,11 +20,6 @@ from tests.unit.inference.fakes import (
     received,
     whole_reply,
 )
-from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference import policy_filter
-from tollhouse.inference.estimate import DryRun, RequestEstimate
-from tollhouse.inference.formats.chat_completions.wire import parse_request
 from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
 
 if TYPE_CHECKING:

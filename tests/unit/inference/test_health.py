@@ -1,9 +1,7 @@
 import pytest
 
+from tests.support.seams.inference import COOL_DOWN_SECONDS, Endpoint, Health, failure
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.routing import COOL_DOWN_SECONDS, Health
-from tollhouse.inference.types import Endpoint
 
 A = Endpoint("a", "m", PRICE)
 SAME_PROVIDER = Endpoint("a", "n", PRICE)

@@ -1,5 +1,5 @@
-from tollhouse.identity.types import PATTERN_NAMES
-from tollhouse.inference.policy_filter import BUILT_IN
+from tests.support.seams.identity import PATTERN_NAMES
+from tests.support.seams.inference import BUILT_IN
 
 
 def test_a_policy_may_hold_the_names_that_mean_something() -> None:

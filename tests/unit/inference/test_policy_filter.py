@@ -3,10 +3,17 @@ import json
 import msgspec
 import pytest
 
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
+    BUILT_IN,
+    Endpoint,
+    allowed,
+    excerpt,
+    flagged,
+    objections,
+    texts,
+)
 from tests.unit.inference.fakes import PRICE
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.policy_filter import BUILT_IN, allowed, excerpt, flagged, objections, texts
-from tollhouse.inference.types import Endpoint
 from tollhouse.kernel.errors import Forbidden, Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

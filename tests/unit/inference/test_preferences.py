@@ -4,8 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollhouse.inference.request import read_preferences
-from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
+from tests.support.seams.inference import NO_PREFERENCES, MaxPrice, Preferences, read_preferences
 from tollhouse.kernel.errors import Invalid
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

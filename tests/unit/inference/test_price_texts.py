@@ -2,9 +2,8 @@ from decimal import Decimal
 
 import pytest
 
-from tollhouse.accounting.types import Price, Rates, Tier
-from tollhouse.inference.model_wire import pricing_reply
-from tollhouse.inference.price_texts import plain, price_texts
+from tests.support.seams.accounting import Price, Rates, Tier
+from tests.support.seams.inference import plain, price_texts, pricing_reply
 
 
 @pytest.mark.parametrize(

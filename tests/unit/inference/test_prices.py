@@ -7,10 +7,8 @@ import pytest
 from genai_prices import Usage as ListedUsage
 from genai_prices.data_snapshot import get_snapshot
 
-from tollhouse.accounting.pricing import cost, rates_for
-from tollhouse.accounting.types import FREE, Rates, Usage
-from tollhouse.inference.catalog import configured_price
-from tollhouse.inference.list_prices import list_price
+from tests.support.seams.accounting import FREE, Rates, Usage, cost, rates_for
+from tests.support.seams.inference import configured_price, list_price
 from tollhouse.settings.sections import PricingSettings, ProviderSettings
 
 NOW = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)

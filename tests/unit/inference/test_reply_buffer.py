@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.loop_time import LoopTime
+from tests.support.seams.inference import ReplyBuffer
 from tests.support.waiting import take_turns
-from tollhouse.inference.reply_buffer import ReplyBuffer
 
 BEAT = b": beat\n\n"
 

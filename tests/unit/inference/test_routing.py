@@ -5,13 +5,23 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.accounting import FREE
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
+    FORMATS,
+    Candidate,
+    Dialect,
+    Endpoint,
+    MaxPrice,
+    Model,
+    Preferences,
+    Profile,
+    failure,
+    final_error,
+    find_candidates,
+    remaining,
+)
 from tests.unit.inference.fakes import PRICE
-from tollhouse.accounting.types import FREE
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.routing import Candidate, final_error, find_candidates, remaining
-from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Profile
 from tollhouse.kernel.errors import (
     Forbidden,
     NotFound,

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.seams.accounting import CostState
+from tests.support.seams.inference import failure
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
@@ -28,14 +30,12 @@ from tests.unit.inference.fakes import (
     stream_reply,
     whole_reply,
 )
-from tollhouse.accounting.types import CostState
-from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderUnavailable, TollhouseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollhouse.inference.reply_buffer import ReplyBuffer
+    from tests.support.seams.inference import ReplyBuffer
 
 PROVIDER_ENDS = [
     "whole",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tollhouse.inference.sse import EventParser, EventTooLarge, event
+from tests.support.seams.inference import EventParser, EventTooLarge, event
 
 BOM = b"\xef\xbb\xbf"
 # Mostly what the syntax is made of, so that a random stream has events, line ends and comments.

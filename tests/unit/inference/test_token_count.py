@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
+    Catalog,
+    Dialect,
+    Endpoint,
+    Model,
+    TokenCounter,
+    failure,
+    render_count,
+)
+from tests.support.seams.inference import messages_parse_request as parse_request
 from tests.unit.inference.fakes import PRICE, FakeProvider, FakeReply
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.catalog import Catalog
-from tollhouse.inference.formats.messages.passthrough import render_count
-from tollhouse.inference.formats.messages.wire import parse_request
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.token_count import TokenCounter
-from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import Forbidden, NotFound, ProviderRefused
 
 COUNTS = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS})

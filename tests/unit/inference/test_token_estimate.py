@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.inference.admission import (
+from tests.support.seams.inference import (
     LEAST_OUTPUT,
+    MAX_TOKENS,
     MEDIA_TOKENS,
+    ClientRequest,
     Demand,
     count_images,
     estimate_demand,
     estimate_raw_demand,
 )
-from tollhouse.inference.formats.adapter import ClientRequest
-from tollhouse.inference.formats.chat_completions.wire import parse_request as parse_chat
-from tollhouse.inference.formats.completions import parse_request as parse_completions
-from tollhouse.inference.formats.embeddings import parse_request as parse_embeddings
-from tollhouse.inference.formats.messages.wire import parse_request as parse_messages
-from tollhouse.inference.formats.responses.wire import parse_request as parse_responses
-from tollhouse.inference.formats.wire import MAX_TOKENS
+from tests.support.seams.inference import completions_parse_request as parse_completions
+from tests.support.seams.inference import embeddings_parse_request as parse_embeddings
+from tests.support.seams.inference import messages_parse_request as parse_messages
+from tests.support.seams.inference import parse_request as parse_chat
+from tests.support.seams.inference import responses_parse_request as parse_responses
 from tollhouse.kernel.errors import Invalid
 
 PARSERS: Mapping[str, tuple[Callable[[bytes], ClientRequest], str, object]] = {

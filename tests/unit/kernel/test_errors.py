@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from tollhouse.inference.workers.pool import WorkerGone
+from tests.support.seams.inference import WorkerGone
 from tollhouse.kernel import errors
 from tollhouse.kernel.errors import (
     INTERNAL_ERROR_MESSAGE,

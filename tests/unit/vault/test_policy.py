@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.identity.types import Switches
+from tests.support.seams.identity import Switches
 from tollhouse.kernel.errors import Invalid, TollhouseError
 from tollhouse.vault import policy
 from tollhouse.vault.policy import WritesDisabled

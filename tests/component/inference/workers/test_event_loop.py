@@ -18,23 +18,21 @@ import pytest
 import pytest_asyncio
 
 from tests.support.ids import SequentialIds
+from tests.support.seams.api import Inference, LargeBodies
+from tests.support.seams.batches import (
+    ChunkLease,
+    ConcurrencyLimiters,
+    InferenceClient,
+    LeasedChunk,
+    RequestDriver,
+    StoredChunk,
+    item_line,
+)
+from tests.support.seams.identity import AccessPolicy, set_caller
+from tests.support.seams.inference import FORMATS, Dialect, Pipeline, Steps, WorkerPool
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.batches.driver_fixture import FakeChunkStore, FakeSubjects
 from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, PipelineFixture
-from tollhouse.api.hot_routes import Inference, LargeBodies
-from tollhouse.batches.chunk_store import LeasedChunk
-from tollhouse.batches.chunks import item_line
-from tollhouse.batches.concurrency import ConcurrencyLimiters
-from tollhouse.batches.driver import RequestDriver
-from tollhouse.batches.inference_client import InferenceClient
-from tollhouse.batches.types import ChunkLease, StoredChunk
-from tollhouse.identity.access import set_caller
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.pipeline import Pipeline
-from tollhouse.inference.steps import Steps
-from tollhouse.inference.types import Dialect
-from tollhouse.inference.workers.pool import WorkerPool
 from tollhouse.settings.sections import ServerSettings
 
 if TYPE_CHECKING:

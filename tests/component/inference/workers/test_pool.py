@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.seams.inference import WorkerGone, WorkerPool
 from tests.support.waiting import take_turns
-from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
 from tollhouse.kernel.errors import Bug
 
 if TYPE_CHECKING:

@@ -10,21 +10,24 @@ import pytest
 import pytest_asyncio
 
 from tests.support.clock import START
-from tests.unit.inference.fakes import SUBJECT
-from tollhouse.accounting.pricing import charge_for
-from tollhouse.accounting.types import FREE, Attribution, Usage
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.admission import demand_of, images_of
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.providers.simulated.models import BEHAVIOURS
-from tollhouse.inference.request import InferenceRequest
-from tollhouse.inference.steps import (
+from tests.support.seams.accounting import FREE, Attribution, Usage, charge_for
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
+    BEHAVIOURS,
+    FORMATS,
     LARGE,
+    Dialect,
+    Endpoint,
+    InferenceRequest,
+    Model,
+    ReplyIdentity,
     Steps,
+    WorkerPool,
+    demand_of,
+    images_of,
     render_request,
 )
-from tollhouse.inference.types import Dialect, Endpoint, Model, ReplyIdentity
-from tollhouse.inference.workers.pool import WorkerPool
+from tests.unit.inference.fakes import SUBJECT
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden
 

@@ -17,8 +17,8 @@ from tests.component.interns.fake_daemon import (
     event,
     stream,
 )
+from tests.support.seams.api import request_rules
 from tests.support.waiting import WAIT_SECONDS, until, wait_for_event
-from tollhouse.api import request_rules
 from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.interns.types import Operation
 

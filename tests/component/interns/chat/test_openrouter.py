@@ -32,8 +32,8 @@ from tests.support.builders import OPERATOR, add_tenant
 from tests.support.client_process import CLIENTS, run_client
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tollhouse.api import request_rules
-from tollhouse.identity.types import KeyKind, NewKey
+from tests.support.seams.api import request_rules
+from tests.support.seams.identity import KeyKind, NewKey
 from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url

@@ -30,7 +30,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.forked import ForkedDaemon
-from tollhouse.identity.access import DAEMON_PREFIX
+from tests.support.seams.identity import DAEMON_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -20,11 +20,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess, eventually
 from tests.support.clock import FakeClock
+from tests.support.seams.api import RequestGate, Routes, make_server, respond, takes_websocket
+from tests.support.seams.identity import DAEMON_PREFIX
 from tests.support.waiting import take_turns, until_still
-from tollhouse.api.asgi import respond
-from tollhouse.api.request_gate import RequestGate, Routes, takes_websocket
-from tollhouse.api.server import make_server
-from tollhouse.identity.access import DAEMON_PREFIX
 from tollhouse.interns.sandboxes import PortForwarder
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.observability.logging import configure_logging

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tests.support.builders import charge, generation_record
 from tests.support.clock import FakeClock
-from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.admission.types import AccountFacts, AdmissionRequest, KeyFacts
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits, KeyLimit
+from tests.support.seams.accounting import (
+    AccountFacts,
+    AccountingRules,
+    AdmissionController,
+    AdmissionRequest,
+    Credits,
+    KeyFacts,
+    KeyLimit,
+)
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.money import NANO_PER_CREDIT
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.types import KeyLimit, Reset
+from tests.support.seams.accounting import KeyLimit, Reset
 from tollhouse.kernel.money import NANO_PER_CREDIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.limits import AccountingRules
+    from tests.support.seams.accounting import AccountingRules
 
 CREDIT = NANO_PER_CREDIT
 KEYS = ("k" * 64, "o" * 64)

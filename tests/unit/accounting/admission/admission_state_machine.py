@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from tests.support.clock import START
+from tests.support.seams.accounting import AccountingRules, KeyLimit, Reset
 from tests.unit.accounting.admission.admission_model import (
     CREDIT,
     KEYS,
@@ -34,8 +35,6 @@ from tests.unit.accounting.admission.admission_model import (
     ModelRequest,
     RunningRequest,
 )
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import KeyLimit, Reset
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -15,6 +15,23 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.builders import charge, generation_record
 from tests.support.clock import FakeClock
+from tests.support.seams.accounting import (
+    FREE_PER_DAY,
+    FREE_PER_MINUTE,
+    AdmissionController,
+    AdmissionPreview,
+    AdmissionRequest,
+    Admitted,
+    Credits,
+    GenerationRecord,
+    KeyFacts,
+    KeyLimit,
+    Rate,
+    Spend,
+    key_status,
+    key_usage,
+    reservation_refusal,
+)
 from tests.unit.accounting.admission import admission_state_machine
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
 from tests.unit.accounting.admission.admission_model import CREDIT, PAYERS, ModelRequest, keys_of
@@ -23,28 +40,13 @@ from tests.unit.accounting.admission.admission_state_machine import (
     AdmissionStateMachine,
     SystemUnderTest,
 )
-from tollhouse.accounting.admission.controller import AdmissionController
-from tollhouse.accounting.admission.rules import reservation_refusal
-from tollhouse.accounting.admission.types import (
-    FREE_PER_DAY,
-    FREE_PER_MINUTE,
-    AdmissionPreview,
-    AdmissionRequest,
-    Admitted,
-    KeyFacts,
-    Rate,
-)
-from tollhouse.accounting.limits import key_status
-from tollhouse.accounting.policy import key_usage
-from tollhouse.accounting.types import Credits, GenerationRecord, KeyLimit, Spend
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 
 if TYPE_CHECKING:
     from datetime import date, datetime
 
+    from tests.support.seams.accounting import AdmissionContext, KeyStatus
     from tests.unit.accounting.admission.admission_model import AdmissionModel, EndedRequest
-    from tollhouse.accounting.admission.rules import AdmissionContext
-    from tollhouse.accounting.types import KeyStatus
 
 STEPS = 200
 EXAMPLES_IN_TEST = 25

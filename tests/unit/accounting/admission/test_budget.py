@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.accounting import AccountingRules, Credits, KeyLimit
+from tests.support.seams.identity import AccountType
 from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits, KeyLimit
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired
 
 FULL = AccountingRules(fraction=Fraction(1), wait_seconds=0)

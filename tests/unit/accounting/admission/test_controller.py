@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from tests.support.seams.accounting import (
+    AccountFacts,
+    AccountingRules,
+    Credits,
+    KeyLimit,
+    accounts,
+)
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
-from tollhouse.accounting.admission import accounts
-from tollhouse.accounting.admission.types import AccountFacts
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits, KeyLimit
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, Unavailable
 

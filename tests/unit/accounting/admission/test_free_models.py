@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.support.clock import START, FakeClock
-from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
-from tollhouse.accounting.admission.types import (
+from tests.support.seams.accounting import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
     AccountFacts,
+    AccountingRules,
+    Credits,
     Rate,
 )
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits
+from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
 from tollhouse.kernel.errors import RateLimited
 
 FREE = Rate(FREE_PER_MINUTE, None, 20)

@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.clock import FakeClock
+from tests.support.seams.accounting import KeyFacts, KeyLimit, Reset, Spend, key_status, key_usage
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture, limits
-from tollhouse.accounting.admission.types import KeyFacts
-from tollhouse.accounting.limits import key_status
-from tollhouse.accounting.policy import key_usage
-from tollhouse.accounting.types import KeyLimit, Reset, Spend
 from tollhouse.kernel.errors import PaymentRequired
 
 RICH = 1_000 * CREDIT

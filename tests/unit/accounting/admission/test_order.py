@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.accounting import (
+    FREE_PER_MINUTE,
+    AccountingRules,
+    Credits,
+    KeyFacts,
+    KeyLimit,
+    Rate,
+    Spend,
+)
+from tests.support.seams.identity import AccountType
 from tests.unit.accounting.admission.admission_fixture import CREDIT, KEY, AdmissionFixture
-from tollhouse.accounting.admission.types import FREE_PER_MINUTE, KeyFacts, Rate
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits, KeyLimit, Spend
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.errors import PaymentRequired, RateLimited, TollhouseError, Unavailable
 
 NONE_FREE = AccountingRules(wait_seconds=0, free_per_day=0, free_per_minute=0)

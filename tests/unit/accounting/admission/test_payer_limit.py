@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.accounting import AccountingRules, KeyFacts, KeyLimit, Spend, accounts
 from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import (
     ACCOUNT,
@@ -15,10 +16,6 @@ from tests.unit.accounting.admission.admission_fixture import (
     AdmissionFixture,
     limits,
 )
-from tollhouse.accounting.admission import accounts
-from tollhouse.accounting.admission.types import KeyFacts
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import KeyLimit, Spend
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, Unavailable
 

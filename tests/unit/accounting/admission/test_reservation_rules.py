@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.accounting.admission.rules import reservation_limits, reservation_refusal
-from tollhouse.accounting.admission.types import AccountFacts, AdmissionRefusal
-from tollhouse.accounting.types import Budget, BudgetScope, Credits, KeyStatus, Reset
-from tollhouse.identity.types import AccountType
+from tests.support.seams.accounting import (
+    AccountFacts,
+    AdmissionRefusal,
+    Budget,
+    BudgetScope,
+    Credits,
+    KeyStatus,
+    Reset,
+    reservation_limits,
+    reservation_refusal,
+)
+from tests.support.seams.identity import AccountType
 from tollhouse.kernel.money import NANO_PER_CREDIT as CREDIT
 
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)

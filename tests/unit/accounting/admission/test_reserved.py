@@ -7,6 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.accounting import (
+    AccountFacts,
+    AccountingRules,
+    Credits,
+    KeyFacts,
+    KeyLimit,
+    Reset,
+    Spend,
+)
 from tests.unit.accounting.admission.admission_fixture import (
     ACCOUNT,
     CREDIT,
@@ -14,9 +23,6 @@ from tests.unit.accounting.admission.admission_fixture import (
     AdmissionFixture,
     limits,
 )
-from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
-from tollhouse.accounting.limits import AccountingRules
-from tollhouse.accounting.types import Credits, KeyLimit, Reset, Spend
 from tollhouse.kernel.errors import PaymentRequired
 
 

@@ -12,12 +12,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.child_processes import own_children
+from tests.support.seams.batches import (
+    MOST_LINES,
+    BatchDemand,
+    BatchEndpoint,
+    BatchLimits,
+    BatchReceiver,
+    IngestChildGone,
+    StoredChunk,
+    Submission,
+    read_lines,
+)
+from tests.support.seams.batches import receiver as receiver_module
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
-from tollhouse.batches.chunks import MOST_LINES, read_lines
-from tollhouse.batches.ingest import receiver as receiver_module
-from tollhouse.batches.ingest.reader import BatchLimits
-from tollhouse.batches.ingest.receiver import BatchReceiver, IngestChildGone
-from tollhouse.batches.types import BatchDemand, BatchEndpoint, StoredChunk, Submission
 from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
 from tollhouse.storage.blobs import BlobsFull, BlobsUnavailable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollhouse.batches.ingest.splitter import (
+from tests.support.seams.batches import (
     LARGEST_ENVELOPE,
     MalformedBatch,
     Splitter,

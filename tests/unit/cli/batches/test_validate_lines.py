@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tollhouse.batches.policy import MODEL_SUFFIX
-from tollhouse.batches.types import BatchEndpoint
+from tests.support.seams.batches import MODEL_SUFFIX, BatchEndpoint
 from tollhouse.cli.batches.upload import (
     _MODEL_SUFFIX,
     ENDPOINTS,

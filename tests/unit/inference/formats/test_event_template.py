@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.inference.formats.event_template import EventTemplate
+from tests.support.seams.inference import EventTemplate
 
 DATA = b'{"kind":"delta %","text": "Hi","more":{"n":1},"end":true}'
 

@@ -7,9 +7,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollhouse.inference.formats.adapter import AdaptedStream, ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.types import Dialect, ReplyIdentity
+from tests.support.seams.inference import (
+    FORMATS,
+    AdaptedStream,
+    Dialect,
+    ErrorEvent,
+    MalformedResponse,
+    ReplyIdentity,
+)
 
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
 MESSAGES = [{"role": "user", "content": "hello"}]

@@ -22,25 +22,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.seams.accounting import FREE, Charge, CostState, Usage
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
+    FORMATS,
+    Behaviour,
+    Dialect,
+    Endpoint,
+    EventParser,
+    InvalidSimulatedRequest,
+    ReplyIdentity,
+    estimate_demand,
+    estimate_raw_demand,
+    event,
+    plan_reply,
+    policy_filter,
+    read_object,
+    render_chunks,
+    render_completion,
+)
 from tests.unit.inference.formats.large_inputs import CHAT, REPLIES, REQUESTS, STREAMS
-from tollhouse.accounting.types import FREE, Charge, CostState, Usage
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference import policy_filter
-from tollhouse.inference.admission import estimate_demand, estimate_raw_demand
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.formats.wire import read_object
-from tollhouse.inference.providers.simulated.models import Behaviour
-from tollhouse.inference.providers.simulated.provider import render_chunks, render_completion
-from tollhouse.inference.providers.simulated.replies import InvalidSimulatedRequest, plan_reply
-from tollhouse.inference.sse import EventParser, event
-from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tollhouse.inference.formats.adapter import FormatAdapter
-    from tollhouse.inference.formats.registry import Adapters
+    from tests.support.seams.inference import Adapters, FormatAdapter
 
     Work = Callable[[], object]
 

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-from tollhouse.accounting.types import FREE
-from tollhouse.inference.formats import registry
-from tollhouse.inference.formats.canonical.translation import TranslatingAdapter
-from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
-from tollhouse.inference.formats.registry import FORMATS, PROVIDER_FORMATS
-from tollhouse.inference.types import Dialect, Endpoint, RequestBuilder
+from tests.support.seams.accounting import FREE
+from tests.support.seams.inference import (
+    FORMATS,
+    MESSAGES_CLIENT,
+    PROVIDER_FORMATS,
+    Dialect,
+    Endpoint,
+    RequestBuilder,
+    TranslatingAdapter,
+    registry,
+)
 
 BODIES: Mapping[str, bytes] = {
     "/chat/completions": b'{"model":"m","messages":[{}]}',

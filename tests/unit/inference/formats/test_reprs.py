@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tollhouse.inference.formats.registry import FORMATS
+from tests.support.seams.inference import FORMATS
 
 SAID = "said in confidence"
 USER = {"role": "user", "content": SAID}

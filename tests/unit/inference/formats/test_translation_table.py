@@ -9,38 +9,39 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+from tests.support.seams.accounting import FREE, charge_for
+from tests.support.seams.inference import (
+    CHAT_PROVIDER,
+    FORMATS,
+    MESSAGES_PROVIDER,
+    RESPONSES_PROVIDER,
+    Block,
+    CanonicalRequest,
+    CanonicalResponse,
+    CanonicalToolChoice,
+    Choice,
+    Dialect,
+    Endpoint,
+    EventParser,
+    JsonOutput,
+    ReplyIdentity,
+    ThinkingOptions,
+    ToolDefinition,
+    Turn,
+)
 from tests.unit.inference.formats.features.feature import outcome_of
 from tests.unit.inference.formats.features.replies import REPLIES
 from tests.unit.inference.formats.features.reply_parts import PLAIN as PLAIN_REPLIES
 from tests.unit.inference.formats.features.request_parts import PLAIN as PLAIN_REQUESTS
 from tests.unit.inference.formats.features.requests import REQUESTS
 from tests.unit.inference.formats.features.stream_folding import encoded, folded, streamed
-from tollhouse.accounting.pricing import charge_for
-from tollhouse.accounting.types import FREE
-from tollhouse.inference.formats.canonical.types import (
-    Block,
-    CanonicalRequest,
-    CanonicalResponse,
-    CanonicalToolChoice,
-    Choice,
-    JsonOutput,
-    ThinkingOptions,
-    ToolDefinition,
-    Turn,
-)
-from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
-from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
-from tollhouse.inference.sse import EventParser
-from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.support.seams.inference import AdaptedResponse, AdaptedStream, FormatAdapter
     from tests.unit.inference.formats.features.feature import Body, ReplyFeature, RequestFeature
-    from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text()
 PATHS = {

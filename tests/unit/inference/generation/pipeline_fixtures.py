@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tests.support.seams.accounting import Usage, cost
 from tests.unit.inference.fakes import (
     PRICE,
     FakeProvider,
@@ -10,8 +11,6 @@ from tests.unit.inference.fakes import (
     stream_reply,
     whole_reply,
 )
-from tollhouse.accounting.pricing import cost
-from tollhouse.accounting.types import Usage
 from tollhouse.kernel.errors import (
     ProviderUnavailable,
     Unavailable,

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.support.seams.accounting import CostState, cost
+from tests.support.seams.inference import HIGH_WATER
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     PRICE,
@@ -23,9 +25,6 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     abandoned_pipeline,
     make_pipeline,
 )
-from tollhouse.accounting.pricing import cost
-from tollhouse.accounting.types import CostState
-from tollhouse.inference.reply_buffer import HIGH_WATER
 
 
 async def test_a_client_that_leaves_before_anything_was_sent_leaves_nothing() -> None:

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from tests.support.seams.accounting import CostState, cost
+from tests.support.seams.inference import Dialect, failure
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
@@ -19,10 +21,6 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, UNREACHABLE, make_pipeline
-from tollhouse.accounting.pricing import cost
-from tollhouse.accounting.types import CostState
-from tollhouse.inference.providers.failures import failure
-from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import (
     Bug,
     NotFound,

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.seams.inference import FORMATS, failure, parse_request
 from tests.support.stream_checks import responses as responses_stream_checks
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import FakeReply, parsed_request, received
 from tests.unit.inference.generation.pipeline_fixtures import make_pipeline
-from tollhouse.inference.formats.chat_completions.wire import parse_request
-from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.providers.failures import failure
 from tollhouse.kernel.errors import ProviderRefused
 
 if TYPE_CHECKING:
+    from tests.support.seams.inference import ReplyBuffer
     from tests.unit.inference.fakes import PipelineFixture
-    from tollhouse.inference.reply_buffer import ReplyBuffer
 
 WORDS = "prompt is too long: 9 tokens > 8 maximum"
 REFUSED = failure("Acme", 400, message="maximum context length is 8 tokens, you requested 9")

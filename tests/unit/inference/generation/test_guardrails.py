@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import GuardrailVerdict
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference.fakes import (
     FakeProvider,
@@ -19,8 +21,6 @@ from tests.unit.inference.fakes import (
 )
 from tests.unit.inference.generation.pipeline_fixtures import UNREACHABLE
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.guardrails import GuardrailVerdict
 from tollhouse.kernel.errors import status_of
 
 NAMES_A = (AccessPolicy("workspace", guardrails=("a",)),)

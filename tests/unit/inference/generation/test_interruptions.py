@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 
+from tests.support.seams.inference import HIGH_WATER
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
@@ -26,7 +27,6 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     abandoned_pipeline,
     make_pipeline,
 )
-from tollhouse.inference.reply_buffer import HIGH_WATER
 from tollhouse.kernel.errors import status_of
 
 # The gateway stops

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.support.seams.accounting import maximum_cost
+from tests.support.seams.inference import Dialect, estimate_demand
 from tests.unit.inference.fakes import (
     PRICE,
     FakeAdmission,
@@ -14,9 +16,6 @@ from tests.unit.inference.fakes import (
     outcome,
     whole_reply,
 )
-from tollhouse.accounting.pricing import maximum_cost
-from tollhouse.inference.admission import estimate_demand
-from tollhouse.inference.types import Dialect
 
 FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
 NAMES = {

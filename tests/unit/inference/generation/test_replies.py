@@ -7,6 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from tests.support.seams.accounting import CostState, Price
+from tests.support.seams.identity import AccessPolicy
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
@@ -23,8 +25,6 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, USAGE, make_pipeline
-from tollhouse.accounting.types import CostState, Price
-from tollhouse.identity.types import AccessPolicy
 from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable, status_of
 
 # A reply that goes well

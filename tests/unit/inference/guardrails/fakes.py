@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.guardrails import ALLOWED, GuardrailVerdict, OnFailure
+from tests.support.seams.inference import ALLOWED, GuardrailVerdict, OnFailure
 
 if TYPE_CHECKING:
     import asyncio

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import Guardrails, GuardrailVerdict, parse_request, question
 from tests.unit.inference.fakes import SUBJECT, steps
 from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.wire import parse_request
-from tollhouse.inference.guardrails import Guardrails, GuardrailVerdict, question
 from tollhouse.kernel.errors import Forbidden, Unavailable
 from tollhouse.observability.metrics import Metrics
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.seams.inference import ALLOWED, GuardrailVerdict, HttpGuardrail
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
-from tollhouse.inference.guardrails import ALLOWED, GuardrailVerdict, HttpGuardrail
 from tollhouse.outbound.http.port import (
     ConnectFailed,
     ConnectionLost,

@@ -2,17 +2,17 @@ import json
 
 import pytest
 
-from tests.unit.inference.fakes import SUBJECT
-from tollhouse.identity.types import AccessPolicy
-from tollhouse.inference.formats.chat_completions.wire import parse_request
-from tollhouse.inference.guardrails import (
+from tests.support.seams.identity import AccessPolicy
+from tests.support.seams.inference import (
     ALLOWED,
     GuardrailVerdict,
     decide,
     named,
+    parse_request,
     question,
     read_answer,
 )
+from tests.unit.inference.fakes import SUBJECT
 from tollhouse.kernel.errors import Forbidden, Invalid, Unavailable, status_of
 
 FAILED = GuardrailVerdict("failed", reason="HeadTimeout")

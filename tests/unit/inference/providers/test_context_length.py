@@ -1,6 +1,6 @@
 import pytest
 
-from tollhouse.inference.providers.failures import too_long
+from tests.support.seams.inference import too_long
 
 OPENAI = (
     "This model's maximum context length is 128000 tokens. However, your messages resulted in "

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from tollhouse.inference.providers.failures import failure, status_of_error_code
+from tests.support.seams.inference import failure, status_of_error_code
 from tollhouse.kernel.errors import error_body, status_of
 
 SECRET = "Your organization org-123 has run out of money"

@@ -11,15 +11,19 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.support.seams.inference import (
+    ChatPassthroughAdapter,
+    Dialect,
+    Endpoint,
+    HttpProvider,
+    ProviderCall,
+    parse_error_event,
+    parse_request,
+)
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
-from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
-from tollhouse.inference.formats.chat_completions.wire import parse_error_event, parse_request
-from tollhouse.inference.ports import ProviderCall
-from tollhouse.inference.providers.http import HttpProvider
-from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.kernel.errors import ProviderFailure, status_of
 from tollhouse.outbound.http.port import (
     ClientClosed,

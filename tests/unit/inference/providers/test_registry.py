@@ -3,11 +3,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.seams.inference import (
+    Dialect,
+    Endpoint,
+    ProviderCall,
+    build_providers,
+    dialects_named,
+)
 from tests.unit.inference.fake_upstream import FakeUpstream
 from tests.unit.inference.fakes import PRICE
-from tollhouse.inference.ports import ProviderCall
-from tollhouse.inference.providers.registry import build_providers, dialects_named
-from tollhouse.inference.types import Dialect, Endpoint
 from tollhouse.kernel.errors import ProviderUnavailable
 from tollhouse.outbound.http.port import ConnectFailed
 from tollhouse.settings.sections import ProviderSettings, UpstreamSettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.seams.inference import ANTHROPIC, OPENAI, ReasoningBlock, pack
 from tests.unit.inference.formats.features.feature import MARK, Body, Places, ReplyFeature
 from tests.unit.inference.formats.features.reply_parts import (
     SAID,
@@ -12,7 +13,6 @@ from tests.unit.inference.formats.features.reply_parts import (
     response,
     spoken,
 )
-from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 
 
 def _thoughts() -> dict[str, ReplyFeature]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.seams.inference import ANTHROPIC, OPENAI, ReasoningBlock, pack
 from tests.unit.inference.formats.features.feature import MARK, Body, RequestFeature
 from tests.unit.inference.formats.features.request_parts import (
     HELLO,
@@ -11,7 +12,6 @@ from tests.unit.inference.formats.features.request_parts import (
     model,
     turns,
 )
-from tollhouse.inference.formats.canonical.types import ANTHROPIC, OPENAI, ReasoningBlock, pack
 
 
 def _reasoning() -> dict[str, RequestFeature]:

@@ -1,0 +1,45 @@
+"""What tests use of `tollhouse.accounting`: they import it from here alone."""
+
+from tests.support.seams import names
+
+__getattr__ = names(
+    "tollhouse.accounting",
+    {
+        "": "endpoints",
+        "admission": "accounts rules",
+        "admission.controller": "AdmissionController",
+        "admission.rules": "AdmissionContext reservation_limits reservation_refusal",
+        "admission.types": (
+            "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
+            "FREE_PER_DAY FREE_PER_MINUTE KeyFacts Rate"
+        ),
+        "ledger.service": "LedgerSampler LedgerService MOST_DIFFERENCES SAMPLED_ACCOUNTS",
+        "ledger.types": (
+            "Activity ActivityQuery Difference LedgerReport LedgerScope Statement StatementQuery"
+        ),
+        "limits": "AccountingRules effective_budget key_status resets_at rules_of window_start",
+        "policy": (
+            "balance_change check_credits credit_posting credits_change "
+            "first_day_of_windows free_requests is_same_posting key_usage"
+        ),
+        "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
+        "service": "AccountingService DatabaseAccountLoader",
+        "settlement": "books journal settler",
+        "settlement.booking": "added booking Unbookable",
+        "settlement.books": "BooksProcess ChargesNotBooked",
+        "settlement.child": "Books",
+        "settlement.journal": (
+            "GROWTH_BYTES Journal JournalPart MissingCharges parse RECORD_BYTES SHRINK_BYTES"
+        ),
+        "settlement.messages": "BookCharges Booked BookFile Open SetAside Unreadable",
+        "settlement.payloads": "payload_of record_of",
+        "settlement.postgresql_writer": "PostgresqlChargeWriter",
+        "settlement.settler": "ChargeWriter Flusher RecoveredCharges Settler",
+        "settlement.sqlite_writer": "SqliteChargeWriter",
+        "types": (
+            "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
+            "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "
+            "PostingKind Price Rates Reset Spend Tier Usage"
+        ),
+    },
+)

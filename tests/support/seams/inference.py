@@ -1,0 +1,67 @@
+"""What tests use of `tollhouse.inference`: they import it from here alone."""
+
+from tests.support.seams import names
+
+__getattr__ = names(
+    "tollhouse.inference",
+    {
+        "": "endpoints policy_filter",
+        "admission": (
+            "admission_request_of allowed_candidates count_images Demand demand_of "
+            "estimate_demand estimate_raw_demand images_of LEAST_OUTPUT MEDIA_TOKENS "
+            "output_limit"
+        ),
+        "catalog": "build_catalog Catalog configured_price",
+        "estimate": "DryRun RequestEstimate",
+        "formats": "registry",
+        "formats.adapter": (
+            "AdaptedResponse AdaptedStream ClientRequest ErrorEvent FormatAdapter MalformedResponse"
+        ),
+        "formats.canonical.translation": "TranslatingAdapter",
+        "formats.canonical.types": (
+            "ANTHROPIC Block CanonicalRequest CanonicalResponse CanonicalToolChoice Choice "
+            "JsonOutput OPENAI pack ReasoningBlock ThinkingOptions ToolDefinition Turn"
+        ),
+        "formats.chat_completions.passthrough": "ChatPassthroughAdapter",
+        "formats.chat_completions.provider": "CHAT_PROVIDER",
+        "formats.chat_completions.wire": "ChatRequest parse_error_event parse_request",
+        "formats.completions": "completions_parse_request=parse_request",
+        "formats.embeddings": "embeddings_parse_request=parse_request",
+        "formats.event_template": "EventTemplate",
+        "formats.messages.client_response": "MESSAGES_CLIENT",
+        "formats.messages.passthrough": "render_count",
+        "formats.messages.provider_request": "MESSAGES_PROVIDER",
+        "formats.messages.wire": "messages_parse_request=parse_request",
+        "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
+        "formats.responses.provider_request": "RESPONSES_PROVIDER",
+        "formats.responses.wire": "responses_parse_request=parse_request",
+        "formats.wire": "MAX_TOKENS read_object",
+        "guardrails": (
+            "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "
+            "OnFailure question read_answer"
+        ),
+        "list_prices": "list_price",
+        "model_wire": "pricing_reply",
+        "pipeline": "Pipeline PipelineDependencies",
+        "policy_filter": "allowed BUILT_IN excerpt flagged objections texts",
+        "ports": "ProviderCall",
+        "price_texts": "plain price_texts",
+        "providers.failures": "failure status_of_error_code too_long",
+        "providers.http": "HttpProvider",
+        "providers.registry": "build_providers dialects_named",
+        "providers.simulated.models": "Behaviour BEHAVIOURS models",
+        "providers.simulated.provider": "render_chunks render_completion",
+        "providers.simulated.replies": "InvalidSimulatedRequest plan_reply",
+        "reply_buffer": "HIGH_WATER ReplyBuffer",
+        "request": "attribute InferenceRequest parse read_preferences",
+        "routing": "Candidate COOL_DOWN_SECONDS final_error find_candidates Health remaining",
+        "sse": "event EventParser EventTooLarge",
+        "steps": "LARGE render_request Steps",
+        "token_count": "TokenCounter",
+        "types": (
+            "Dialect Endpoint MaxPrice Model NO_PREFERENCES Preferences Profile "
+            "ReplyIdentity RequestBuilder"
+        ),
+        "workers.pool": "WorkerGone WorkerPool",
+    },
+)
