@@ -49,6 +49,9 @@ FORMS = tuple(SPOKEN)
 HTML = b"<html>502 Bad Gateway</html>"
 IDLE_TURNS = 20
 """After so many turns of the event loop without work, none follows."""
+STREAMS = [body for name, body in replies.STREAMS.items() if name != "content in parts"]
+"""All but one: parts are passed on as they came. What is written here is among the replies that
+published clients have to accept at the end of a run, and those refuse parts."""
 REFUSAL = json.dumps({"error": {"message": "no such field", "code": "invalid_prompt"}}).encode()
 
 
@@ -196,7 +199,7 @@ def answer(draw: Any) -> FakeResponse | UpstreamError:
     bodies = [
         json.dumps(replies.whole()).encode(),
         json.dumps(replies.whole(usage=None)).encode(),
-        *replies.STREAMS.values(),
+        *STREAMS,
         HTML,
         REFUSAL,
         b"",
