@@ -283,8 +283,9 @@ def test_more_requests_than_an_address_may_send_are_a_429_that_says_when(
     )  # fmt: skip
     answers = re.split(rb"(?=HTTP/1\.1 \d)", received)[1:]
     assert statuses(received)[:600] == [401] * 600
-    refused = [each.lower() for each in answers[600:700] if b" 429 " in each]
-    assert refused
+    refused = [each for each in answers[600:700] if b" 429 " in each]
+    assert error_of(refused[0])[1]["metadata"] == {"error_type": "rate_limit_exceeded"}
+    refused[0] = refused[0].lower()
     assert b"x-ratelimit-limit: 600" in refused[0]
     assert b"x-ratelimit-remaining: 0" in refused[0]
     assert b"x-ratelimit-reset: " in refused[0]

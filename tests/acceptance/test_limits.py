@@ -236,10 +236,12 @@ def test_a_balance_that_others_hold_says_when_to_come_again(accounts: Accounts) 
     assert reply.headers["retry-after"] == "5"
 
 
-def test_an_account_that_pays_afterwards_needs_no_balance(accounts: Accounts) -> None:
-    account = accounts.create(type="invoice")
-    assert account.ask("acme/fee").status_code == 200
-    assert used(accounts, account) == 1
+@pytest.mark.parametrize("kind", ["enterprise", "invoice"])
+def test_an_account_that_pays_afterwards_needs_no_balance(accounts: Accounts, kind: str) -> None:
+    account = accounts.create(type=kind)
+    for model in ("acme/fee", "acme/fee", FREE):
+        assert account.ask(model).status_code == 200
+    assert used(accounts, account) == 2
 
 
 # 429

@@ -103,38 +103,13 @@ def files() -> Iterator[tuple[str, Path]]:
             yield name, file
 
 
-LEFT: Final = {
-    "acceptance/cli/test_guardrails.py",
-    "component/accounting/test_books_process.py",
-    "component/accounting/test_charges.py",
-    "component/cli/test_archives.py",
-    "component/fakes/test_openai_upstream.py",
-    "component/fakes/test_openai_upstream_faults.py",
-    "component/interns/runtimes/test_ends.py",
-    "component/interns/runtimes/test_limits.py",
-    "component/interns/runtimes/test_overshoot.py",
-    "component/sandbox/daemon/test_client_files.py",
-    "component/sandbox/daemon/test_forwarder.py",
-    "component/sandbox/daemon/test_forwarding.py",
-    "component/sandbox/daemon/test_sessions.py",
-    "component/sandbox/daemon/test_through_the_gateway.py",
-    "component/sandbox/sessions/test_failures.py",
-    "unit/accounting/admission/test_budget.py",
-    "unit/accounting/admission/test_payer_limit.py",
-    "unit/accounting/test_settlement.py",
-    "unit/inference/test_reply_buffer.py",
-}
-"""Files that still do either. The list may only become shorter."""
-
-
 def test_no_file_waits_for_a_time_or_asserts_one() -> None:
     found = {
         name: lines
         for name, file in files()
         if (lines := lines_that_wait(file.read_text(), holds_tests=file.stem.startswith("test_")))
     }
-    assert {name: lines for name, lines in found.items() if name not in LEFT} == {}
-    assert {name for name in LEFT if name not in found and (TESTS / name).exists()} == set()
+    assert found == {}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ EXACT: Final = (
     "tests/acceptance/test_intern_chat_secret.py",
     "tests/acceptance/test_vault",
     "tests/component/vault/egress/test_attacks.py",
+    "tests/component/vault/egress/test_egress_leaks.py",
     "tests/component/vault/egress/test_injection.py",
     "tests/component/vault/test_",
     "tests/unit/kernel/test_redaction.py",
@@ -37,9 +38,6 @@ EXACT: Final = (
     "tests/component/batches/test_ingest_kills.py",
     "tests/component/sandbox/sessions/test_kills.py",
     "tests/component/storage/test_blob_kills.py",
-    "tests/component/batches/test_ingest_kills.py",
-    "tests/component/storage/test_blob_kills.py",
-    "tests/component/vault/egress/test_egress_leaks.py",
     "tests/faults/",
 )
 """How the paths of their files begin."""

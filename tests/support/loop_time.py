@@ -18,7 +18,11 @@ class LoopTime:
         self._ahead = 0.0
         patch.setattr(loop, "time", lambda: now() + self._ahead)
 
+    def jump(self, seconds: float) -> None:
+        """Advance the time by so many seconds, as code does that blocks the loop."""
+        self._ahead += seconds
+
     async def advance(self, seconds: float) -> None:
         """Advance the time by so many seconds, and let the loop run what is due."""
-        self._ahead += seconds
+        self.jump(seconds)
         await asyncio.sleep(0)

@@ -49,6 +49,26 @@ async def until(
     return found
 
 
+async def until_still(
+    ask: Callable[[], _T], *, looks: int = 20, seconds: float = WAIT_SECONDS, pause: float = 0.025
+) -> _T:
+    """Look until a value is true and has been the same so many times in a row; return it.
+
+    For what stops without a sign: a writer that nobody reads from, say.
+
+    Raises:
+        AssertionError: It never was.
+    """
+    ends = time.monotonic() + seconds
+    found, same = ask(), 0
+    while not found or same < looks:
+        _check_time(ends, found)
+        await asyncio.sleep(pause)
+        before, found = found, ask()
+        same = same + 1 if found == before else 0
+    return found
+
+
 async def wait_for_event(event: asyncio.Event) -> None:
     """Wait for an event.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -116,9 +115,7 @@ def test_messages_and_the_counting_of_their_tokens_are_judged_too(
 @pytest.mark.parametrize("kind", FAILURES)
 def test_without_a_verdict_a_request_is_refused(key: KeyWithPolicy, kind: str) -> None:
     key.set_policy(f"guardrails: [{kind}]")
-    started = time.monotonic()
     reply = key.ask(messages=MESSAGES)
-    assert time.monotonic() - started < 15
     assert reply.status_code == 503
     assert reply.json()["error"]["metadata"]["guardrails"] == [kind]
     assert kind in reply.json()["error"]["message"]

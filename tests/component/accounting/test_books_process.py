@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.component.accounting.ledger_reader import expected_totals, record_for
 from tests.support.child_processes import is_running, own_children
+from tests.support.waiting import take_turns, until
 from tollhouse.accounting.settlement import books as module
 from tollhouse.accounting.settlement.books import BooksProcess, ChargesNotBooked
 from tollhouse.accounting.settlement.settler import Settler
@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def books(database: Database, tmp_path: Path) -> AsyncIterator[BooksProcess]:
-    turn = database.write_lock if database.dialect == "sqlite" else nullcontext()
+def turn(database: Database) -> asyncio.Lock:
+    """What is held while a group is written."""
+    return database.write_lock if database.dialect == "sqlite" else asyncio.Lock()
+
+
+@pytest.fixture
+async def books(
+    database: Database, turn: asyncio.Lock, tmp_path: Path
+) -> AsyncIterator[BooksProcess]:
     made = BooksProcess(database.url, tmp_path / "journal", turn)
     yield made
     await made.close()
@@ -76,13 +83,16 @@ async def test_one_that_was_killed_amid_a_group_books_it_once(
     acme: Tenant,
     settler: Settler,
     books: BooksProcess,
+    turn: asyncio.Lock,
     ledger_reader: LedgerReader,
 ) -> None:
     process = await started(books)
     os.kill(process, signal.SIGSTOP)
     await settler.settle(record_for(acme))
     settling = asyncio.create_task(settler.settled())
-    await asyncio.sleep(0.1)
+    await until(turn.locked)
+    await take_turns()
+    assert turn.locked()
     assert not settling.done()
     os.kill(process, signal.SIGKILL)
     await settling

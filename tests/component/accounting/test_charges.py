@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from tests.component.accounting.ledger_reader import (
     LedgerReader,
@@ -20,6 +21,7 @@ from tests.component.accounting.ledger_reader import (
 )
 from tests.support.builders import Tenant, charge
 from tests.support.clock import START, FakeClock
+from tests.support.waiting import take_turns, until
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.settler import ChargeWriter, RecoveredCharges, Settler
@@ -46,11 +48,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from structlog.typing import EventDict
+
     from tests.support.ids import SequentialIds
     from tollhouse.accounting.settlement.journal import Journal
     from tollhouse.storage.database import Database
 
 TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
+
+
+def failures(logs: list[EventDict]) -> list[EventDict]:
+    """Return what was logged of groups that could not be booked."""
+    return [each for each in logs if each["event"] == "charges_not_booked_yet"]
 
 
 async def settle(settler: Settler, *records: GenerationRecord) -> None:
@@ -139,8 +148,9 @@ class TestFailedWrite:
         records = [record_for(acme, number) for number in range(5)]
         async with database.writing() as write:
             await write.execute(sa.text("ALTER TABLE key_days RENAME TO hidden"))
-        settling = asyncio.create_task(settle(settler, *records))
-        await asyncio.sleep(0.3)
+        with capture_logs() as logs:
+            settling = asyncio.create_task(settle(settler, *records))
+            await until(lambda: len(failures(logs)) > 1)
         assert not settling.done()
         assert await ledger_reader.ids() == []
         assert len(journal.read_unbooked().payloads) == 5
@@ -194,11 +204,13 @@ async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_lon
     monkeypatch.setattr("tollhouse.accounting.settlement.sqlite_writer.BUSY_TIMEOUT_MS", 1)
     async with database.writing() as write:
         await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
-        settling = asyncio.create_task(settle(settler, record_for(acme, cost_nano=3)))
-        await asyncio.sleep(0.1)
+        with capture_logs() as logs:
+            settling = asyncio.create_task(settle(settler, record_for(acme, cost_nano=3)))
+            await take_turns()
         if database.dialect == "sqlite":
             assert not settling.done()
     await settling
+    assert failures(logs) == []
     assert (await ledger_reader.totals()).accounts == {acme.account.id: (0, 10, 3)}
 
 

@@ -7,12 +7,14 @@ import shutil
 import stat
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.support.clock import FakeClock
 from tollhouse.apps.blobs import open_archives
 from tollhouse.cli.commands.intern import intern_app
 from tollhouse.cli.errors import CommandFailed
@@ -32,15 +34,15 @@ class Kept:
 
 
 @pytest.fixture
-async def data(tmp_path: Path) -> Path:
+async def data(tmp_path: Path, clock: FakeClock) -> Path:
     """A data folder with the archive of an intern."""
     folder = tmp_path / "data"
     folder.mkdir()
-    await store(folder, tmp_path / "files", "kept")
+    await store(folder, tmp_path / "files", "kept", clock)
     return folder
 
 
-async def store(data: Path, files: Path, note: str) -> None:
+async def store(data: Path, files: Path, note: str, clock: FakeClock) -> None:
     """Archive a folder as an intern's, with a note in it."""
     (files / "notes").mkdir(parents=True, exist_ok=True)
     (files / "notes" / "today.txt").write_text(note)
@@ -50,7 +52,7 @@ async def store(data: Path, files: Path, note: str) -> None:
         for piece in pack(files):
             yield piece
 
-    await opened(data).store(intern, content())
+    await replace(opened(data), clock=clock).store(intern, content())
 
 
 def opened(data: Path) -> ArchiveStore:
@@ -79,12 +81,12 @@ def test_one_becomes_a_folder_again(data: Path, tmp_path: Path, reference: str) 
 
 @pytest.mark.parametrize("reference", [_ID, "ada"])
 async def test_the_newest_is_taken_where_an_earlier_one_was_left(
-    data: Path, tmp_path: Path, reference: str
+    data: Path, clock: FakeClock, tmp_path: Path, reference: str
 ) -> None:
     archives = data / "blobs" / "interns" / _ID
     shutil.move(archives, tmp_path / "earlier")
-    await asyncio.sleep(0.01)  # they are told apart by when they were made
-    await store(data, tmp_path / "files", "newer")
+    clock.advance(0.001)
+    await store(data, tmp_path / "files", "newer", clock)
     shutil.copytree(tmp_path / "earlier", archives, dirs_exist_ok=True)
     unpacking = asyncio.to_thread(run, data, "unpack", reference, tmp_path / "back")
     assert (await unpacking).exit_code == 0

@@ -12,6 +12,8 @@ import pytest
 import structlog
 
 from tests.support.builders import generation_record
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import take_turns
 from tollhouse.accounting.settlement import settler as module
 from tollhouse.accounting.settlement.booking import Unbookable, added, booking
 from tollhouse.accounting.settlement.child import Books
@@ -111,7 +113,7 @@ async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
     await settle(settler, "a")
     await writer.begun.wait()
     reading = asyncio.create_task(settler.settled())
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert not reading.done()
     writer.failure = lambda group: OSError("later") if "b" in group else None
     await settle(settler, "b")
@@ -130,7 +132,7 @@ async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
     await writer.begun.wait()
     await settle(settler, "b", "c")
     waiting = asyncio.create_task(settle(settler, "d"))
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert not waiting.done()
     writer.let.set()
     await waiting
@@ -341,11 +343,13 @@ async def test_a_charge_that_the_journal_did_not_take_is_not_told(
 
 
 async def test_no_group_is_booked_while_somebody_reads_between_groups(
-    settler: Settler, writer: Writer
+    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    time = LoopTime(monkeypatch)
     async with settler.between_groups():
         await settle(settler, "a")
-        await asyncio.sleep(0.02)
+        await time.advance(60)  # it has gathered for long enough
+        await take_turns()
         assert not writer.groups
     await settler.settled()
     assert writer.booked == {"a"}

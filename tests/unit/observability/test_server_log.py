@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from tests.support.clock import FakeClock
+from tests.support.waiting import until
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.server_log import LogFile, RequestLog, log_files, log_request
 
@@ -137,7 +138,7 @@ async def test_a_server_writes_the_lines_of_a_moment_at_once() -> None:
     for status in range(200, 210):
         log.add(logging.INFO, {"status": status})
     assert out.writes == 0
-    await asyncio.sleep(0.1)
+    await until(lambda: out.writes)
     assert out.writes == 1
     statuses = [json.loads(line)["status"] for line in out.getvalue().splitlines()]
     assert statuses == list(range(200, 210))

@@ -29,9 +29,11 @@ class EventTemplate:
     def of(cls, data: bytes, values: Mapping[str, Raw]) -> EventTemplate | None:
         """Return the template of an event in which some fields have these values.
 
-        The fields are in the order of the event, and may be nested. None if one cannot be located:
-        its name stands there twice, or with other spaces than usual.
+        The fields are in the order of the event, and may be nested. None if there is none, or one
+        cannot be located: its name stands there twice, or with other spaces than usual.
         """
+        if not values:
+            return None
         constants: list[bytes] = []
         at = 0
         for name, value in values.items():

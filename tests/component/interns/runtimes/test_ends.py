@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 from tests.component.interns.runtimes.sandbox_runner import DAEMON_COMMAND, SandboxRunner
+from tests.support.waiting import take_turns
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.kernel.clock import SystemClock
 
@@ -166,10 +167,14 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
     def nothing() -> None:
         pass
 
-    for turns in range(0, 60, 4):
+    whole, starting = 0, asyncio.create_task(boxes.start(boxes.launch(nothing)))
+    while not starting.done():
+        whole += 1
+        await asyncio.sleep(0)
+    await starting.result().sandbox.stop(0)
+    for part in range(15):
         starting = asyncio.create_task(boxes.start(boxes.launch(nothing)))
-        for _ in range(turns):
-            await asyncio.sleep(0.002)
+        await take_turns(whole * part // 15)
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         if not starting.cancelled():

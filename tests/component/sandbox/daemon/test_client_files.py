@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.loop_time import LoopTime
 from tollhouse.cli.errors import CommandFailed
-from tollhouse.cli.interns import files as files_module
 from tollhouse.cli.interns.daemon import DaemonCredentials
 from tollhouse.cli.interns.files import InternFiles, open_files
 from tollhouse.kernel.errors import StartError
@@ -82,13 +81,13 @@ async def test_standard_input_and_output_do_too(
 async def test_standard_input_may_take_its_time(
     files: InternFiles, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    time = LoopTime(monkeypatch)
+
     class Slow(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
-            time.sleep(1.2)
+            time.jump(3600)
             return super().read(size)
 
-    monkeypatch.setattr(files_module, "_SECONDS", 1.0)
-    monkeypatch.setattr(files_module, "_PIECE_SECONDS", 1.0)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Slow(b"late")))
     await files.put(None, "x")
     assert (daemon.workspace / "x").read_text() == "late"

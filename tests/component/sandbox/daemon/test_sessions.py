@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.component.sandbox.daemon.daemon_process import eventually, text_of
+from tests.support.waiting import until_still
 
 if TYPE_CHECKING:
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess, Terminal
@@ -109,7 +109,7 @@ async def test_a_slow_client_makes_the_program_wait_and_not_the_daemon_grow(
         before = resident(daemon.process.pid)
         await terminal.type(f"yes {'x' * 1000} | head -c 8000000; exit\n")
         # It reads nothing for as long as the program would need for all of it, and more.
-        await eventually(lambda: waits(daemon, "head"))
+        await until_still(lambda: have_read(daemon, "head"))
         assert resident(daemon.process.pid) - before < 4_000_000
         await terminal.end()
     assert terminal.output.count(b"x") > 7_900_000
@@ -274,13 +274,6 @@ def taken(terminal: Terminal) -> int:
 def resident(pid: int) -> int:
     """Return how much memory a process has, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-
-
-def waits(daemon: DaemonProcess, name: str) -> bool:
-    """Tell whether a program has read something, and now reads no more."""
-    before = have_read(daemon, name)
-    time.sleep(0.2)
-    return before == have_read(daemon, name) != []
 
 
 def have_read(daemon: DaemonProcess, name: str) -> list[int]:

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess, eventually
 from tests.support.clock import FakeClock
+from tests.support.waiting import take_turns, until_still
 from tollhouse.api.asgi import respond
 from tollhouse.api.request_gate import RequestGate, Routes, takes_websocket
 from tollhouse.api.server import make_server
@@ -224,15 +225,7 @@ async def test_a_terminal_that_is_not_read_holds_its_program_up(
     async with connecting as terminal:
         await terminal.recv()
         await terminal.send(program.encode())
-
-        async def is_held_up() -> bool:
-            before = counted.read_bytes() if counted.exists() else b""
-            await asyncio.sleep(0.5)
-            return before != b"" and before == counted.read_bytes()
-
-        async with asyncio.timeout(60):
-            while not await is_held_up():
-                pass
+        await until_still(lambda: counted.read_bytes() if counted.exists() else b"")
         assert len(counted.read_bytes().split()) < 400
         await terminal.send(b"exit\n")
         said = [each async for each in terminal]
@@ -462,15 +455,19 @@ async def test_a_terminal_ends_with_the_code_of_its_daemon(
 
 
 async def test_a_terminal_that_nobody_reads_does_not_keep_its_intern(tmp_path: Any) -> None:
+    sent = 0
+
     async def flood(daemon: ServerConnection) -> None:
+        nonlocal sent
         while True:
             await daemon.send(bytes(65_536))
+            sent += 1
 
     async with _speaking(tmp_path, flood) as served:
         _, writer = await _raw(served, *UPGRADE)
         door = served.doors.of(f"Bearer {TAKEN}".encode())
         await eventually(lambda: len(door.passing) == 1)
-        await asyncio.sleep(0.5)  # until what is between them is full
+        await until_still(lambda: sent)  # what is between them is full
         async with asyncio.timeout(10):
             await served.doors.close("ada-1")
         assert not door.passing
@@ -495,7 +492,7 @@ async def test_a_connection_that_is_being_answered_becomes_no_websocket(tmp_path
         head = (*UPGRADE, "Host: gateway.test", f"Authorization: Bearer {TAKEN}", "", "")
         writer.write("\r\n".join(head).encode())
         await writer.drain()
-        await asyncio.sleep(0.2)
+        await take_turns()
         go_on.set()
         for _ in range(2):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 426 ")

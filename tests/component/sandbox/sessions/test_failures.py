@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.model_server import (
     sends,
 )
 from tests.support.session_client import SessionClient
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,14 +74,19 @@ async def test_an_error_amid_an_answer_ends_the_run(
 async def test_an_answer_that_breaks_off_is_worth_another_try(
     model: FakeModel, session: SessionClient
 ) -> None:
+    arrived = threading.Event()
+
     async def turn(answer: ModelResponse) -> None:
         await answer.begin()
         await answer.chunk({"content": "I be"})
-        await asyncio.sleep(0.1)
+        await until(arrived.is_set)
         answer.disconnect()
 
     model.always = turn
-    check_failed(await session.run("Work."), retryable=True)
+    async with session.running("Work.") as run:
+        await run.until("text")
+        arrived.set()
+        check_failed(await run.rest(), retryable=True)
     model.turns = [says("Again.")]
     assert (await session.run("Go on.")).text == "Again."
 

@@ -14,7 +14,7 @@ from tests.component.vault.egress.egress_fixture import (
     EgressFixture,
 )
 from tests.support.providers.byte_script import Pause
-from tests.support.providers.raw_server import Peer, reply, say
+from tests.support.providers.raw_server import Peer, interrupt, reply, say
 
 WITH_TOKEN = "Authorization: Bearer {{secret:token}}"
 
@@ -72,8 +72,8 @@ async def test_other_hosts_are_reached_untouched(egress: EgressFixture) -> None:
 async def test_a_body_without_a_length_goes_on_in_chunks(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     head = egress.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
+    egress.api.behave = interrupt(reply(b"early"))
     await client.send(head + b"5\r\nhello\r\n")
-    egress.api.behave = say(reply(b"early"))
     assert (await client.response("POST"))[2] == b"early"
     assert b"transfer-encoding: chunked\r\n" in egress.api.peers[0].arrived
 

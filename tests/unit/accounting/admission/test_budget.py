@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Credits, KeyLimit
@@ -194,6 +195,16 @@ async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
     assert error.metadata["remedy_hint"]
 
 
+async def test_the_prefix_of_limit_source_is_a_setting() -> None:
+    rules = AccountingRules(source_prefix="acme_", wait_seconds=0)
+    error = await refused(AdmissionFixture(rules=rules), 1)
+    assert error.metadata["limit_source"] == "acme_credits"
+    assert {each["limit_source"] for each in limits(error)} == {
+        "acme_credits",
+        "acme_in_flight_budget",
+    }
+
+
 async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
     error = await refused(AdmissionFixture(balance=1), 1)
     assert error.metadata["reason"] == "weight_exceeds_budget"
@@ -224,9 +235,9 @@ async def test_nobody_passes_those_who_wait_for_credits() -> None:
     admission = AdmissionFixture(rules=AccountingRules(wait_seconds=5), balance=600 * CREDIT)
     first = await admission.admit(0, maximum_nano=400 * CREDIT)
     large = asyncio.ensure_future(admission.admit(0, maximum_nano=500 * CREDIT))
-    await asyncio.sleep(0.01)
+    await take_turns()
     small = asyncio.ensure_future(admission.admit(0, maximum_nano=CREDIT))
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert (large.done(), small.done()) == (False, False)
     admission.controller.release(first)
     await asyncio.gather(large, small)

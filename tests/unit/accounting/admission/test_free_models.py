@@ -75,6 +75,8 @@ async def test_fifty_in_a_utc_day() -> None:
     assert "1000" in error.message
     assert (error.window.limit, error.window.remaining) == (50, 0)
     assert error.window.resets_at == MIDNIGHT
+    admission.clock.advance((MIDNIGHT - admission.clock.now()).total_seconds())
+    await ask(admission)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,15 @@ async def test_exempt_accounts_are_not_limited() -> None:
     admission = AdmissionFixture(free_limits_exempt=True)
     for _ in range(60):
         await ask(admission)
+
+
+async def test_own_provider_keys_are_not_limited_and_do_not_count() -> None:
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=1))
+    for _ in range(60):
+        await ask(admission, own_key=True)
+    await ask(admission)
+    await limited(admission)
+    await ask(admission, own_key=True)
 
 
 async def test_paid_models_have_no_limit_of_requests() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import (
     ACCOUNT,
     CREDIT,
@@ -167,7 +168,7 @@ async def test_what_others_hold_of_the_payers_limit_is_waited_for() -> None:
     admission = front_desk(10, rules=AccountingRules(wait_seconds=30, settlement_seconds=0))
     first = await admit(admission, ADA, 10)
     second = asyncio.create_task(admit(admission, BOB, 5))
-    await asyncio.sleep(0.01)
+    await take_turns()
     assert not second.done()
     admission.controller.release(first)
     await second

@@ -50,6 +50,7 @@ class TestOfTheBalance:
             f"{reserved // CREDIT} credits."
         )
         assert error.metadata["remedy_hint"] == "Add credits, or wait for batches to end."
+        await admission.admit(free=True)
 
     async def test_counts_for_the_threshold_of_the_budget(self) -> None:
         admission = AdmissionFixture(balance=501 * CREDIT)

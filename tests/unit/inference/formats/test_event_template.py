@@ -51,6 +51,10 @@ def test_a_value_that_cannot_be_located_makes_no_template(data: bytes) -> None:
     assert template(data, text=b'"Hi"', n=b"1") is None
 
 
+def test_an_event_without_any_of_the_values_makes_no_template() -> None:
+    assert template() is None
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
