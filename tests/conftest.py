@@ -19,12 +19,18 @@ from tests.support.clock import FakeClock
 from tests.support.exact import is_exact
 from tests.support.ids import SequentialIds
 from tests.support.reply_validation import REPLIES, rejected_replies
-from tests.support.sandbox_support import sandbox_problem, sandboxes_required
+from tests.support.sandbox_support import (
+    pytest_runtest_makereport,
+    sandbox_problem,
+    sandboxes_required,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.postgresql_databases import PostgresqlDatabases
+
+__all__ = ["pytest_runtest_makereport"]  # a hook, which pytest finds by its name
 
 # No time limit for an example: a busy machine is no bug. The gate draws the same examples every
 # time, so that it judges a change and not the draw; `make soak` looks for new ones.
@@ -77,13 +83,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_report_header() -> str | None:
-    """Report that sandbox tests are skipped, where they are."""
+    """Report that sandbox tests are left out, where they are."""
     problem = None if sandboxes_required() else sandbox_problem()
     return None if problem is None else f"!!! NO SANDBOX TESTS, none can be made here: {problem}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is exact; skip sandbox tests where none can be made, unless that is a failure."""
+    """Mark what is exact; leave out what this machine cannot run, unless that is a failure."""
     for item in items:
         if is_exact(item.nodeid):
             item.add_marker("exact")
@@ -91,6 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, "sqlite")
     if not sandboxes_required() and sandbox_problem() is not None:
         _leave_out(config, items, "sandbox")
+    if os.geteuid() != 0:
+        _leave_out(config, items, "root")
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> None:

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[48]
+WRITE = "mkdir -p a/b; echo deep > a/b/c; ln -s note link"
+RIGHTS = "id -u; grep -E 'CapEff|NoNewPrivs|Seccomp:' /proc/self/status; pwd"
+NO_RIGHTS = [
+    *("1000", "CapEff:", "0000000000000000", "NoNewPrivs:", "1", "Seccomp:", "2"),
+    "/workspace",
+]
 
 
 @pytest.fixture(
@@ -54,6 +60,7 @@ def server(
     folder = tmp_path_factory.mktemp("i")  # short: the paths of sockets are
     program = program_as(user, folder, [hosts.authority.parent])
     with start_server(folder, config=hosts.config(), program=program) as server:
+        server.wait_until_ready()
         yield server
 
 
@@ -64,16 +71,18 @@ def test_a_whole_life_leaves_an_archive_and_no_process(
     program = program_as(user, folder, [hosts.authority.parent])
     with start_server(folder, config=hosts.config(), program=program) as server:
         assert user == "root" or rights_of(server.process.pid) == (NUMBER, 0)
+        server.wait_until_ready()
         interns = InternClient(server)
         interns.request("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
         intern = interns.run()
         assert interns.put_file(intern, "note", b"kept") == 201
         ask = f"curl -sS -H 'Authorization: Bearer {{{{secret:token}}}}' {hosts.url(BOUND)}"
-        interns.script_output("ada", ask)
+        told = interns.script_output("ada", f"{ask} > answer; {WRITE}; {RIGHTS}")
+        assert told.split() == NO_RIGHTS
         assert hosts.authorizations(BOUND)[-1] == f"Bearer {VALUE}"
         interns.suspend(intern)
         assert interns.run() == intern
-        assert interns.script_output("ada", "cat note") == "kept"
+        assert interns.script_output("ada", "cat note a/b/c link") == "keptdeep\nkept"
         ran = process_tree(server)
         assert interns.request("DELETE", f"/interns/{intern}").status_code == 202
         interns.until(intern, {None})
@@ -203,11 +212,13 @@ def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
     program = program_as(user, folder)
     with start_server(folder, program=program) as first:
         key = first.api_key
+        first.wait_until_ready()
         intern = InternClient(first).run()
         InternClient(first).script_output("ada", "echo kept > note")
         first.kill()
         until_nothing_runs(folder / "data")
         with start_server(folder, program=program) as second:
+            second.wait_until_ready()
             interns = InternClient(second, key)
             interns.until(intern, {"running"})
             assert interns.script_output("ada", "cat note") == "kept\n"

@@ -21,7 +21,9 @@ VERDICTS = str(ROOT / "tests" / "verdicts.py")
 SETTINGS = """
 [pytest]
 addopts = -p no:cacheprovider -p no:randomly --strict-markers
-markers = exact: has to pass every time
+markers =
+    exact: has to pass every time
+    sandbox: starts real sandboxes
 """
 HEAD = """
 import os
@@ -158,6 +160,32 @@ def test_other_failures_are_red_at_once(
     assert code == 1, printed
     assert REPEATED not in printed
     assert reason in printed.split("| FAILED, not repeated: ")[1]
+
+
+SKIPS = """
+def test_by_itself(): pytest.skip("a limit is not kept here")
+@pytest.mark.skipif(True, reason="no namespaces here")
+def test_by_a_mark(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("marks", "required", "code"), [("sandbox", "1", 1), ("sandbox", "", 0), ("exact", "1", 0)]
+)
+def test_a_sandbox_test_that_skips_itself_is_red_where_sandboxes_are_required(
+    project: Path, marks: str, required: str, code: int
+) -> None:
+    hook = "from tests.support.sandbox_support import pytest_runtest_makereport\n"
+    (project / "conftest.py").write_text(hook)
+    (project / "test_planted.py").write_text(
+        f"{HEAD}pytestmark = pytest.mark.{marks}\n{GREEN}{SKIPS}"
+    )
+    found, printed = run_gate(
+        project, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", TOLLHOUSE_REQUIRE_SANDBOX=required
+    )
+
+    assert found == code, printed
+    assert ("and skipped itself" in printed) is bool(code), printed
 
 
 def test_a_key_that_a_test_leaves_in_a_file_is_red_by_a_verdict_with_a_name(project: Path) -> None:

@@ -63,6 +63,7 @@ def test_an_intern_is_suspended_and_resumed_many_times(
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
     with start_server(folder, program=program_as(user, folder)) as server:
+        server.wait_until_ready()
         interns = InternClient(server)
         intern = interns.run()
         interns.script_output(

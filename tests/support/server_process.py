@@ -26,8 +26,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import httpx2
+
 from tests.support.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
 from tests.support.forked import ForkedProcess
+from tests.support.waiting import wait_until
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
 
@@ -147,6 +150,13 @@ class ServerProcess:
         except ValueError:
             self.kill()
             raise self.failure("printed something else than a line of JSON") from None
+
+    def wait_until_ready(self) -> None:
+        """Wait until all routes are loaded; a request waits for that only so long, and is refused.
+
+        A fork has loaded them soon. A program of its own may need longer on a busy machine.
+        """
+        wait_until(lambda: httpx2.get(f"{self.origin}/readyz", timeout=30).is_success)
 
     def _first_line(self, deadline: float) -> bytes:
         assert self.process.stdout is not None

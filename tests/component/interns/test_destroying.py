@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from tollhouse.interns.types import Intern
 
 
+async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
+    intern = await machine.interns.create()
+    await machine.request(Operation.DELETE, intern)
+    await machine.until_gone(intern)
+    assert machine.blobs.blobs == {}
+
+
 async def test_folders_nested_beyond_any_path_keep_nobody_from_archiving_and_removing_it(
     machine: Machine,
 ) -> None:

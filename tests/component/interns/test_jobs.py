@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.component.interns.job_processes import running_jobs
+from tests.component.interns.job_processes import running_jobs, wait_for_jobs
 from tests.support.slow_start import SlowStart, is_gone
 from tests.support.waiting import wait_for_event
 from tollhouse.interns.workspaces import jobs as jobs_module
@@ -95,6 +95,18 @@ async def test_a_job_finds_what_this_process_would(workspace: Path, jobs: Worksp
         found = await jobs.measure(workspace, [process], nobody)
     assert found.disk_bytes == measure(workspace, 10).disk_bytes + _BLOCK_BYTES
     assert await all_of(jobs.pack(workspace, nobody)) == b"".join(pack(workspace))
+
+
+async def test_a_job_that_nobody_waits_for_is_killed(
+    workspace: Path, jobs: WorkspaceJobs, digests_by: Callable[[str], None]
+) -> None:
+    digests_by("import time; time.sleep(600)")
+    digesting = asyncio.create_task(jobs.digest(workspace, nobody))
+    await wait_for_jobs()
+    digesting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await digesting
+    assert running_jobs() == []
 
 
 async def test_a_job_that_is_cancelled_while_it_starts_has_no_process(

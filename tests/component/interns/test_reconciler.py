@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.waiting import until, wait_for_event
-from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
+from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
 from tollhouse.interns.types import Operation
 
@@ -97,6 +97,23 @@ async def test_a_server_that_stops_takes_them_down_and_the_next_has_them_run(
     assert again.restarts == 0
     assert len(machine.runtime.running) == 1
     assert len(await machine.active_key_hashes()) == 1
+
+
+async def test_nothing_is_said_to_run_that_a_killed_server_ran(machine: Machine) -> None:
+    intern = await machine.running_intern()
+    machine.runtime.held = asyncio.Event()
+    await machine.kill()
+    booting = await machine.interns.get(intern.id)
+    assert booting.state in {QUEUED, BOOTING}
+    machine.runtime.held.set()
+    await machine.until_state(intern, RUNNING)
+
+
+async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
+    (machine.folder / "run").mkdir(exist_ok=True)
+    (machine.folder / "run" / "0123456789ab.sock").touch()
+    await machine.kill()
+    assert list((machine.folder / "run").iterdir()) == []
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])

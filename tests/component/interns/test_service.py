@@ -30,8 +30,11 @@ def reason(error: pytest.ExceptionInfo[Conflict]) -> object:
     return error.value.metadata["reason"]
 
 
-async def test_the_same_request_at_once_makes_one_intern(interns: InternFixture) -> None:
-    request = interns.caller, CreateIntern("ada"), "key"
+@pytest.mark.parametrize("key", ["key", None])
+async def test_the_same_request_at_once_makes_one_intern(
+    interns: InternFixture, key: str | None
+) -> None:
+    request = interns.caller, CreateIntern("ada"), key
     made = await asyncio.gather(*(interns.service.create(*request) for _ in range(8)))
     assert len({each.intern.id for each in made}) == 1
     assert sorted(each.is_new for each in made) == [False] * 7 + [True]

@@ -182,7 +182,7 @@ def test_an_archive_does_not_lead_out_of_its_folder(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "workspace"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.root  # who alone can give files away
 def test_all_of_a_workspace_is_given_and_nothing_that_links_lead_to(
     filled: Path, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ async def test_it_is_nobody_of_the_host(boxes: SandboxRunner) -> None:
     assert [line.split(":")[0] for line in found["users"]] == ["intern"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start it as another user")
+@pytest.mark.root  # who alone can start it as another user
 async def test_started_by_root_each_is_a_user_of_its_own(boxes: SandboxRunner) -> None:
     def writes() -> None:
         Path("mine").touch()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,20 +25,9 @@ if TYPE_CHECKING:
 DEAF = "trap '' HUP TERM INT; echo re''ady > deaf; while :; do sleep 1000; done"
 HIDDEN = f'(setsid sh -c "{DEAF}" &) ; sleep 1000\n'
 NAMESPACE = (
-    shutil.which("bwrap") or "bwrap",
+    "bwrap",
     *("--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--as-pid-1"),
     "--die-with-parent",
-)
-
-
-def namespaces_work() -> bool:
-    tried = subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True)
-    return tried.returncode == 0
-
-
-needs_namespaces = pytest.mark.skipif(
-    shutil.which("bwrap") is None or not namespaces_work(),
-    reason="bubblewrap cannot make a namespace of processes here",
 )
 
 
@@ -102,7 +90,7 @@ async def test_a_kill_of_the_daemon_hangs_its_terminals_up(daemon: DaemonProcess
         await eventually(lambda: daemon.processes() == [])
 
 
-@needs_namespaces
+@pytest.mark.sandbox
 async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -114,7 +102,7 @@ async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is
         daemon.process.wait(SECONDS)
 
 
-@needs_namespaces
+@pytest.mark.sandbox
 async def test_as_the_first_process_of_a_sandbox_it_ends_with_its_standard_input(
     tmp_path: Path,
 ) -> None:
