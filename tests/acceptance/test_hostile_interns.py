@@ -39,6 +39,7 @@ def server(
     folder = tmp_path_factory.mktemp("m")
     program = program_as(request.param, folder)
     with start_server(folder, config=SMALL, program=program) as server:
+        server.wait_until_ready()
         yield server
 
 
