@@ -127,7 +127,10 @@ async def _upgrade_postgresql(url: sa.URL, config: Config) -> None:
 def _upgrade_schema(connection: sa.Connection, url: sa.URL, config: Config) -> None:
     scripts = ScriptDirectory.from_config(config)
     found = MigrationContext.configure(connection).get_current_revision()
-    if found == BEFORE_BASELINE:
+    if found in BEFORE_BASELINE:
+        lacking = BEFORE_BASELINE[found]
+        if lacking is not None:
+            connection.execute(sa.text(lacking))
         baseline = sa.text("UPDATE alembic_version SET version_num = :baseline")
         connection.execute(baseline, {"baseline": BASELINE})
         found = BASELINE

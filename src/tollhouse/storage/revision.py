@@ -30,8 +30,8 @@ The `r` sets them apart from `0001` to `0015`, which databases of checkouts had 
 """
 
 BASELINE: Final = "r0001"
-BEFORE_BASELINE: Final = "0015"
-"""The one revision before the baseline whose schema is the same."""
+BEFORE_BASELINE: Final = {"0014": "ALTER TABLE batches ADD COLUMN compress_at BIGINT", "0015": None}
+"""The last revisions before the baseline, with what each schema lacks of the baseline's."""
 
 _SCHEMA: Final = Path(__file__).with_name("schema.sql")
 _SELECT = "SELECT version_num FROM alembic_version"
@@ -88,7 +88,7 @@ def is_behind(url: sa.URL, found: str | None) -> bool:
     Raises:
         StartError: They cannot.
     """
-    if found is None or found == BEFORE_BASELINE:
+    if found is None or found in BEFORE_BASELINE:
         return True
     if not BASELINE <= found <= HEAD:
         raise unknown(url, found)
@@ -100,7 +100,7 @@ def unknown(url: sa.URL, found: str) -> StartError:
     if found < BASELINE:
         return StartError(
             f"{shown(url)} was made by a Tollhouse from before the first release (its schema is "
-            f"{found}): run `tollhouse migrate` of commit 4f2516b, the last that can upgrade it, "
+            f"{found}): run `tollhouse migrate` of commit b11b2ce, the last that can upgrade it, "
             "or begin with an empty database"
         )
     return StartError(

@@ -25,7 +25,6 @@ from tollhouse.storage.database import Database, open_database
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import MIGRATIONS, upgrade
 from tollhouse.storage.revision import (
-    BEFORE_BASELINE,
     HEAD,
     create_schema,
     current,
@@ -158,13 +157,19 @@ class TestUpgrade:
         kept = sa.text("SELECT id FROM accounts")
         assert inside(empty_url, lambda c: c.execute(kept).scalars().all()) == ["a"]
 
-    def test_of_the_last_schema_before_the_baseline_changes_its_revision_alone(
-        self, empty_url: sa.URL
+    @pytest.mark.parametrize(
+        ("revision", "undo"),
+        [("0015", None), ("0014", "ALTER TABLE batches DROP COLUMN compress_at")],
+    )
+    def test_of_the_last_schemas_before_the_baseline_keeps_their_rows(
+        self, empty_url: sa.URL, revision: str, undo: str | None
     ) -> None:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        set_revision(empty_url, BEFORE_BASELINE)
+        if undo is not None:
+            execute(empty_url, undo)
+        set_revision(empty_url, revision)
         upgrade(empty_url)
         assert asyncio.run(found(empty_url)) == HEAD
         assert schema(empty_url) == before
@@ -234,13 +239,13 @@ class TestFailedUpgrade:
         with pytest.raises(StartError, match="made by a newer Tollhouse"):
             asyncio.run(required(empty_url))
 
-    @pytest.mark.parametrize("before_the_baseline", ["0001", "0014"])
+    @pytest.mark.parametrize("before_the_baseline", ["0001", "0013"])
     def test_of_a_database_from_before_the_baseline_touches_nothing(
         self, empty_url: sa.URL, before_the_baseline: str
     ) -> None:
         upgrade(empty_url)
         set_revision(empty_url, before_the_baseline)
-        told = f"its schema is {before_the_baseline}.*of commit 4f2516b.* or begin with an empty"
+        told = f"its schema is {before_the_baseline}.*of commit b11b2ce.* or begin with an empty"
         for refusing in (upgrade, lambda url: asyncio.run(required(url))):
             with pytest.raises(StartError, match=told):
                 refusing(empty_url)
@@ -335,7 +340,7 @@ class TestRequiredRevision:
             asyncio.run(required(empty_url))
 
     def test_refuses_an_older_database(self, database_url: sa.URL) -> None:
-        set_revision(database_url, BEFORE_BASELINE)
+        set_revision(database_url, "0015")
         with pytest.raises(StartError, match="run `tollhouse migrate` first"):
             asyncio.run(required(database_url))
 
