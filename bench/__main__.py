@@ -16,7 +16,6 @@ import yaml
 from bench import comparison, endurance, stages
 from bench.endurance import Endurance
 from bench.processes import BenchError
-from bench.profiling import PROFILED, profile
 from bench.report import report_progress
 from bench.servers import Tree, this_tree
 
@@ -60,8 +59,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--endurance", type=int, metavar="MINUTES", help="mixed traffic for so long instead"
     )
-    parser.add_argument("--profile", choices=PROFILED, help="run py-spy on it instead")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="a flame graph of --profile")
     parser.add_argument("--work-dir", type=Path, default=_WORK, help="where data folders are made")
     parser.add_argument("--write-results", action="store_true", help="renew bench/RESULTS.md")
     return parser
@@ -87,9 +84,6 @@ def _suite(folder: Path, options: argparse.Namespace) -> Callable[[], Sequence[R
 
 
 def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
-    if options.profile:
-        print(profile(folder, options.profile, svg=options.svg))
-        return
     report, *others = _suite(folder, options)()
     print(f"\n{report.text()}", flush=True)
     for other in others:

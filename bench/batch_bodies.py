@@ -40,17 +40,14 @@ def item(number: int) -> bytes:
     return _item(name, _text(number, ITEM_BYTES - 1 - len(_item(name, ""))))
 
 
-def write_body(path: Path, items: int, *, requests_first: bool) -> Path:
+def write_body(path: Path, items: int) -> Path:
     """Write a batch to a file and return its path."""
-    if path.exists():
-        return path
-    fields = b'"endpoint":"/v1/chat/completions","model":' + msgspec.json.encode(ITEMS_MODEL)
     with path.open("wb") as file:
-        file.write(b"{" if requests_first else b"{" + fields + b",")
+        file.write(b'{"endpoint":"/v1/chat/completions","model":"%b",' % ITEMS_MODEL.encode())
         file.write(b'"requests":[')
         for number in range(items):
             file.write(b"," + item(number) if number else item(number))
-        file.write(b"]," + fields + b"}" if requests_first else b"]}")
+        file.write(b"]}")
     return path
 
 

@@ -7,11 +7,10 @@ live requests (process)        ──>      │
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection
-from itertools import count
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -20,7 +19,6 @@ from bench.batch_bodies import ITEM_BYTES, write_body
 from bench.load import Load, gateway_target, load_result, run_load, start_load
 from bench.processes import BenchError
 from bench.report import MB, percentile
-from bench.requests import OnNewGateways
 from bench.scenarios import Bench, Figure, require
 from bench.servers import MODEL
 
@@ -36,18 +34,18 @@ _ENDLESS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ingest(OnNewGateways):
-    """The largest batch until it is accepted, its items before or after the rest."""
+class Ingest:
+    """The largest batch until it is accepted."""
 
     rounds: int = 3
     items: int = 50_000
     name: str = "ingest"
-    _numbers: count[int] = field(default_factory=count)
+    keeps_running: ClassVar[bool] = False
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Submit one to each gateway, and cancel it."""
         size = self.items * ITEM_BYTES / MB
-        body = _body(bench, self.items, requests_first=bool(next(self._numbers) % 2))
+        body = _body(bench, self.items)
         for side in bench.sides:
             with side.start() as gateway:
                 run_to_end(gateway, _body(bench, 1), 1)
@@ -64,7 +62,7 @@ class Ingest(OnNewGateways):
 
 
 @dataclass(frozen=True, slots=True)
-class Item(OnNewGateways):
+class Item:
     """An item of a batch and a live request, in turns."""
 
     rounds: int = 3
@@ -72,6 +70,7 @@ class Item(OnNewGateways):
     live: int = 5_000
     """Live requests that an item is compared with."""
     name: str = "item"
+    keeps_running: ClassVar[bool] = False
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Run a batch on each gateway."""
@@ -94,7 +93,7 @@ class Item(OnNewGateways):
 
 
 @dataclass(frozen=True, slots=True)
-class Live(OnNewGateways):
+class Live:
     """Live requests alone, and while a batch runs."""
 
     rounds: int = 3
@@ -104,6 +103,7 @@ class Live(OnNewGateways):
     quiet_seconds: float = 12.0
     """How long they have nothing beside them."""
     name: str = "live"
+    keeps_running: ClassVar[bool] = False
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Send both to each gateway."""
@@ -130,9 +130,9 @@ class Live(OnNewGateways):
             yield Figure(side.report, name, beside, "ms")
 
 
-def _body(bench: Bench, items: int, *, requests_first: bool = False) -> Path:
-    path = bench.folder / f"{items}-{'first' if requests_first else 'last'}.json"
-    return write_body(path, items, requests_first=requests_first)
+def _body(bench: Bench, items: int) -> Path:
+    path = bench.folder / f"{items}.json"
+    return path if path.exists() else write_body(path, items)
 
 
 def submit(gateway: Gateway, body: Path) -> tuple[str, float, float]:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bench.batches import Ingest, Item, Live
+from bench.formats import CHUNK_MS, SLOW_MS
 from bench.report import Report, report_progress
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
-from bench.scenarios import Bench, Scenario, run
-from bench.servers import (
-    NGINX_MISSING,
-    Side,
-    find_nginx,
-    nginx_beside,
-    nginx_version,
-    start_upstream,
-)
+from bench.scenarios import Scenario
+from bench.scenarios import measure as measure_all
+from bench.servers import NGINX_MISSING, find_nginx, nginx_version
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 
     from bench.servers import Tree
 
-NAME: Final = "aims"
 _CASES: Final = {
     "whole": ("whole request",),
     "tls": ("TLS upstream",),
@@ -51,8 +45,6 @@ QUICK: Final = (
 )
 PARTS: Final = (*_CASES, *(scenario.name for scenario in FULL[1:]))
 """Of the table, in its order."""
-_CHUNK_MS: Final = 5.0
-_CROWD_MS: Final = 200.0
 
 
 def chosen(dose: Sequence[Scenario], parts: Collection[str]) -> list[Scenario]:
@@ -67,23 +59,18 @@ def chosen(dose: Sequence[Scenario], parts: Collection[str]) -> list[Scenario]:
 
 def measure(folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario]) -> list[Report]:
     """Measure the table; return a report for each checkout."""
-    program = find_nginx()
-    if program is None:
+    if find_nginx() is None:
         report_progress(NGINX_MISSING)
     load = (
-        f"{_words(scenarios)}; chunks {_CHUNK_MS:g} ms apart, {_CROWD_MS:g} ms in a crowd; beside "
-        f"{nginx_version(program) if program else 'nothing'}"
+        f"{_words(scenarios)}; chunks {CHUNK_MS:g} ms apart, {SLOW_MS:g} ms in a crowd; "
+        f"beside {nginx_version()}"
     )
-    upstream = start_upstream(folder / "upstream", _CHUNK_MS, _CROWD_MS)
-    with upstream.child, nginx_beside(program, folder / "nginx", upstream) as nginx:
-        sides = [
-            Side(name, tree, folder, upstream, Report(NAME, load, tree=f"{name} {tree.name}"))
-            for name, tree in zip(("this", "other"), trees, strict=False)
-        ]
-        reports = [side.report for side in sides]
-        bench = Bench(folder, sides, upstream, nginx)
-        for scenario in scenarios:
-            run(bench, scenario)
+    names = ("this", "other")
+    reports = [
+        Report("aims", load, tree=f"{name} {tree.name}")
+        for name, tree in zip(names, trees, strict=False)
+    ]
+    measure_all(folder, trees, reports, scenarios)
     return reports
 
 

@@ -13,6 +13,7 @@ Source: https://docs.kernel.org/filesystems/proc.html, https://docs.kernel.org/s
 from __future__ import annotations
 
 import os
+import re
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,40 +54,24 @@ class CpuTime:
     seconds: float
     main: float
     """Seconds of the first process' main thread; of the whole process where that is not known."""
-    first: float
-    """Seconds of the first process, all threads."""
 
 
-def parse_stat(text: str, *, of_ended: bool = False) -> float:
-    """Return the CPU seconds in a line of `/proc/PID/stat`."""
-    fields = text[text.rindex(")") + 1 :].split()
-    at = _UTIME + 2 * of_ended
-    return (int(fields[at]) + int(fields[at + 1])) / _TICKS_PER_SECOND
-
-
-def parse_memory(text: str, name: str) -> int:
-    """Return the bytes that a line of `/proc/PID/status` or `smaps_rollup` names."""
-    for line in text.splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    message = f"no {name}: the process has ended"
-    raise ValueError(message)
+def _ticks(stat: str) -> tuple[float, float]:
+    """Return the CPU seconds in a line of `/proc/PID/stat`, and those of ended children."""
+    own, system, children, of_system = stat[stat.rindex(")") + 1 :].split()[_UTIME : _UTIME + 4]
+    return (
+        (int(own) + int(system)) / _TICKS_PER_SECOND,
+        (int(children) + int(of_system)) / _TICKS_PER_SECOND,
+    )
 
 
 def tree(pid: int) -> list[int]:
     """Return a process and all its descendants, parents first."""
     found = [pid]
     for each in found:
-        found.extend(children(each))
-    return found
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that a process has started and that have not ended."""
-    found: list[int] = []
-    for task in _tasks(pid):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-            found.extend(int(child) for child in (task / "children").read_text().split())
+        for task in _tasks(each):
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                found += map(int, (task / "children").read_text().split())
     return found
 
 
@@ -95,9 +80,8 @@ def read(pid: int) -> CpuReading:
     found: CpuReading = {}
     for each in tree(pid):
         with suppress(FileNotFoundError, ProcessLookupError):  # a child that has just ended
-            stat = (PROC / str(each) / "stat").read_text()
-            ended = parse_stat(stat, of_ended=True)
-            found[each] = ProcessCpu(parse_stat(stat), ended, _nanoseconds(each))
+            ticks = _ticks((PROC / str(each) / "stat").read_text())
+            found[each] = ProcessCpu(*ticks, _nanoseconds(each))
     return found
 
 
@@ -116,7 +100,7 @@ def cpu_time(before: CpuReading, after: CpuReading) -> CpuTime:
     used = seconds[0]
     if main and earlier and first in main:
         used = (main[first] - earlier.get(first, 0)) / 1e9
-    return CpuTime(sum(seconds) + max(0.0, ended), used, seconds[0])
+    return CpuTime(sum(seconds) + max(0.0, ended), used)
 
 
 def _between(before: ProcessCpu, after: ProcessCpu) -> float:
@@ -131,35 +115,20 @@ def _between(before: ProcessCpu, after: ProcessCpu) -> float:
     return sum(used) / 1e9
 
 
-def used(pid: int) -> float:
-    """Return the CPU seconds of a process and all its descendants since they began."""
-    return cpu_time({}, read(pid)).seconds
-
-
-def rss(pid: int) -> int:
-    """Return the resident memory of a process and its descendants, in bytes."""
-    return _memory(pid, "VmRSS")
-
-
-def rss_alone(pid: int) -> int:
-    """Return the resident memory of a process without its descendants, in bytes."""
-    return parse_memory((PROC / str(pid) / "status").read_text(), "VmRSS")
-
-
-def pss(pid: int) -> int:
-    """Return the proportional set size of a process and its descendants, in bytes."""
-    return _memory(pid, "Pss", "smaps_rollup")
-
-
-def _memory(pid: int, name: str, file: str = "status") -> int:
-    total = 0
+def memory(pid: int) -> tuple[int, int]:
+    """Return proportional and resident bytes of a process and its descendants."""
+    total = [0, 0]
     for each in tree(pid):
         try:
-            total += parse_memory((PROC / str(each) / file).read_text(), name)
-        except (FileNotFoundError, ProcessLookupError, ValueError):
+            text = (PROC / str(each) / "smaps_rollup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
             if each == pid:
-                raise  # any other is a child that ends just now
-    return total
+                raise
+            continue  # a child that ends just now
+        for at, name in enumerate(("Pss", "Rss")):
+            if line := re.search(rf"^{name}: +([0-9]+) kB", text, re.MULTILINE):
+                total[at] += int(line[1]) * 1024
+    return total[0], total[1]
 
 
 class PeakMemory(AbstractContextManager["PeakMemory"]):
@@ -182,8 +151,7 @@ class PeakMemory(AbstractContextManager["PeakMemory"]):
 
     def _poll(self) -> None:
         while True:
-            self.rss = max(self.rss, rss(self._pid))
-            self.pss = max(self.pss, pss(self._pid))
+            self.pss, self.rss = map(max, (self.pss, self.rss), memory(self._pid))
             if self._ended.wait(self._seconds):
                 return
 

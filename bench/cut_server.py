@@ -82,10 +82,14 @@ def _parse(body: bytes) -> list[Any]:
 # A generation does its steps up to the cut, and then ends without being logged.
 
 
+def _finish(generation: Any, body: bytes) -> None:
+    generation._client.on_outcome = None
+    generation._client.finish(body)
+
+
 def _begin(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
-        generation._client.on_outcome = None
-        generation._client.finish(body)
+        _finish(generation, body)
 
     return [patch.object(Generation, "_run", run)]
 
@@ -95,8 +99,7 @@ def _admit(body: bytes) -> list[Any]:
         services, request = generation._services, generation._request
         await generation._admit(services.candidates(request, request.models))
         services.admission.release(generation.id)
-        generation._client.on_outcome = None
-        generation._client.finish(body)
+        _finish(generation, body)
 
     return [patch.object(Generation, "_run", run)]
 
@@ -106,8 +109,7 @@ def _ask(body: bytes) -> list[Any]:
         generation._reply, _ = await generation._open()
         await generation._reply.whole()
         generation._services.admission.release(generation.id)
-        generation._client.on_outcome = None
-        generation._client.finish(body)
+        _finish(generation, body)
         await generation._close_reply()
 
     return [patch.object(Generation, "_run", run)]

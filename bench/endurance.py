@@ -13,15 +13,16 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from statistics import linear_regression
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench import cpu
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, gateway_target, load_result, start_load
-from bench.report import MB, Report, slope
-from bench.requests import OnRunningGateways
-from bench.scenarios import Bench, Figure, require, run
-from bench.servers import MODEL, TLS_MODEL, Side, start_upstream
+from bench.report import MB, Report
+from bench.scenarios import Bench, Figure, require
+from bench.scenarios import measure as measure_all
+from bench.servers import MODEL, TLS_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ _MISBEHAVING_RATE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Endurance(OnRunningGateways):
+class Endurance:
     """Mixed traffic, and the memory meanwhile."""
 
     rounds: int
@@ -46,6 +47,7 @@ class Endurance(OnRunningGateways):
     seconds: float = 60.0
     """Of each."""
     name: str = NAME
+    keeps_running: ClassVar[bool] = True
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Send the traffic of one sample, all kinds at once."""
@@ -62,10 +64,11 @@ class Endurance(OnRunningGateways):
             asyncio.run(_misbehave(target.port, target.key, self.seconds))
             for child in children:
                 load_result(child)
-        yield Figure(side.report, _MEMORY, cpu.pss(pid) / MB, "MB")
-        yield Figure(side.report, "memory of all processes (RSS)", cpu.rss(pid) / MB, "MB")
-        yield Figure(side.report, "memory of the server (RSS)", cpu.rss_alone(pid) / MB, "MB")
-        yield Figure(side.report, _ANSWERED, sum(load.sent for load in loads), "requests")
+        sent = sum(load.requests + load.before for load in loads)
+        memory, resident = cpu.memory(pid)
+        yield Figure(side.report, _MEMORY, memory / MB, "MB")
+        yield Figure(side.report, "memory of all processes (RSS)", resident / MB, "MB")
+        yield Figure(side.report, _ANSWERED, sent, "requests")
 
 
 def measure(folder: Path, tree: Tree, endurance: Endurance) -> Report:
@@ -77,14 +80,12 @@ def measure(folder: Path, tree: Tree, endurance: Endurance) -> Report:
         f"{', '.join(traffic)}, {_MISBEHAVING_RATE:g} misbehaving",
         tree=tree.name,
     )
-    upstream = start_upstream(folder / "up")
-    side = Side("this", tree, folder, upstream, report)
-    with upstream.child:
-        run(Bench(folder, [side], upstream, None), endurance)
+    [side] = measure_all(folder, [tree], [report], [endurance]).sides
     sent, booked = sum(report.figures[_ANSWERED].values), side.gateway.booked()
     require(booked >= sent, f"{sent:.0f} requests were answered, {booked} are booked")
     samples = report.figures[_MEMORY].values
-    an_hour = slope(samples[len(samples) // 6 :]) * 3600 / endurance.seconds
+    steady = samples[len(samples) // 6 :]
+    an_hour = linear_regression(range(len(steady)), steady).slope * 3600 / endurance.seconds
     report.add("growth after the first sixth, an hour", an_hour, "MB", aim=1.0)
     report.add("generations booked", booked, "generations")
     return report

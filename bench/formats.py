@@ -22,16 +22,21 @@ if TYPE_CHECKING:
 PROVIDER_MODEL: Final = "fixed"
 CHUNKS: Final = 50
 """Pieces of a stream, each a write of its own; the last holds the reply's end too."""
+CHUNK_MS: Final = 5.0
+"""Between two of them."""
+SLOW_MS: Final = 200.0
+"""The same on the upstream's slow port."""
 STAMP: Final = b"0" * 19
 """Where a chat chunk says when it was written, in nanoseconds of the machine's monotonic clock."""
 _STAMPED = re.compile(rb'"fp_([0-9]{19})"')
+_TOKENS = re.compile(rb'"((?:prompt|completion|input|output)_tokens)":([0-9]+)')
+_COST = re.compile(rb'"cost":([0-9.e-]+)')
 
 _WORDS = "the quick brown fox jumps over the lazy dog and then it rests for a while in the shade "
 _INSTRUCTIONS = "You are terse."
 _QUESTION = (_WORDS * 30)[:1_880]
 ANSWER: Final = (_WORDS * 20)[:560].strip()
 PIECES: Final = tuple(f" word{number:03d}" for number in range(CHUNKS))
-STREAMED: Final = "".join(PIECES)
 
 INPUT_TOKENS: Final = 480
 OUTPUT_TOKENS: Final = 140
@@ -53,8 +58,36 @@ class Format(NamedTuple):
     path: str
     request: Callable[..., bytes]
     """Takes a model's name and `stream`; returns a request of 2 KB."""
-    check: Callable[..., None]
-    """Takes a reply, and whether it is a stream and says its cost; raises `Truncated`."""
+    text: bytes
+    """The field with the text of a whole reply."""
+    piece: bytes
+    """The field with each piece of a streamed one."""
+    finish: bytes
+    """What says that the reply is complete."""
+    end: bytes
+    """Of a stream."""
+
+    def check(self, body: bytes, *, stream: bool, priced: bool) -> None:
+        """Check a reply's text, its end, its tokens, and the cost where the gateway adds it.
+
+        Raises:
+            Truncated: It is not the reply that the upstream sent, or not all of it.
+        """
+        field = self.piece if stream else self.text
+        found = [text.decode() for text in re.findall(b'"%b":"([^"]+)"' % field, body)]
+        _require(found == (list(PIECES) if stream else [ANSWER]), "another text", body)
+        _require(self.finish in body and (not stream or body.endswith(self.end)), "no end", body)
+        # The counts at the end of a stream hold over those at its start.
+        tokens = {name: int(count) for name, count in _TOKENS.findall(body)}
+        counts = tuple(tokens.values())
+        _require(counts == (INPUT_TOKENS, OUTPUT_TOKENS), "another usage", body)
+        costs = [float(cost) for cost in _COST.findall(body)]
+        _require(not priced or (costs and isclose(costs[-1], COST)), "another cost", body)
+
+
+def _require(holds: object, otherwise: str, body: bytes) -> None:
+    if not holds:
+        raise Truncated(f"{otherwise} than the upstream's: {body[-200:]!r}")
 
 
 class Answer(NamedTuple):
@@ -70,42 +103,8 @@ def stamps(data: bytes) -> list[int]:
     return [int(digits) for digits in _STAMPED.findall(data)]
 
 
-def read_events(body: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """Return the names and data of a stream's events, without comments and without `[DONE]`."""
-    if not body.endswith(b"\n\n"):
-        raise Truncated("a stream that ends within an event")
-    found: list[tuple[str, dict[str, Any]]] = []
-    for block in body.removesuffix(_DONE).split(b"\n\n"):
-        fields = dict(line.partition(b": ")[::2] for line in block.split(b"\n"))
-        if b"data" in fields:
-            found.append((fields.get(b"event", b"").decode(), _decode(fields[b"data"])))
-    return found
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Truncated(f"not a reply: {error}") from None
-
-
-def _expect(found: object, wanted: object, what: str) -> None:
-    if found != wanted:
-        raise Truncated(f"{what} is another one than the upstream's")
-
-
-def _check_usage(usage: Mapping[str, Any] | None, tokens: tuple[str, str], *, priced: bool) -> None:
-    """Check the counts of tokens, and the cost, which the gateway adds."""
-    if usage is None:
-        raise Truncated("no usage")
-    _expect(tuple(usage.get(name) for name in tokens), (INPUT_TOKENS, OUTPUT_TOKENS), "the usage")
-    if priced and not isclose(usage.get("cost") or 0.0, COST):
-        raise Truncated(f"the cost in the usage is {usage.get('cost')}")
-
-
 # Chat completions
 
-_CHAT_TOKENS = ("prompt_tokens", "completion_tokens")
 _CHAT_USAGE = {
     "prompt_tokens": INPUT_TOKENS,
     "completion_tokens": OUTPUT_TOKENS,
@@ -157,36 +156,7 @@ def _chat_pieces() -> tuple[bytes, ...]:
     return (*(event(text) for text in PIECES[:-1]), last)
 
 
-def _check_chat(body: bytes, *, stream: bool, priced: bool) -> None:
-    if not stream:
-        reply = _decode(body)
-        said = [(each["message"]["content"], each["finish_reason"]) for each in reply["choices"]]
-        _expect(said, [(ANSWER, "stop")], "the answer")
-        _check_usage(reply.get("usage"), _CHAT_TOKENS, priced=priced)
-        return
-    if not body.endswith(_DONE):
-        raise Truncated("a stream without [DONE] at its end")
-    chunks = [data for _, data in read_events(body)]
-    choices = [choice for chunk in chunks for choice in chunk["choices"]]
-    texts = [choice["delta"].get("content") for choice in choices]
-    _expect([text for text in texts if text], list(PIECES), "the text")
-    finishes = [choice["finish_reason"] for choice in choices if choice.get("finish_reason")]
-    if finishes != ["stop"] or not choices[-1].get("finish_reason"):
-        raise Truncated("a stream that does not finish once, at its end")
-    _check_usage(chunks[-1].get("usage"), _CHAT_TOKENS, priced=priced)
-
-
 # Messages
-
-_TOKENS = ("input_tokens", "output_tokens")
-_MESSAGE_EVENTS = [
-    "message_start",
-    "content_block_start",
-    *["content_block_delta"] * CHUNKS,
-    "content_block_stop",
-    "message_delta",
-    "message_stop",
-]
 
 
 def messages_request(model: str, *, stream: bool) -> bytes:
@@ -239,41 +209,7 @@ def _messages_pieces() -> tuple[bytes, ...]:
     return (begin + first, *middle, last + end)
 
 
-def _check_messages(body: bytes, *, stream: bool, priced: bool) -> None:
-    if not stream:
-        reply = _decode(body)
-        said = [(block.get("type"), block.get("text")) for block in reply["content"]]
-        _expect(said, [("text", ANSWER)], "the answer")
-        _expect((reply["type"], reply["stop_reason"]), ("message", "end_turn"), "the end")
-        _check_usage(reply.get("usage"), _TOKENS, priced=priced)
-        return
-    events = [(name, data) for name, data in read_events(body) if name != "ping"]
-    _expect([name for name, _ in events], _MESSAGE_EVENTS, "the order of events")
-    _expect([data["type"] for _, data in events], _MESSAGE_EVENTS, "the type of an event")
-    deltas = [(data["delta"]["type"], data["delta"]["text"]) for _, data in events[2:-3]]
-    _expect(deltas, [("text_delta", text) for text in PIECES], "the text")
-    end = events[-2][1]
-    _expect(end["delta"]["stop_reason"], "end_turn", "the end")
-    # The counts at the end hold over those at the start.
-    usage = {**events[0][1]["message"]["usage"], **(end.get("usage") or {})}
-    _check_usage(usage, _TOKENS, priced=priced)
-
-
 # Responses
-
-_RESPONSE_EVENTS = [
-    "response.created",
-    "response.in_progress",
-    "response.output_item.added",
-    "response.content_part.added",
-    *["response.output_text.delta"] * CHUNKS,
-    "response.output_text.done",
-    "response.content_part.done",
-    "response.output_item.done",
-    "response.completed",
-]
-_TEXT_AT = 4
-"""Where the text begins among these events."""
 
 
 def responses_request(model: str, *, stream: bool) -> bytes:
@@ -285,37 +221,28 @@ def responses_request(model: str, *, stream: bool) -> bytes:
     return msgspec.json.encode(body | _SAMPLING | more)
 
 
-def _check_responses(body: bytes, *, stream: bool, priced: bool) -> None:
-    response, text = (_streamed_response(body), STREAMED) if stream else (_decode(body), ANSWER)
-    _expect(response.get("status"), "completed", "the status")
-    parts = [
-        (item["type"], part["type"], part.get("text"))
-        for item in response["output"]
-        for part in item.get("content", ())
-    ]
-    _expect(parts, [("message", "output_text", text)], "the answer")
-    _check_usage(response.get("usage"), _TOKENS, priced=priced)
-
-
-def _streamed_response(body: bytes) -> dict[str, Any]:
-    if not body.endswith(_DONE):
-        raise Truncated("a stream without [DONE] at its end")
-    events = read_events(body)
-    _expect([name for name, _ in events], _RESPONSE_EVENTS, "the order of events")
-    _expect([data["type"] for _, data in events], _RESPONSE_EVENTS, "the type of an event")
-    numbers = [data["sequence_number"] for _, data in events]
-    _expect(numbers, list(range(len(events))), "the number of an event")
-    deltas = [data["delta"] for _, data in events[_TEXT_AT : _TEXT_AT + CHUNKS]]
-    _expect(deltas, list(PIECES), "the text")
-    _expect(events[_TEXT_AT + CHUNKS][1]["text"], STREAMED, "the whole text")
-    response: dict[str, Any] = events[-1][1]["response"]
-    return response
-
-
 FORMATS: Final[Mapping[str, Format]] = {
-    "chat": Format("/v1/chat/completions", chat_request, _check_chat),
-    "messages": Format("/v1/messages", messages_request, _check_messages),
-    "responses": Format("/v1/responses", responses_request, _check_responses),
+    "chat": Format(
+        "/v1/chat/completions",
+        chat_request,
+        *(b"content", b"content"),
+        b'"finish_reason":"stop"',
+        _DONE,
+    ),
+    "messages": Format(
+        "/v1/messages",
+        messages_request,
+        *(b"text", b"text"),
+        b'"stop_reason":"end_turn"',
+        b'"type":"message_stop"}\n\n',
+    ),
+    "responses": Format(
+        "/v1/responses",
+        responses_request,
+        *(b"text", b"delta"),
+        b'"status":"completed"',
+        _DONE,
+    ),
 }
 ANSWERS: Final[Mapping[str, Answer]] = {
     FORMATS["chat"].path: Answer(chat_reply(), _chat_pieces()),

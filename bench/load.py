@@ -67,11 +67,6 @@ class Load:
         """How many requests precede the measured ones: every connection is used."""
         return 2 * self.concurrency if self.warmup is None else self.warmup
 
-    @property
-    def sent(self) -> int:
-        """How many requests it sends in all."""
-        return self.requests + self.before
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -116,16 +111,8 @@ def gateway_target(gateway: Gateway) -> Target:
 
 def start_load(target: Target, load: Load) -> Child:
     """Start a load, warm up with it, and return it ready to go."""
-    sent = msgspec.json.encode(load).decode()
-    command = [
-        sys.executable,
-        "-m",
-        "bench.load",
-        str(target.port),
-        target.key,
-        target.prefix,
-        sent,
-    ]
+    arguments = [str(target.port), target.key, target.prefix, msgspec.json.encode(load).decode()]
+    command = [sys.executable, "-m", "bench.load", *arguments]
     child = Child("the load", command, seconds=300.0)
     try:
         child.receive_object()
@@ -275,8 +262,6 @@ class Connection(asyncio.Protocol):
                 self._plan.check(body)
             except Truncated as error:
                 failure = str(error)
-            except (LookupError, TypeError) as error:
-                failure = f"a reply of another shape: {error!r}"
         else:
             failure = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
         self._end(failure)

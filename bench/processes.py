@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import IO, Self
+    from typing import IO
 
 _TERM_SECONDS = 35.0
 """Longer than the gateway waits for running requests."""
@@ -66,9 +65,6 @@ class Child(AbstractContextManager["Child"]):
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -86,14 +82,6 @@ class Child(AbstractContextManager["Child"]):
             line = self._line(deadline)
             with suppress(msgspec.DecodeError):
                 return _object.decode(line)
-
-    def interrupt(self, seconds: float) -> None:
-        """Interrupt it, as Ctrl-C does, and wait until it ends."""
-        self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise self._failed(f"did not end within {seconds:.0f} s") from None
 
     def stop(self) -> None:
         """End it with SIGTERM, then with SIGKILL."""
@@ -133,8 +121,6 @@ class Child(AbstractContextManager["Child"]):
         return stdout.read1(65_536)  # type: ignore[attr-defined,no-any-return]
 
     def _failed(self, what: str) -> BenchError:
-        if self._stderr.closed:
-            return BenchError(f"{self.name} {what}")
         size = self._stderr.seek(0, 2)
         self._stderr.seek(max(0, size - _STDERR_TAIL))
         words = self._stderr.read().decode("utf-8", "replace").strip()

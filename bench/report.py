@@ -9,11 +9,10 @@ import os
 import platform
 import re
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
-from statistics import linear_regression, median
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from tollhouse import __version__
@@ -69,18 +68,6 @@ class Report:
         self.figures.setdefault(name, Figure(unit, aim)).values.append(value)
         report_progress(f"{self.tree or self.name}: {name}: {_number(value)} {unit}")
 
-    def compare(self, name: str, ours: str, theirs: str, *, aim: float | None = None) -> None:
-        """Add how many times one figure is another, round by round: both saw the same noise.
-
-        Nothing is added where one of them was not measured.
-        """
-        if ours in self.figures and theirs in self.figures:
-            for mine, other in zip(
-                self.figures[ours].values, self.figures[theirs].values, strict=False
-            ):
-                if other > 0:
-                    self.add(name, mine / other, "x", aim=aim)
-
     def text(self) -> str:
         """Return the summary, a table of the figures that have an aim, and one of the others."""
         tables = (self.summary, self._table(with_aim=True), self._table(with_aim=False))
@@ -124,9 +111,9 @@ class Report:
         facts = [
             f"- Date: {SystemClock().now().date().isoformat()}",
             f"- Command: `{command}`",
-            f"- Machine: {machine()}",
+            f"- Machine: {_machine()}",
             f"- Load average of the minute before: {self.load_average:.1f}",
-            f"- Versions: {', '.join(f'{name} {found}' for name, found in versions().items())}",
+            f"- Versions: {_versions()}",
             f"- Load: {self.load}",
         ]
         section = "\n".join([*facts, "", "```text", self.text(), "```"])
@@ -163,39 +150,23 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
 
 
-def slope(values: Sequence[float]) -> float:
-    """Return by how much values grow from one to the next, by least squares; 0 of one."""
-    if len(values) < 2:
-        return 0.0
-    return linear_regression(range(len(values)), values).slope
-
-
 def report_progress(text: str) -> None:
     """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
-def machine() -> str:
+def _machine() -> str:
     """Return the machine in one line."""
-    return f"{os.cpu_count()} cores, {_cpu_model()}, Linux {platform.release()}"
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the gateway and of what it runs on."""
-    found = {"tollhouse": __version__, "Python": platform.python_version()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.machine()
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
+    model = found[1].strip() if found else platform.machine()
+    return f"{os.cpu_count()} cores, {model}, Linux {platform.release()}"
+
+
+def _versions() -> str:
+    """Return the versions of the gateway and of what it runs on."""
+    packages = (f"{name} {version(name)}" for name in _PACKAGES)
+    return ", ".join((f"tollhouse {__version__}", f"Python {platform.python_version()}", *packages))
 
 
 def _number(value: float) -> str:

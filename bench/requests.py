@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from time import sleep
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench import cpu
 from bench.formats import CHUNKS
@@ -65,25 +65,8 @@ _TRANSLATED_AIM: Final = 2.0
 """Times chat."""
 
 
-class OnRunningGateways:
-    """A scenario whose gateways run through all of its rounds."""
-
-    def prepare(self, bench: Bench) -> ExitStack:
-        """Start them."""
-        return bench.running()
-
-
-class OnNewGateways:
-    """A scenario that starts a gateway for each figure."""
-
-    def prepare(self, bench: Bench) -> AbstractContextManager[None]:
-        """Start nothing."""
-        del bench
-        return nullcontext()
-
-
 @dataclass(frozen=True, slots=True)
-class Compared(OnRunningGateways):
+class Compared:
     """All cases, each beside nginx or beside chat."""
 
     rounds: int = 5
@@ -92,6 +75,7 @@ class Compared(OnRunningGateways):
     streamed: int = 500
     names: tuple[str, ...] = tuple(CASES)
     name: str = "cases"
+    keeps_running: ClassVar[bool] = True
 
     def load(self, case: Case) -> Load:
         """Return the load of a case."""
@@ -121,12 +105,13 @@ class Compared(OnRunningGateways):
 
 
 @dataclass(frozen=True, slots=True)
-class Paced(OnRunningGateways):
+class Paced:
     """CPU and latency at a steady rate, beside nginx and a call without either."""
 
     rounds: int = 3
     requests: int = 500
     name: str = "paced"
+    keeps_running: ClassVar[bool] = True
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Measure the upstream itself, nginx, and all gateways."""
@@ -154,20 +139,13 @@ class Fast:
     seconds: float = 4.0
     """At a share of full speed."""
     name: str = "fast"
-
-    def prepare(self, bench: Bench) -> ExitStack:
-        """Start all gateways, and warm them up."""
-        stack = bench.running()
-        with stack:
-            for side in bench.sides:
-                run_load(gateway_target(side.gateway), Load(MODEL, self.requests))
-            return stack.pop_all()
+    keeps_running: ClassVar[bool] = True
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Measure all gateways."""
         for side in bench.in_turns():
             target = gateway_target(side.gateway)
-            fastest = run_load(target, Load(MODEL, self.requests)).per_second
+            fastest = run_load(target, Load(MODEL, self.requests, warmup=self.requests)).per_second
             rate = _SHARE * fastest
             load = Load(MODEL, int(rate * self.seconds), concurrency=256, rate=rate)
             name = f"p99 at {_SHARE * 100:.0f} % of full speed"
@@ -176,7 +154,7 @@ class Fast:
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd(OnNewGateways):
+class Crowd:
     """Many streams at once."""
 
     rounds: int = 3
@@ -184,6 +162,7 @@ class Crowd(OnNewGateways):
     waves: int = 2
     """How many streams each connection has, one after the other."""
     name: str = "crowd"
+    keeps_running: ClassVar[bool] = False
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Measure a new gateway of each checkout."""
@@ -201,12 +180,13 @@ class Crowd(OnNewGateways):
 
 
 @dataclass(frozen=True, slots=True)
-class Start(OnNewGateways):
+class Start:
     """Starts, in a new folder and in one that has a key, and memory after them."""
 
     rounds: int = 5
     idle_seconds: float = 5.0
     name: str = "start"
+    keeps_running: ClassVar[bool] = False
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Start each checkout's gateway twice."""
@@ -217,14 +197,16 @@ class Start(OnNewGateways):
                 yield from self._figures(side, "new folder", aim=1.0)
             with side.start() as gateway:
                 yield from self._figures(side, "existing folder")
-                idle, resident = gateway.idle_memory(self.idle_seconds)
+                sleep(self.idle_seconds)
+                idle, resident = cpu.memory(gateway.pid)
                 yield Figure(side.report, "idle memory (PSS)", idle / MB, "MB", 110.0)
                 yield Figure(side.report, "idle memory (RSS)", resident / MB, "MB")
 
     @staticmethod
     def _figures(side: Side, folder: str, aim: float | None = None) -> Iterator[Figure]:
         gateway, report = side.gateway, side.report
-        yield Figure(report, f"CPU until ready, {folder}", cpu.used(gateway.pid), "s")
+        used = cpu.cpu_time({}, cpu.read(gateway.pid)).seconds
+        yield Figure(report, f"CPU until ready, {folder}", used, "s")
         first = gateway.first_reply_seconds
         yield Figure(report, f"first reply of inference, {folder}", first, "s", aim)
         yield Figure(report, f"ready, {folder}", gateway.ready_seconds, "s", aim)

@@ -1,6 +1,6 @@
-"""What is measured, as scenarios: each prepares something and then gives figures, round by round.
+"""What is measured, as scenarios: each gives figures, round by round.
 
-    run(bench, scenario)    prepare  ──>  round, round, ...  ──>  figures in each checkout's report
+    measure    upstream, nginx, gateways  ──>  round, round, ...  ──>  each checkout's report
 
 The gateways of all checkouts are measured in the same rounds, in turns with nginx, so that all of
 them see the same machine; a ratio is of one round.
@@ -11,21 +11,21 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from bench.load import Load, Target, run_load
 from bench.processes import BenchError
+from bench.servers import Side, nginx_beside, start_upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bench.load import Round
     from bench.report import Report
-    from bench.servers import Side, Upstream
+    from bench.servers import Tree, Upstream
 
 
 class Figure(NamedTuple):
@@ -51,9 +51,8 @@ class Scenario(Protocol):
         """How often it is measured."""
         ...
 
-    def prepare(self, bench: Bench, /) -> AbstractContextManager[object]:
-        """Start what all rounds need; it ends with the context."""
-        ...
+    keeps_running: ClassVar[bool]
+    """Whether all gateways run through its rounds; otherwise it starts those that it needs."""
 
     def round(self, bench: Bench, /) -> Iterator[Figure]:
         """Measure once."""
@@ -70,17 +69,6 @@ class Bench:
     upstream: Upstream
     nginx: Target | None
     """None where it is not installed."""
-
-    def running(self) -> ExitStack:
-        """Start all gateways; the result ends them."""
-        stack = ExitStack()
-        try:
-            for side in self.sides:
-                stack.enter_context(side.start())
-        except BaseException:
-            stack.close()
-            raise
-        return stack
 
     def in_turns(self) -> list[Side]:
         """Return the sides, another one first each time."""
@@ -101,12 +89,25 @@ class Bench:
             return int(msgspec.json.decode(connection.getresponse().read())["count"])
 
 
-def run(bench: Bench, scenario: Scenario) -> None:
-    """Measure all rounds of a scenario."""
-    with scenario.prepare(bench):
-        for _ in range(scenario.rounds):
-            for report, name, value, unit, aim in scenario.round(bench):
-                report.add(name, value, unit, aim=aim)
+def measure(
+    folder: Path, trees: Sequence[Tree], reports: Sequence[Report], scenarios: Sequence[Scenario]
+) -> Bench:
+    """Measure all rounds of some scenarios; each checkout has its report."""
+    upstream = start_upstream(folder / "upstream")
+    with upstream.child, nginx_beside(folder / "nginx", upstream) as nginx:
+        sides = [
+            Side(name, tree, folder, upstream, report)
+            for name, tree, report in zip(("this", "other"), trees, reports, strict=False)
+        ]
+        bench = Bench(folder, sides, upstream, nginx)
+        for scenario in scenarios:
+            with ExitStack() as stack:
+                for side in sides if scenario.keeps_running else ():
+                    stack.enter_context(side.start())
+                for _ in range(scenario.rounds):
+                    for report, name, value, unit, aim in scenario.round(bench):
+                        report.add(name, value, unit, aim=aim)
+    return bench
 
 
 def require(holds: object, otherwise: str) -> None:

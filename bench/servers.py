@@ -22,15 +22,13 @@ import trustme
 import yaml
 from msgspec import Raw
 
-from bench import cpu
 from bench.batch_bodies import ITEMS_BASE, ITEMS_MODEL
 from bench.formats import FORMATS, INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL, chat_request
 from bench.load import Target
 from bench.processes import BenchError, Child, free_port, wait_until_listening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
-    from typing import Self
+    from collections.abc import Generator, Mapping, Sequence
 
     from bench.report import Report
 
@@ -96,17 +94,15 @@ class Upstream:
     """The certificate authority that its certificate is from."""
 
 
-def start_upstream(folder: Path, chunk_ms: float = 5.0, slow_ms: float = 200.0) -> Upstream:
-    """Start the upstream: milliseconds between two chunks of a stream, and on the slow port."""
+def start_upstream(folder: Path) -> Upstream:
+    """Start the upstream."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"
     issuer = trustme.CA()
     issuer.cert_pem.write_to_path(authority)
     issued = issuer.issue_cert("127.0.0.1", "localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(certificate)
-    command = [sys.executable, "-m", "bench.upstream", "--certificate", str(certificate)]
-    command += ["--chunk-interval-ms", str(chunk_ms), "--slow-interval-ms", str(slow_ms)]
-    child = Child("the upstream", command)
+    child = Child("the upstream", [sys.executable, "-m", "bench.upstream", str(certificate)])
     try:
         said = child.receive_object()
     except BaseException:
@@ -169,13 +165,7 @@ class Gateway(AbstractContextManager["Gateway"]):
     """From its start until `/readyz` answered 200."""
 
     def __init__(
-        self,
-        folder: Path,
-        config: Path,
-        key: str,
-        *,
-        command: Sequence[str],
-        authority: Path,
+        self, folder: Path, config: Path, key: str, command: Sequence[str], authority: Path
     ) -> None:
         self.folder, self.key = folder, key
         self.port = free_port()
@@ -186,26 +176,21 @@ class Gateway(AbstractContextManager["Gateway"]):
             "TOLLHOUSE_SERVER__CORE_DUMPS": "true",  # py-spy looks into it
             "SSL_CERT_FILE": str(authority),
         }
-        self.child = Child(
-            "the gateway",
-            [*command, *arguments, "--port", str(self.port)],
-            environment=variables,
-        )
+        arguments += ["--port", str(self.port)]
+        self.child = Child("the gateway", [*command, *arguments], environment=variables)
         self.pid = self.child.pid
         try:
             if not key:
                 self.key = str(self.child.receive_object(_START_SECONDS)["api_key"])
-            self.first_reply_seconds = self._wait_until(self._replies)
+            body = Raw(chat_request(MODEL, stream=False))
+            self.first_reply_seconds = self._wait_until("POST", FORMATS["chat"].path, body)
             self.sent += 1
-            self.ready_seconds = self._wait_until(self._is_ready)
+            self.ready_seconds = self._wait_until("GET", "/readyz")
         except BaseException as error:
             self.child.stop()
             if isinstance(error, KeyError):
                 raise BenchError(f"the gateway's first line has no {error}") from error
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.child.stop()
@@ -227,11 +212,6 @@ class Gateway(AbstractContextManager["Gateway"]):
             raise BenchError(f"{method} {path} was answered with {status}: {said}")
         return said
 
-    def idle_memory(self, seconds: float) -> tuple[int, int]:
-        """Return proportional and resident bytes of all its processes after some idle seconds."""
-        sleep(seconds)
-        return cpu.pss(self.pid), cpu.rss(self.pid)
-
     def query(self, statement: str, *values: str) -> Any:
         """Return one value from the database file: a request would cost the gateway CPU time."""
         path = f"file:{self.folder / 'tollhouse.db'}?mode=ro"
@@ -250,26 +230,17 @@ class Gateway(AbstractContextManager["Gateway"]):
         if found != self.sent:
             raise BenchError(f"{self.sent} requests were answered, {found} are booked")
 
-    def _wait_until(self, happened: Callable[[], bool]) -> float:
-        """Return after how many seconds from the start something happened."""
-        while not happened():
+    def _wait_until(self, method: str, path: str, body: object = None) -> float:
+        """Return after how many seconds from the start a request is answered with 200."""
+        while True:
+            with suppress(OSError, HTTPException):
+                if self.ask(method, path, body)[0] == _OK:
+                    return perf_counter() - self.child.started
             if not self.child.running:
                 self.child.receive_object(1.0)  # raises, with its last words
             if perf_counter() > self.child.started + _START_SECONDS:
                 raise BenchError(f"the gateway was not ready within {_START_SECONDS:.0f} s")
             sleep(0.002)
-        return perf_counter() - self.child.started
-
-    def _is_ready(self) -> bool:
-        with suppress(OSError, HTTPException):
-            return self.ask("GET", "/readyz")[0] == _OK
-        return False
-
-    def _replies(self) -> bool:
-        body = Raw(chat_request(MODEL, stream=False))
-        with suppress(OSError, HTTPException):
-            return self.ask("POST", FORMATS["chat"].path, body)[0] == _OK
-        return False
 
 
 class Side:
@@ -291,13 +262,8 @@ class Side:
 
     def start(self) -> Gateway:
         """Start the gateway, in the folder of the one before."""
-        self.gateway = Gateway(
-            self.data,
-            self._config,
-            self.key,
-            command=self._tree.command,
-            authority=self._authority,
-        )
+        command, authority = self._tree.command, self._authority
+        self.gateway = Gateway(self.data, self._config, self.key, command, authority)
         self.key = self.gateway.key
         return self.gateway
 
@@ -364,15 +330,19 @@ def find_nginx() -> str | None:
     return shutil.which("nginx", path=places)
 
 
-def nginx_version(program: str) -> str:
-    """Return what nginx says of its version."""
+def nginx_version() -> str:
+    """Return what nginx says of its version; "nothing" where it is not installed."""
+    program = find_nginx()
+    if program is None:
+        return "nothing"
     done = subprocess.run([program, "-v"], capture_output=True, text=True, check=False)
     return done.stderr.strip().removeprefix("nginx version: ")
 
 
 @contextmanager
-def nginx_beside(program: str | None, folder: Path, upstream: Upstream) -> Generator[Target | None]:
+def nginx_beside(folder: Path, upstream: Upstream) -> Generator[Target | None]:
     """Run nginx in front of an upstream, where it is installed."""
+    program = find_nginx()
     if program is None:
         yield None
         return

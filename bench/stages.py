@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -18,18 +18,9 @@ from bench.cut_server import ANSWERING, CUTS, WHOLE
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, Target, gateway_target, run_load
 from bench.report import Report, table
-from bench.requests import OnRunningGateways
-from bench.scenarios import Bench, Figure, require, run
-from bench.servers import (
-    MODEL,
-    NGINX_MISSING,
-    Gateway,
-    Side,
-    find_nginx,
-    nginx_beside,
-    nginx_version,
-    start_upstream,
-)
+from bench.scenarios import Bench, Figure, require
+from bench.scenarios import measure as measure_all
+from bench.servers import MODEL, NGINX_MISSING, Gateway, find_nginx, nginx_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,12 +36,13 @@ _COMMAND: Final = (sys.executable, "-m", "bench.cut_server")
 
 
 @dataclass(frozen=True, slots=True)
-class Stages(OnRunningGateways):
+class Stages:
     """A whole request up to each cut."""
 
     rounds: int = 7
     requests: int = 4_000
     name: str = NAME
+    keeps_running: ClassVar[bool] = True
 
     def round(self, bench: Bench) -> Iterator[Figure]:
         """Measure nginx, then the gateway at each cut."""
@@ -75,18 +67,14 @@ QUICK: Final = Stages(3, 1_500)
 
 def measure(folder: Path, tree: Tree, stages: Stages) -> Report:
     """Measure all stages of a whole request."""
-    program = find_nginx()
-    require(program, NGINX_MISSING)
+    require(find_nginx(), NGINX_MISSING)
     report = Report(
         NAME,
         f"{stages.rounds} rounds of {stages.requests} whole requests for each depth, on 32 "
-        f"connections; beside {nginx_version(str(program))}",
+        f"connections; beside {nginx_version()}",
         tree=tree.name,
     )
-    upstream = start_upstream(folder / "upstream")
-    side = Side("this", replace(tree, command=_COMMAND), folder, upstream, report)
-    with upstream.child, nginx_beside(program, folder / "nginx", upstream) as nginx:
-        run(Bench(folder, [side], upstream, nginx), stages)
+    measure_all(folder, [replace(tree, command=_COMMAND)], [report], [stages])
     report.summary = summary(report)
     return report
 

@@ -1,6 +1,6 @@
 """The upstream of the benchmark: fixed bytes for the least CPU, so that it is never the bottleneck.
 
-    python -m bench.upstream --certificate FILE [--chunk-interval-ms 5] [--slow-interval-ms 200]
+    python -m bench.upstream FILE      the chain and the key of its certificate, in one PEM file
 
 It prints `{"port": N, "tls_port": N, "slow_port": N}` and ends with its input.
 
@@ -14,7 +14,6 @@ many came since it was last asked: `{"count": N}`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import ssl
@@ -26,7 +25,7 @@ from typing import Final
 import uvloop
 
 from bench.batch_bodies import ITEMS_PATH, replies
-from bench.formats import ANSWERS, STAMP
+from bench.formats import ANSWERS, CHUNK_MS, SLOW_MS, STAMP
 
 _STREAM: Final = b'"stream":true'
 _LENGTH: Final = b"content-length:"
@@ -119,10 +118,10 @@ class Upstream(asyncio.Protocol):
             self._loop.call_later(self._interval, self._write, writes, number + 1)
 
 
-async def _serve(options: argparse.Namespace) -> None:
+async def _serve(certificate: str) -> None:
     loop, replies_ = asyncio.get_running_loop(), Replies()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(options.certificate)
+    tls.load_cert_chain(certificate)
 
     async def listen(milliseconds: float, context: ssl.SSLContext | None = None) -> int:
         server = await loop.create_server(
@@ -135,9 +134,9 @@ async def _serve(options: argparse.Namespace) -> None:
         return int(server.sockets[0].getsockname()[1])
 
     ports = {
-        "port": await listen(options.chunk_interval_ms),
-        "tls_port": await listen(options.chunk_interval_ms, tls),
-        "slow_port": await listen(options.slow_interval_ms),
+        "port": await listen(CHUNK_MS),
+        "tls_port": await listen(CHUNK_MS, tls),
+        "slow_port": await listen(SLOW_MS),
     }
     print(json.dumps(ports), flush=True)
     ended = asyncio.Event()
@@ -146,14 +145,6 @@ async def _serve(options: argparse.Namespace) -> None:
     await ended.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.upstream")
-    parser.add_argument("--certificate", required=True, help="chain and key in one PEM file")
-    parser.add_argument("--chunk-interval-ms", type=float, default=5.0)
-    parser.add_argument("--slow-interval-ms", type=float, default=200.0)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(parser.parse_args()))
-
-
 if __name__ == "__main__":
-    main()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(sys.argv[1]))

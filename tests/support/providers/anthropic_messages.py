@@ -16,7 +16,7 @@ import msgspec
 from tests.support.providers import anthropic_replies as replies
 from tests.support.providers.anthropic_replies import MessagesReply
 from tests.support.providers.anthropic_requests import CheckedMessagesRequest
-from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
+from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer, respond
 from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
@@ -132,11 +132,6 @@ def _cached(exchange: MessagesExchange) -> Script:
     return render_answer(exchange, MessagesReply(exchange.model, exchange.echo().content, usage))
 
 
-def _stopped(exchange: MessagesExchange, reason: str) -> Script:
-    reply = exchange.echo()
-    return render_answer(exchange, exchange.message(reply.content, stop_reason=reason))
-
-
 def _overloaded(exchange: MessagesExchange) -> Script:
     return (exchange.error(529),)
 
@@ -158,7 +153,6 @@ BEHAVIOURS: Final[dict[str, Callable[..., Script]]] = FAULTS | {
     "refusal": _refusal,
     "json": _json,
     "cached": _cached,
-    "stop-reason": _stopped,
     "overloaded": _overloaded,
     "error-in-stream": _error_in_stream,
     "no-stop": edited(lambda events: events[:-1]),
@@ -180,15 +174,7 @@ def messages(headers: Mapping[str, str], body: object) -> Script:
         exchange = MessagesExchange(headers, body)
     except Refused as refused:
         return (replies.error(refused.status, refused.message),)
-    found = behaviour_of(exchange.model, BEHAVIOURS)
-    unknown = (replies.error(404, f"model: {exchange.model}"),)
-    if found is None:
-        return unknown
-    behave, options = found
-    try:
-        return behave(exchange, *options)
-    except (TypeError, ValueError):
-        return unknown  # the behaviour takes other options
+    return respond(exchange, BEHAVIOURS, replies.error(404, f"model: {exchange.model}"))
 
 
 def count_tokens(headers: Mapping[str, str], body: object) -> Script:

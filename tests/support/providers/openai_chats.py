@@ -20,7 +20,7 @@ from tests.support.providers.openai_replies import (
     usage_of,
 )
 from tests.support.providers.openai_requests import CheckedChatRequest
-from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
+from tests.support.providers.stub_faults import FAULTS, edited, render_answer, respond
 from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
@@ -62,22 +62,21 @@ class ChatExchange(CheckedChatRequest):
         limit: int = fields.get("max_completion_tokens") or fields.get("max_tokens") or len(listed)
         said = listed[:limit]
         thinking = words(thought)
-        output = sum(len(said) + (index > 0) for index in range(self.choices)) + thinking
-        usage = usage_of(self.input_tokens(), output, reasoning=thinking)
+        usage = usage_of(self.input_tokens(), len(said) + thinking, reasoning=thinking)
         reason = "stop" if limit >= len(listed) else "length"
-        more |= {"top_logprobs": self.top_logprobs, "choices": self.choices}
         return self.reply(said, usage, finish_reason=reason, thought=thought, **more)
 
 
 # ------------------------------------------------------------------------------------ behaviours
 
 
-def _echoed(**more: Any) -> Callable[[ChatExchange], Script]:
-    return lambda exchange: render_answer(exchange, exchange.echo(**more))
+def _reasoning(exchange: ChatExchange) -> Script:
+    return render_answer(exchange, exchange.echo(thought=THOUGHT, details=True))
 
 
-def _counted(usage: JsonObject | None) -> Callable[[ChatExchange], Script]:
-    return lambda exchange: render_answer(exchange, exchange.reply(exchange.echo().pieces, usage))
+def _cached(exchange: ChatExchange) -> Script:
+    usage = usage_of(2048, 300, cached=1920, reasoning=256)
+    return render_answer(exchange, exchange.reply(exchange.echo().pieces, usage))
 
 
 def _tools(exchange: ChatExchange) -> Script:
@@ -129,14 +128,10 @@ def _without_end(events: list[bytes]) -> list[bytes]:
 
 
 BEHAVIOURS: Final[dict[str, Callable[..., Script]]] = FAULTS | {
-    "large-2026": _echoed(),
-    "no-usage": _counted(None),
-    "zero-usage": _counted(usage_of(0, 0)),
-    "cached": _counted(usage_of(2048, 300, cached=1920, reasoning=256)),
+    "cached": _cached,
     "tools": _tools,
     "two-tools": _two_tools,
-    "reasoning": _echoed(thought=THOUGHT),
-    "reasoning-details": _echoed(thought=THOUGHT, details=True),
+    "reasoning-details": _reasoning,
     "refusal": _refusal,
     "json": _json,
     "error-in-stream": _error_in_stream,
@@ -156,11 +151,4 @@ def chat_completion(body: object) -> Script:
     except Refused as refused:
         return (error(refused.status, refused.message, refused.param),)
     unknown = f"The model `{exchange.model}` does not exist or you do not have access to it."
-    found = behaviour_of(exchange.model, BEHAVIOURS)
-    if found is None:
-        return (error(404, unknown),)
-    behave, options = found
-    try:
-        return behave(exchange, *options)
-    except (TypeError, ValueError):
-        return (error(404, unknown),)  # the behaviour takes other options
+    return respond(exchange, BEHAVIOURS, error(404, unknown))

@@ -10,7 +10,6 @@ Source: OpenAI API reference, "The chat completion object", "The chat completion
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -90,32 +89,28 @@ class ChatReply:
     thought: str = ""
     details: bool = False
     """Whether reasoning is sent as OpenRouter sends it, signed; else as DeepSeek does."""
-    top_logprobs: int | None = None
-    """How many alternatives each token has; None for no log-probabilities."""
-    choices: int = 1
     include_usage: bool = False
     """Whether a stream has a further chunk with the usage and no choices."""
 
     def body(self) -> bytes:
-        choices = [self._choice(index) for index in range(self.choices)]
         usage = {} if self.usage is None else {"usage": self.usage}
-        return _dump(self._envelope("chat.completion") | {"choices": choices} | usage)
+        return _dump(self._envelope("chat.completion") | {"choices": [self._choice()]} | usage)
 
     def events(self) -> list[bytes]:
-        """Return the events of the stream, up to `[DONE]`; choices are interleaved."""
+        """Return the events of the stream, up to `[DONE]`."""
         null = {"usage": None} if self.include_usage and self.usage is not None else {}
-        turns = zip_longest(*(self._chunks(index) for index in range(self.choices)))
-        listed = [choice for choice in chain.from_iterable(turns) if choice is not None]
-        events = [self._event({"choices": [choice]} | null) for choice in listed]
+        choice: JsonObject = {"index": 0, "logprobs": None, "finish_reason": None}
+        choices = [choice | {"delta": delta} for delta in self._deltas()]
+        choices.append(choice | {"delta": {}, "finish_reason": self.finish_reason})
+        events = [self._event({"choices": [each]} | null) for each in choices]
         if null:
             events.append(self._event({"choices": [], "usage": self.usage}))
         return [*events, DONE]
 
     # ------------------------------------------------------------------------------- complete
 
-    def _choice(self, index: int) -> JsonObject:
-        said = self._pieces(index)
-        text = "".join(said)
+    def _choice(self) -> JsonObject:
+        text = "".join(self.pieces)
         message: JsonObject = {"role": "assistant", "content": text, "refusal": None}
         message["annotations"] = []
         if self.refuses:
@@ -124,13 +119,8 @@ class ChatReply:
             listed = [_call(number, name, arguments) for number, name, arguments in calls]
             message |= {"content": None, "tool_calls": listed}
         message |= self._thought()
-        logprobs = self._logprobs(said)
-        choice: JsonObject = {"index": index, "message": message, "logprobs": logprobs}
+        choice: JsonObject = {"index": 0, "message": message, "logprobs": None}
         return choice | {"finish_reason": self.finish_reason}
-
-    def _pieces(self, index: int) -> tuple[str, ...]:
-        """Return the text pieces of a choice; only the first has the plain text."""
-        return (*self.pieces, f" #{index}") if index else self.pieces
 
     def _calls(self) -> list[tuple[str, str, str]]:
         """Return id, name and arguments of each call."""
@@ -146,23 +136,9 @@ class ChatReply:
         detail = _detail(text=self.thought, signature=signed("sig", self.thought))
         return {"reasoning": self.thought, "reasoning_details": [detail]}
 
-    def _logprobs(self, said: Iterable[str]) -> JsonObject | None:
-        if self.top_logprobs is None:
-            return None
-        return {"content": [_logprob(each, self.top_logprobs) for each in said], "refusal": None}
-
     # ------------------------------------------------------------------------------- streamed
 
-    def _chunks(self, index: int) -> Iterator[JsonObject]:
-        for delta in self._deltas(index):
-            said = (delta["content"],) if delta.get("content") else ()
-            logprobs = self._logprobs(said) if said else None
-            fields = {"delta": delta, "logprobs": logprobs, "finish_reason": None}
-            yield {"index": index} | fields
-        end: JsonObject = {"index": index, "delta": {}, "logprobs": None}
-        yield end | {"finish_reason": self.finish_reason}
-
-    def _deltas(self, index: int) -> Iterator[JsonObject]:
+    def _deltas(self) -> Iterator[JsonObject]:
         if self.tool is not None:
             yield from _call_deltas(self.tool, self.pieces)
         elif self.calls:
@@ -172,7 +148,7 @@ class ChatReply:
             yield start | ({"content": None, "refusal": ""} if self.refuses else {})
             yield from self._thought_deltas()
             key = "refusal" if self.refuses else "content"
-            yield from ({key: piece} for piece in self._pieces(index))
+            yield from ({key: piece} for piece in self.pieces)
 
     def _thought_deltas(self) -> Iterator[JsonObject]:
         for piece in pieces(self.thought):
@@ -228,11 +204,6 @@ def _detail(**fields: str) -> JsonObject:
     return {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0} | fields
 
 
-def _logprob(word: str, alternatives: int) -> JsonObject:
-    token = {"token": word, "bytes": list(word.encode()), "logprob": -0.5}
-    return token | {"top_logprobs": [token] * alternatives}
-
-
 def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 0) -> JsonObject:
     return {
         "prompt_tokens": prompt,
@@ -246,9 +217,3 @@ def usage_of(prompt: int, completion: int, *, cached: int = 0, reasoning: int = 
             "rejected_prediction_tokens": 0,
         },
     }
-
-
-def model_list(names: Iterable[str]) -> bytes:
-    entry = {"object": "model", "created": CREATED, "owned_by": "tollhouse"}
-    data = [{"id": name} | entry for name in names]
-    return whole(200, _dump({"object": "list", "data": data}))

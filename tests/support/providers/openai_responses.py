@@ -15,7 +15,7 @@ from tests.support.providers import openai_response_replies as replies
 from tests.support.providers.openai_replies import FRAMING, error
 from tests.support.providers.openai_requests import CheckedResponsesRequest
 from tests.support.providers.openai_response_replies import ResponsesReply
-from tests.support.providers.stub_faults import FAULTS, behaviour_of, edited, render_answer
+from tests.support.providers.stub_faults import FAULTS, edited, render_answer, respond
 from tests.support.providers.stub_text import (
     REFUSAL,
     THOUGHT,
@@ -145,11 +145,6 @@ def _cached(exchange: ResponsesExchange) -> Script:
     return render_answer(exchange, ResponsesReply(exchange.fields, exchange.echo().output, usage))
 
 
-def _filtered(exchange: ResponsesExchange) -> Script:
-    output = list(exchange.echo().output)
-    return render_answer(exchange, exchange.response(output, incomplete="content_filter"))
-
-
 def _error_in_stream(exchange: ResponsesExchange) -> Script:
     if not exchange.streams:
         return (exchange.error(500),)
@@ -164,7 +159,6 @@ BEHAVIOURS: Final[dict[str, Callable[..., Script]]] = FAULTS | {
     "refusal": _refusal,
     "json": _json,
     "cached": _cached,
-    "content-filter": _filtered,
     "error-in-stream": _error_in_stream,
     "no-done": edited(lambda events: events[:-1]),
 }
@@ -184,12 +178,5 @@ def responses(body: object) -> Script:
     except Refused as wrong:
         return (replies.error(wrong.code, wrong.message, wrong.param, wrong.status),)
     message = f"The requested model '{exchange.model}' does not exist."
-    unknown = (replies.error("model_not_found", message, "model", 404),)
-    found = behaviour_of(exchange.model, BEHAVIOURS)
-    if found is None:
-        return unknown
-    behave, options = found
-    try:
-        return behave(exchange, *options)
-    except (TypeError, ValueError):
-        return unknown  # the behaviour takes other options
+    unknown = replies.error("model_not_found", message, "model", 404)
+    return respond(exchange, BEHAVIOURS, unknown)

@@ -3,31 +3,25 @@
     $ python -m tests.support.providers.openai_upstream --port 0
     {"port": 41223}
 
-    POST /v1/chat/completions, /v1/responses, /v1/embeddings, GET /v1/models    as OpenAI
+    POST /v1/chat/completions, /v1/responses, /v1/embeddings                    as OpenAI
     POST /v1/messages, /v1/messages/count_tokens                                as Anthropic
 
 Responses are complete or streamed, and requests are validated as by the provider. The model name
 chooses the behaviour; (c), (r), (m) mark names of chat, responses or messages only:
 
     echo, *-2026          repeats the last user message; a token is a word; limits and stop
-                          sequences are honoured, attachments echoed as `[image/png 67 bytes]`
-                          (large-2026 is such a name; chat honours n and logprobs too)
-    fixed                 a precomputed reply of 1 KB, or 50 pieces in one write; for benchmarks
-    no-usage, zero-usage  (c) echo without usage (asked for or not), or with zeros
+                          sequences are honoured, images echoed as `[image/png 67 bytes]`
     cached                echo; usage with tokens from a cache and of reasoning
                           (2048 prompt, 1920 cached, 300 completion, 256 reasoning)
     tools                 calls the first tool of the request; echoes tool results
                           (r), (m): after reasoning, if the request enables it
     two-tools             calls the first two, arguments from their schemas; echoes the results
     custom                (r) calls the first custom tool with the user's text
-    reasoning             (c) `reasoning_content`; (r) a reasoning item as requested
+    reasoning             (r) a reasoning item as requested
     reasoning-details     (c) as OpenRouter: `reasoning` and signed `reasoning_details`
     thinking, redacted    (m) a thinking block, and a redacted one, if thinking is enabled
     refusal               refuses to answer
     json                  a value of the request's JSON schema: its required properties
-    stop-reason:<reason>  (m) echo that ended for that reason
-    content-filter        (r) echo that is incomplete for that reason
-    huge-event[:<n>]      one event with n bytes of text, 1 MiB by default
     slow-head:<s>         echo after s seconds
     slow-chunks:<ms>      50 pieces with a pause after each; 0 is one write for each piece
     drip:<ms>             echo, one byte of the body in each chunk (streamed always)
@@ -49,7 +43,7 @@ chooses the behaviour; (c), (r), (m) mark names of chat, responses or messages o
     ping                  (m) a ping after every event
     comments, crlf        SSE comments between the events; CRLF line ends
 
-`GET /_seen` returns `RequestStats`, `POST /_reset` resets them.
+`GET /_seen` returns `RequestStats`.
 """
 
 from __future__ import annotations
@@ -66,7 +60,7 @@ import msgspec
 from tests.support.providers import openai_replies as replies
 from tests.support.providers import published
 from tests.support.providers.anthropic_messages import count_tokens, messages
-from tests.support.providers.openai_chats import BEHAVIOURS, chat_completion
+from tests.support.providers.openai_chats import chat_completion
 from tests.support.providers.openai_embeddings import embeddings
 from tests.support.providers.openai_responses import responses
 from tests.support.providers.upstream_server import serve
@@ -96,8 +90,6 @@ def _answer(request: ReceivedRequest) -> Script:
         return _MODEL_ROUTES[route](_decoded(request.body))
     if route in _ANTHROPIC_ROUTES:
         return _ANTHROPIC_ROUTES[route](request.headers, _decoded(request.body))
-    if route == ("GET", "/v1/models"):
-        return (replies.model_list(BEHAVIOURS),)
     return (replies.unknown_url(request.method, request.path),)
 
 

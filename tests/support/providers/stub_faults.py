@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.framing import EVENTS, JSON, Framing
-from tests.support.providers.stub_text import CHUNKS, FIXED_PIECES, HUGE_BYTES
+from tests.support.providers.stub_text import CHUNKS, PIECES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +31,7 @@ class StubExchange(Protocol):
     """A checked request and the responses of its dialect."""
 
     framing: Framing
+    model: str
     streams: bool
 
     def echo(self) -> StubReply: ...
@@ -49,23 +50,8 @@ def render_answer(exchange: StubExchange, reply: StubReply) -> Script:
     return (exchange.framing.whole(200, reply.body()),)
 
 
-def _fixed(exchange: StubExchange) -> Script:
-    key = (exchange.framing, exchange.streams)
-    if key not in _PRECOMPUTED:
-        steps = render_answer(exchange, exchange.say(FIXED_PIECES))
-        _PRECOMPUTED[key] = (b"".join(step for step in steps if isinstance(step, bytes)),)
-    return _PRECOMPUTED[key]
-
-
-_PRECOMPUTED: Final[dict[tuple[Framing, bool], Script]] = {}
-
-
 def _echoed(exchange: StubExchange) -> Script:
     return render_answer(exchange, exchange.echo())
-
-
-def _huge_event(exchange: StubExchange, size: str = str(HUGE_BYTES)) -> Script:
-    return render_answer(exchange, exchange.say(["x" * int(size)]))
 
 
 def _slow_head(exchange: StubExchange, seconds: str) -> Script:
@@ -74,7 +60,7 @@ def _slow_head(exchange: StubExchange, seconds: str) -> Script:
 
 def _slow_chunks(exchange: StubExchange, milliseconds: str) -> Script:
     pause = float(milliseconds) / 1000
-    reply = exchange.say(FIXED_PIECES)
+    reply = exchange.say(PIECES)
     if not exchange.streams:
         return (Pause(CHUNKS * pause), exchange.framing.whole(200, reply.body()))
     return exchange.framing.stream(reply.events(), pause_seconds=pause)
@@ -131,8 +117,6 @@ def _with_comments(events: list[bytes]) -> list[bytes]:
 
 FAULTS: Final[dict[str, Callable[..., Script]]] = {
     "echo": _echoed,
-    "fixed": _fixed,
-    "huge-event": _huge_event,
     "slow-head": _slow_head,
     "slow-chunks": _slow_chunks,
     "drip": _drip,
@@ -144,6 +128,20 @@ FAULTS: Final[dict[str, Callable[..., Script]]] = {
     "comments": edited(_with_comments),
     "crlf": edited(lambda events: [event.replace(b"\n", b"\r\n") for event in events]),
 }
+
+
+def respond(
+    exchange: StubExchange, behaviours: dict[str, Callable[..., Script]], unknown: bytes
+) -> Script:
+    """Return the script of a request; `unknown` is the response where no behaviour has its name."""
+    found = behaviour_of(exchange.model, behaviours)
+    if found is None:
+        return (unknown,)
+    behave, options = found
+    try:
+        return behave(exchange, *options)
+    except (TypeError, ValueError):
+        return (unknown,)  # the behaviour takes other options
 
 
 def behaviour_of(

@@ -10,7 +10,7 @@ import hashlib
 import re
 from base64 import b64decode
 from binascii import Error as NotBase64
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,9 +35,7 @@ def require(holds: object, message: str, **more: Any) -> None:
 
 
 CHUNKS: Final = 50
-HUGE_BYTES: Final = 1_048_576
-FIXED_PIECES: Final = ("tollhouse-benchmark ",) * CHUNKS
-"""1 KB in 50 pieces."""
+PIECES: Final = ("tollhouse-benchmark ",) * CHUNKS
 THOUGHT: Final = "Let me think about it."
 REFUSAL: Final = "I cannot help with that."
 
@@ -70,7 +68,7 @@ def before_stop_sequence(text: str, stops: Iterable[str]) -> tuple[str, str | No
 
 
 class Attachment(str):
-    """The text that acknowledges an image or a file in an echo, e.g. `[image/png 67 bytes]`."""
+    """The text that acknowledges an image in an echo, e.g. `[image/png 67 bytes]`."""
 
     __slots__ = ()
 
@@ -83,29 +81,18 @@ def join_parts(parts: Iterable[str]) -> str:
     return "".join(f" {p} " if isinstance(p, Attachment) else p for p in listed).strip()
 
 
-def attachment_from_base64(kind: str, media_type: str, data: str) -> Attachment:
-    """Return the acknowledgement of base64 data.
-
-    Raises:
-        ValueError: The data is not base64.
-    """
+def attached(media_type: str, data: str) -> Attachment:
+    """Return the acknowledgement of base64 data."""
     try:
-        size = len(b64decode(data, validate=True))
+        return Attachment(f"[{media_type} {len(b64decode(data, validate=True))} bytes]")
     except NotBase64:
-        raise ValueError("invalid base64 data") from None
-    prefix = "" if media_type.startswith(f"{kind}/") else f"{kind} "
-    return Attachment(f"[{prefix}{media_type} {size} bytes]")
+        raise Refused("Invalid base64 data.", code="invalid_value") from None
 
 
-def attachment_from_url(kind: str, url: str) -> Attachment:
-    """Return the acknowledgement of a URL; of a data URL, that of its data.
-
-    Raises:
-        ValueError: The data of a data URL is not base64.
-    """
-    if packed := _DATA_URL.fullmatch(url):
-        return attachment_from_base64(kind, packed[1], packed[2])
-    return Attachment(f"[{kind} {url}]")
+def attached_from_url(url: str) -> Attachment:
+    """Return the acknowledgement of the data in a data URL, or of any other URL."""
+    packed = _DATA_URL.fullmatch(url)
+    return attached(packed[1], packed[2]) if packed else Attachment(f"[image {url}]")
 
 
 # -------------------------------------------------------------------------------------- signatures
@@ -132,51 +119,20 @@ def is_token(kind: str, value: object) -> bool:
 # ------------------------------------------------------------------------------------ schemas
 
 
-def example(schema: JsonObject, name: str = "value", root: JsonObject | None = None) -> object:
+def example(schema: JsonObject, name: str = "value") -> object:
     """Return a value that a JSON schema allows: its required properties, or all if none is.
 
     A string has the name of its property as its value.
-
-    Source: JSON Schema 2020-12, Core, sections 8.2.3 and 10; Validation, section 6.
     """
-    root = root if root is not None else schema
-    chosen = _chosen(schema, root)
-    if chosen is not None:
-        return example(chosen, name, root)
-    if "const" in schema or schema.get("enum"):
-        return schema["const"] if "const" in schema else schema["enum"][0]
-    kind = schema.get("type")
-    kind = cast("list[Any]", kind)[0] if isinstance(kind, list) else kind
-    if kind == "object" or "properties" in schema:
-        required: list[str] = schema.get("required") or list(schema.get("properties") or ())
-        return _object(schema, required, root)
-    if kind == "array":
-        return [example(schema.get("items") or {}, name, root)]
-    return {"integer": 1, "number": 1.5, "boolean": True, "null": None}.get(str(kind), name)
-
-
-def _chosen(schema: JsonObject, root: JsonObject) -> JsonObject | None:
-    """Return the schema that this one refers to, or its first alternative."""
-    if "$ref" in schema:
-        return _resolved(str(schema["$ref"]), root)
-    choices = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
-    return choices[0] if choices else None
+    if schema.get("type") == "object":
+        return _object(schema, schema.get("required") or list(schema.get("properties") or ()))
+    return {"integer": 1, "number": 1.5, "boolean": True}.get(str(schema.get("type")), name)
 
 
 def arguments(schema: JsonObject) -> JsonObject:
-    return _object(schema, list(schema.get("properties") or ()), schema)
+    return _object(schema, list(schema.get("properties") or ()))
 
 
-def _object(schema: JsonObject, names: list[str], root: JsonObject) -> JsonObject:
+def _object(schema: JsonObject, names: list[str]) -> JsonObject:
     properties: JsonObject = schema.get("properties") or {}
-    return {name: example(properties.get(name) or {}, name, root) for name in names}
-
-
-def _resolved(reference: str, root: JsonObject) -> JsonObject:
-    found: Any = root
-    try:
-        for step in reference.removeprefix("#").strip("/").split("/"):
-            found = found[step] if step else found
-    except (KeyError, TypeError):
-        raise ValueError(f"{reference} leads nowhere") from None
-    return found
+    return {name: example(properties.get(name) or {}, name) for name in names}

@@ -2,7 +2,7 @@
 
     client ── request ──▶ RequestHandler ──▶ Script ── bytes, pauses, ends ──▶ client
 
-`GET /_seen` returns `RequestStats`, `POST /_reset` resets them; other requests go to the handler.
+`GET /_seen` returns `RequestStats`; other requests go to the handler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN: Final = Framing()
 
 @dataclass(slots=True)
 class RequestStats:
-    """Requests since the start or the last reset; `/_` requests do not count."""
+    """Requests since the start; `/_` requests do not count."""
 
     requests: int = 0
     """Requests whose head was received."""
@@ -55,14 +55,6 @@ class RequestStats:
             return msgspec.json.decode(self.raw_body)
         except msgspec.DecodeError:
             return None
-
-    def reset(self) -> None:
-        """Reset everything but the count of open requests."""
-        self.requests = self.connections = 0
-        self.cancelled.clear()
-        self.method = self.path = ""
-        self.headers = {}
-        self.raw_body = b""
 
     def as_json(self) -> bytes:
         """Return the response of `GET /_seen`; `monotonic` is the server's clock now."""
@@ -131,10 +123,6 @@ async def serve(
         if counted:
             seen.raw_body = request.body
             return answer(request)
-        if (request.method, request.path) == ("POST", "/_reset"):
-            seen.reset()
-            connections.clear()
-            return (_PLAIN.whole(200, b"{}"),)
         return (_PLAIN.whole(200, seen.as_json()),)
 
     connections: set[Peer] = set()

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 MB = 1_000_000
 
 
+@pytest.fixture
+async def time(monkeypatch: pytest.MonkeyPatch) -> LoopTime:
+    return LoopTime(monkeypatch)
+
+
 class Holder:
     """A request that holds memory until it is let go."""
 
@@ -33,6 +38,10 @@ class Holder:
     async def ends(self) -> None:
         self.let_go.set()
         await self.task
+
+    async def gives_up(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
 
 
 async def test_an_account_holds_at_most_half() -> None:
@@ -89,8 +98,7 @@ async def test_one_that_went_away_takes_nothing() -> None:
     holder = Holder(memory, "a", 100)
     gone = Holder(memory, "b", 100)
     await steps()
-    gone.task.cancel()
-    await asyncio.gather(gone.task, return_exceptions=True)
+    await gone.gives_up()
     await holder.ends()
     last = Holder(memory, "c", 100)
     await steps()
@@ -122,8 +130,7 @@ async def test_one_that_gives_up_lets_those_behind_it_be_served() -> None:
     large = Holder(memory, "b", 90)
     later = Holder(memory, "c", 30)
     await steps()
-    large.task.cancel()
-    await asyncio.gather(large.task, return_exceptions=True)
+    await large.gives_up()
     await steps()
     assert later.holds
     await small.ends()
@@ -180,10 +187,7 @@ async def test_one_that_gets_no_more_gives_back_what_it_has() -> None:
     await other.ends()
 
 
-async def test_bodies_that_stop_arriving_end_as_soon_as_another_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_bodies_that_stop_arriving_end_as_soon_as_another_waits(time: LoopTime) -> None:
     memory = BodyMemory(100 * MB, 30)
     stalled = [Sender(memory, "a"), Sender(memory, "b")]
     for each in stalled:
@@ -200,9 +204,8 @@ async def test_bodies_that_stop_arriving_end_as_soon_as_another_waits(
 
 
 async def test_one_that_stops_arriving_while_another_waits_ends_after_the_grace(
-    monkeypatch: pytest.MonkeyPatch,
+    time: LoopTime,
 ) -> None:
-    time = LoopTime(monkeypatch)
     memory = BodyMemory(100 * MB, 30)
     stalled = Sender(memory, "a")
     await stalled.sends(40 * MB)
@@ -219,10 +222,7 @@ async def test_one_that_stops_arriving_while_another_waits_ends_after_the_grace(
     await other.ends()
 
 
-async def test_one_that_arrives_fast_enough_goes_on_while_another_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_one_that_arrives_fast_enough_goes_on_while_another_waits(time: LoopTime) -> None:
     memory = BodyMemory(100 * MB, 3_600)
     fast = Sender(memory, "a")
     await fast.sends(40 * MB)
@@ -236,27 +236,20 @@ async def test_one_that_arrives_fast_enough_goes_on_while_another_waits(
     await other.ends()
 
 
-async def test_one_that_arrives_slowly_is_left_alone_once_nobody_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_one_that_arrives_slowly_is_left_alone_once_nobody_waits(time: LoopTime) -> None:
     memory = BodyMemory(100 * MB, 30)
     slow = Sender(memory, "a")
     await slow.sends(40 * MB)
     other = Holder(memory, "b", 90 * MB)
     await steps()
-    other.task.cancel()
-    await asyncio.gather(other.task, return_exceptions=True)
+    await other.gives_up()
     await time.advance(3_600)
     await slow.sends(1)
     assert not slow.task.done()
     await slow.goes_away()
 
 
-async def test_one_that_waits_for_memory_itself_is_not_slow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_one_that_waits_for_memory_itself_is_not_slow(time: LoopTime) -> None:
     memory = BodyMemory(100 * MB, 30)
     full = Holder(memory, "a", 50 * MB)
     await steps()
@@ -273,8 +266,7 @@ async def test_one_that_waits_for_memory_itself_is_not_slow(
     await waiting.goes_away()
 
 
-async def test_one_whose_body_is_here_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    time = LoopTime(monkeypatch)
+async def test_one_whose_body_is_here_is_not_slow(time: LoopTime) -> None:
     memory = BodyMemory(100, 30)
     with memory.hold("a") as hold:
         async with hold.arrival():
