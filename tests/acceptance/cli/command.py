@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.command_loop import command_loop
 from tests.support.forked import run_forked
 from tests.support.server_process import clean_environment
 
@@ -52,45 +53,12 @@ def tollhouse(*args: str | Path, env: Mapping[str, str] | None = None) -> Comman
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-_LOOP = """
-import base64, functools, io, json, os, sys
-import typer.main
-from tollhouse.cli.main import main
-
-typer.main.get_command = functools.cache(typer.main.get_command)
-
-def stream(content=b""):
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
-
-clean = dict(os.environ)
-for line in sys.stdin:
-    asked = json.loads(line)
-    os.environ.clear()
-    os.environ.update(clean | asked["env"])
-    sys.argv = ["tollhouse", *asked["args"]]
-    streams = stream(base64.b64decode(asked["given"])), stream(), stream()
-    ours = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin, sys.stdout, sys.stderr = streams
-    try:
-        code = main()
-    except SystemExit as end:
-        code = end.code or 0
-    finally:
-        sys.stdin, sys.stdout, sys.stderr = ours
-    told = []
-    for each in streams[1:]:
-        each.flush()
-        told.append(each.buffer.getvalue().decode())
-    print(json.dumps([code, *told]), flush=True)
-"""
-
-
 class CommandRunner:
     """Runs commands one after the other in one process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LOOP],
+            [sys.executable, "-P", command_loop()],
             env=clean_environment({"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
