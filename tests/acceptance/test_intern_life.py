@@ -46,7 +46,11 @@ NO_RIGHTS = [
 
 @pytest.fixture(
     scope="module",
-    params=[*(pytest.param(each, marks=pytest.mark.soak) for each in USERS[:-1]), USERS[-1]],
+    # The tests' PostgreSQL is reached through a folder that is not the ordinary user's.
+    params=[
+        *(pytest.param(each, marks=pytest.mark.soak) for each in USERS[:-1]),
+        pytest.param(USERS[-1], marks=pytest.mark.sqlite),
+    ],
 )
 def user(request: pytest.FixtureRequest) -> str:
     """The user as whom the server runs."""
