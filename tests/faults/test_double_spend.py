@@ -55,9 +55,8 @@ BODY = json.dumps(
 class CreditsClient:
     """A client that manages a server's credits."""
 
-    def __init__(self, server: ServerProcess, database: str | None = None) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self.server = server
-        self._database = database
         self._http = httpx2.Client(
             base_url=server.base_url, headers={"authorization": f"Bearer {server.management_key}"}
         )
@@ -97,7 +96,7 @@ def credits_client(
     limits, model = request.param
     config = CONFIG.format(limits=limits, model=model)
     with start_server(tmp_path, config=config, env=ledger.env) as server:
-        made = CreditsClient(server, ledger.env.get("TOLLHOUSE_DATABASE_URL"))
+        made = CreditsClient(server)
         yield made
         made.close()
 

@@ -19,10 +19,6 @@ from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
 LIMITS = UpstreamSettings()
 
 
-def no_transport(settings: ProviderSettings, /) -> Any:
-    raise AssertionError(settings.slug)
-
-
 def settings(slug: str, kind: str, **fields: Any) -> ProviderSettings:
     return ProviderSettings.model_validate({"slug": slug, "kind": kind} | fields)
 

@@ -173,7 +173,6 @@ class _CallItem:
     def __init__(self, id_: str, kind: str, call: ToolCallStarted) -> None:
         self._id = id_
         self._kind = kind
-        self._call = call
         self.item: JsonObject = {
             **call_item(ToolCall(call.id, call.name, ""), kind, id_),
             _ARGUMENTS[kind]: "",

@@ -131,7 +131,6 @@ PATCH: dict[str, Body] = {
 }
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": MARK}
 GRAMMAR_TEXT = f"The input must follow this lark grammar:\n{MARK}"
-OWN_TOOL = {name: {"tools.0": fields["tools"][0]} for name, fields in TOOL.items()}
 
 
 def fields(names: tuple[str, ...], **given: Any) -> dict[str, Body]:
