@@ -14,7 +14,7 @@ MINUTES ?= 60
 # A whole run is dealt to three processes for two cores, since many tests wait for servers that they
 # start; one that names its tests stays in one process.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-SPREAD := --numprocesses=$(shell echo $$(($(CORES) * 3 / 2 + $(CORES) % 2))) --maxprocesses=6 --dist=worksteal
+SPREAD := --numprocesses=$(shell echo $$(($(CORES) * 3 / 2 + $(CORES) % 2))) --maxprocesses=6 --dist=loadfile --no-loadscope-reorder
 
 # Tests are compiled once for all processes and runs, also where the shell asks for no compiled files.
 unexport PYTHONDONTWRITEBYTECODE

@@ -24,9 +24,12 @@ from tests.support.sandbox_support import (
     sandbox_problem,
     sandboxes_required,
 )
+from tests.support.scheduling import FileScheduling, rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from xdist.remote import Producer
 
     from tests.support.postgresql_databases import PostgresqlDatabases
 
@@ -89,7 +92,10 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is exact; leave out what this machine cannot run, unless that is a failure."""
+    """Mark what is exact, and put it in order.
+
+    What this machine cannot run is left out, unless that is a failure.
+    """
     for item in items:
         if is_exact(item.nodeid):
             item.add_marker("exact")
@@ -99,6 +105,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, "sandbox")
     if os.geteuid() != 0:
         _leave_out(config, items, "root")
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
+    """Deal out files with `--dist=loadfile`."""
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> None:
