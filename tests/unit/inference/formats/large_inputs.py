@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GIVEN = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), yaml.CSafeLoader)
 KNOWN = {f"${name}": value for name, value in GIVEN["known"].items()}
 LINES = "a line of text\n" * 4
 REPEATED = {"each": 1, "half": 2, "third": 3}
+LONG: dict[str, Callable[[int], str]] = {
+    "long": lambda n: LINES * n,
+    "json": lambda n: json.dumps({"a": LINES * n}),
+    "open": lambda n: '{"a":"' + "b" * 40 * n,
+    "options": lambda n: "ask: which? (" + "|" * 20 * n,
+}
 
 
 def shapes(kind: str) -> dict[str, dict[str, Any]]:
@@ -50,15 +59,10 @@ def _grown(value: Any, n: int, number: int) -> Any:
 
 
 def _text(value: str, n: int, number: int) -> Any:
-    long = {
-        "long": LINES * n,
-        "json": json.dumps({"a": LINES * n}),
-        "open": '{"a":"' + "b" * 40 * n,
-        "options": "ask: which? (" + "|" * 20 * n,
-        "#": number,
-    }
     if value in KNOWN:
         return _grown(KNOWN[value], n, number)
-    return (
-        long[value] if value in long else value.replace("#", str(number)).replace("@", str(n - 1))
-    )
+    if value in LONG:
+        return LONG[value](n)
+    if value == "#":
+        return number
+    return value.replace("#", str(number)).replace("@", str(n - 1))
