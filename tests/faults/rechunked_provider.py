@@ -15,19 +15,17 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tests.support.providers import anthropic_replies as anthropic
-from tests.support.providers import openai_replies as chat
-from tests.support.providers import openai_response_replies as responses
+from tests.support.providers import chat_renderer, messages_renderer, responses_renderer
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.framing import Framing, chunk
-from tests.support.providers.stub_text import pieces
+from tests.support.providers.stub_reply import CACHED, Call, Said
 
 if TYPE_CHECKING:
     from tests.support.providers.byte_script import Script
+    from tests.support.providers.stub_reply import Renderer
     from tests.support.providers.upstream_server import ReceivedRequest
 
 DIALECTS = {
@@ -69,47 +67,25 @@ SEED = re.compile(rb"seed (\d+)")
 # ------------------------------------------------------------------------------------ replies
 
 
+RENDERERS: dict[str, Renderer] = {
+    "chat": chat_renderer,
+    "responses": responses_renderer,
+    "messages": messages_renderer,
+}
+
+
 def reply_of(dialect: str, name: str, fields: dict[str, Any]) -> tuple[bytes, list[bytes]]:
     """Return a whole reply and its events."""
-    if dialect == "chat":
-        options = fields.get("stream_options") or {}
-        said = replace(_chat(name), include_usage=options.get("include_usage") is True)
-        return said.body(), said.events()
-    other = _response(name) if dialect == "responses" else _message(name)
-    return other.body(), other.events()
-
-
-def _chat(name: str) -> chat.ChatReply:
-    usage = chat.usage_of(2048, 300, cached=1920, reasoning=256)
-    if name == "called":
-        calls = tuple((each, json.dumps(given, ensure_ascii=False)) for each, given in CALLS)
-        return chat.ChatReply("m", (), usage, finish_reason="tool_calls", calls=calls)
-    said = tuple(pieces(TEXT)) if name == "signed" else (TEXT,)
-    return chat.ChatReply("m", said, usage, thought=THOUGHT, details=name == "signed")
-
-
-def _response(name: str) -> responses.ResponsesReply:
-    usage = responses.usage_of(2048, 300, cached=1920, reasoning=256)
-    calls = [responses.function_call(at, *call) for at, call in enumerate(CALLS, start=1)]
-    output = [
-        responses.reasoning_item(THOUGHT, summarised=True, encrypted=name == "signed"),
-        responses.message_item(responses.text_part(TEXT)),
-        *(calls if name == "called" else ()),
-    ]
-    return responses.ResponsesReply({"model": "m"}, output, usage)
-
-
-def _message(name: str) -> anthropic.MessagesReply:
-    usage = anthropic.usage_of(128, 300, thinking=256, read=1920, write=(400, 100))
-    calls = [anthropic.tool_use_block(at, *call) for at, call in enumerate(CALLS, start=1)]
-    content = [
-        anthropic.thinking_block(THOUGHT),
-        *([anthropic.redacted_block(THOUGHT)] if name == "signed" else ()),
-        anthropic.text_block(TEXT),
-        *(calls if name == "called" else ()),
-    ]
-    reason = "tool_use" if name == "called" else "end_turn"
-    return anthropic.MessagesReply("m", content, usage, stop_reason=reason)
+    calls = [Call(each, json.dumps(given, ensure_ascii=False)) for each, given in CALLS]
+    said = Said(
+        {"model": "m", "stream_options": fields.get("stream_options")},
+        CACHED,
+        TEXT,
+        thought=THOUGHT,
+        sealed=name == "signed",
+        calls=tuple(calls) if name == "called" else (),
+    )
+    return RENDERERS[dialect].whole(said), RENDERERS[dialect].events(said)
 
 
 # --------------------------------------------------------------------------------------- cuts

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import pytest_asyncio
 
 from tests.faults.raw_client import chat
-from tests.support.providers.framing import chunk
-from tests.support.providers.openai_replies import chunked_head
+from tests.support.providers.framing import Framing, chunk
 from tests.support.providers.raw_server import Peer, RawServer
 from tests.support.server_process import ServerProcess, start_server
 
@@ -47,7 +46,7 @@ async def send_64_mb(peer: Peer) -> None:
     pieces = b"".join(chunk(event(number)) for number in range(EVENTS))
     end = b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
     last = chunk(end + b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    await peer.play(chunked_head("text/event-stream"), pieces + last)
+    await peer.play(Framing().chunked_head("text/event-stream"), pieces + last)
 
 
 @pytest_asyncio.fixture

@@ -17,9 +17,10 @@ import trustme
 
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
+from tests.support.providers import chat_renderer
 from tests.support.providers.byte_script import End
-from tests.support.providers.openai_replies import ChatReply, stream, usage_of, whole
 from tests.support.providers.raw_server import RawServer, say
+from tests.support.providers.stub_reply import Said, Used
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_faults import FAULTS, Fault
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-HELLO = ChatReply("hello", ("hel", "lo"), usage_of(1, 2), include_usage=True)
+ASKED = {"model": "hello", "stream_options": {"include_usage": True}}
+HELLO = Said(ASKED, Used(1, 2), "hello")
 CONFIG = """
 upstream: {{cool_down_seconds: 0.001}}
 providers:
@@ -147,8 +149,8 @@ async def test_an_ambiguous_failure_does_not_fall_back(setup: Setup, *, streamed
 
 async def is_well(setup: Setup) -> None:
     assert await setup.metric("tollhouse_generations_in_flight") == 0
-    setup.upstream.behave = say(whole(200, HELLO.body()))
+    setup.upstream.behave = say(chat_renderer.framing.whole(200, chat_renderer.whole(HELLO)))
     answer = await setup.ask(streamed=False)
     assert answer.json["choices"][0]["message"]["content"] == "hello"
-    setup.upstream.behave = say(*stream(HELLO.events()))
+    setup.upstream.behave = say(*chat_renderer.framing.stream(chat_renderer.events(HELLO)))
     assert "usage" in assert_legal(await setup.ask(streamed=True))

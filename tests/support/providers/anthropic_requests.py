@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from tests.support.providers.published import check_message
+from tests.support.providers.stub_reply import StubRequest, Tool
 from tests.support.providers.stub_text import (
     Attachment,
     JsonObject,
@@ -35,7 +36,7 @@ _LEAST_BUDGET: Final = 1024
 _LEAST_TOP_P: Final = 0.95
 
 
-class CheckedMessagesRequest:
+class MessagesRequest(StubRequest):
     """A request that passed Anthropic's checks."""
 
     def __init__(self, headers: Mapping[str, str], body: object, *, counts: bool = False) -> None:
@@ -47,31 +48,39 @@ class CheckedMessagesRequest:
         tools: list[JsonObject] = fields.get("tools") or []
         own = [tool for tool in tools if tool.get("type", "custom") == "custom"]
         check_message(known | ({"tools": own} if tools else {}), counts=counts)
-        self.model: str = fields["model"]
-        self.streams: bool = fields.get("stream") is True
+        self.model = fields["model"]
+        self.streams = fields.get("stream") is True
         self.system = _system_text(fields.get("system"))
         self.messages = _merged_messages(fields["messages"])
         _check_calls(self.messages)
-        self.tools = own
+        self.tools = [Tool(tool["name"], tool["input_schema"]) for tool in own]
         self.forced_tool = _forced_tool(fields, tools)
+        choice: JsonObject = fields.get("tool_choice") or {}
+        self.may_call = choice.get("type") != "none"
+        self.parallel = not choice.get("disable_parallel_tool_use")
         self.thinks = _check_thinking(fields, self.messages)
+        self.shows_thought = (fields.get("thinking") or {}).get("display") != "omitted"
+        self.limit = fields.get("max_tokens")
+        self.stops = fields.get("stop_sequences") or []
 
     def input_tokens(self) -> int:
         texts = (echoed_text(block) for message in self.messages for block in message["content"])
         return sum(words(text) for text in (*texts, self.system))
 
-    def last_user_text(self) -> str:
-        """Return the text of the last user message; tool results are separated by a space."""
+    def last_said(self) -> str:
+        """Return the last user text, after the prefill; tool results are separated by a space."""
         users = [message for message in self.messages if message["role"] == "user"]
         blocks: list[JsonObject] = users[-1]["content"]
         results = [echoed_text(block) for block in blocks if block["type"] == "tool_result"]
         rest = join_parts(echoed_text(block) for block in blocks if block["type"] != "tool_result")
-        return " ".join(text for text in (*results, rest) if text)
+        prefill = self._prefill()
+        after = f"[after: {prefill}] " if prefill else ""
+        return after + " ".join(text for text in (*results, rest) if text)
 
     def has_results(self) -> bool:
         return any(block["type"] == "tool_result" for block in self.messages[-1]["content"])
 
-    def prefill(self) -> str:
+    def _prefill(self) -> str:
         last = self.messages[-1]
         return join_parts(map(echoed_text, last["content"])) if last["role"] == "assistant" else ""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from tests.support.providers.openai_replies import error, whole
+from tests.support.providers.openai_errors import FRAMING, error
 
 if TYPE_CHECKING:
     from tests.support.providers.byte_script import Script
@@ -29,7 +29,7 @@ def embeddings(body: Any) -> Script:
     listed: object = [given] if isinstance(given, str) else given
     texts = cast("list[Any]", listed) if isinstance(listed, list) else []
     if not texts or not all(isinstance(text, str) for text in texts):
-        return (error(400, "'$.input' is invalid.", "input"),)
+        return (error(400, "'$.input' is invalid.", param="input"),)
     packed = fields.get("encoding_format") == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _vector(text, index, packed=packed)}
@@ -38,7 +38,7 @@ def embeddings(body: Any) -> Script:
     tokens = sum(len(text.split()) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     reply = {"object": "list", "data": data, "model": fields["model"], "usage": usage}
-    return (whole(200, msgspec.json.encode(reply)),)
+    return (FRAMING.whole(200, msgspec.json.encode(reply)),)
 
 
 def _vector(text: str, index: int, *, packed: bool) -> list[float] | str:

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, Final, cast
 
 from tests.support.providers.published import check_openai_chat, check_openai_response
+from tests.support.providers.stub_reply import StubRequest, Tool
 from tests.support.providers.stub_text import (
     JsonObject,
     attached_from_url,
@@ -41,14 +42,14 @@ def _fields_of(body: object) -> JsonObject:
 # ----------------------------------------------------------------------------------------- chat
 
 
-class CheckedChatRequest:
-    """A chat that passed OpenAI's checks."""
+class ChatRequest(StubRequest):
+    """A chat that passed OpenAI's checks; it calls its first tools, whatever is forced."""
 
     def __init__(self, body: object) -> None:
         fields = self.fields = _fields_of(body)
         require(isinstance(fields.get("model"), str), "you must provide a model parameter")
         check_openai_chat(fields)
-        self.model: str = fields["model"]
+        self.model = fields["model"]
         self.messages: list[JsonObject] = fields["messages"]
         require(self.messages, "Missing required parameter: 'messages'.", param="messages")
         for at, message in enumerate(self.messages):
@@ -56,19 +57,24 @@ class CheckedChatRequest:
             _check_details(at, message)
         _check_chat_calls(self.messages)
         self.streams = fields.get("stream") is True
-        options: JsonObject | None = fields.get("stream_options")
-        require(self.streams or options is None, _STREAM_OPTIONS, param="stream_options")
-        self.include_usage = bool(options and options.get("include_usage"))
+        require(
+            self.streams or fields.get("stream_options") is None,
+            _STREAM_OPTIONS,
+            param="stream_options",
+        )
         stop: str | list[str] = fields.get("stop") or []
         self.stops = [stop] if isinstance(stop, str) else stop
+        self.limit = fields.get("max_completion_tokens") or fields.get("max_tokens")
+        called: list[JsonObject] = [tool[tool["type"]] for tool in fields.get("tools") or ()]
+        self.tools = [Tool(tool["name"], tool.get("parameters") or {}) for tool in called]
+        self.seals_thought = True
 
     def last_said(self) -> str:
-        said = [each for each in self.messages if each["role"] in {"user", "tool"}]
-        return chat_text(said[-1]) if said else ""
+        said = [chat_text(each) for each in self.messages if each["role"] in {"user", "tool"}]
+        return " ".join(self._results()) or (said[-1] if said else "")
 
-    def results(self) -> list[str]:
-        last = takewhile(lambda message: message["role"] == "tool", reversed(self.messages))
-        return [chat_text(message) for message in last][::-1]
+    def has_results(self) -> bool:
+        return self.messages[-1]["role"] == "tool"
 
     def input_tokens(self) -> int:
         return sum(words(chat_text(message)) for message in self.messages)
@@ -78,6 +84,10 @@ class CheckedChatRequest:
         if form.get("type") == "json_object":
             return {"type": "object"}
         return (form.get("json_schema") or {}).get("schema")
+
+    def _results(self) -> list[str]:
+        last = takewhile(lambda message: message["role"] == "tool", reversed(self.messages))
+        return [chat_text(message) for message in last][::-1]
 
 
 def _check_details(at: int, message: JsonObject) -> None:
@@ -122,32 +132,40 @@ def _chat_part(part: JsonObject) -> str:
 # ------------------------------------------------------------------------------------ responses
 
 
-class CheckedResponsesRequest:
+class ResponsesRequest(StubRequest):
     """A request of the responses API that passed OpenAI's checks."""
 
     def __init__(self, body: object) -> None:
         given = _fields_of(body)
         fields = self.fields = {name: each for name, each in given.items() if each is not None}
         tools: list[JsonObject] = fields.get("tools") or []
-        self.tools = [tool for tool in tools if tool.get("type") in _OWN_TOOLS]
+        own = [tool for tool in tools if tool.get("type") in _OWN_TOOLS]
         require("model" in fields, "you must provide a model parameter", param="model")
-        check_openai_response(_with_defaults(fields) | ({"tools": self.tools} if tools else {}))
+        check_openai_response(_with_defaults(fields) | ({"tools": own} if tools else {}))
         _check_stored(fields)
-        self.model: str = fields["model"]
-        self.streams: bool = fields.get("stream") is True
+        self.model = fields["model"]
+        self.streams = fields.get("stream") is True
         require(self.streams or "stream_options" not in fields, _STREAM_OPTIONS)
         _check_options(fields)
+        self.limit = fields.get("max_output_tokens")
         self.items = _input_items(fields["input"])
-        self.forced_tool = _forced_tool(fields, self.tools)
-        self.reasoning: JsonObject = fields.get("reasoning") or {}
-        self.includes: list[str] = fields.get("include") or []
+        self.forced_tool = _forced_tool(fields, own)
+        self.may_call = fields.get("tool_choice") != "none"
+        self.parallel = fields.get("parallel_tool_calls", True)
+        self.tools = [
+            Tool(tool["name"], tool.get("parameters") or {}, custom=tool["type"] == "custom")
+            for tool in own
+        ]
+        reasoning: JsonObject = fields.get("reasoning") or {}
+        self.thinks = reasoning.get("effort", "none") != "none"
+        self.shows_thought = bool(reasoning.get("summary") or reasoning.get("generate_summary"))
+        self.seals_thought = "reasoning.encrypted_content" in (fields.get("include") or [])
 
     def input_tokens(self) -> int:
         instructions: str = self.fields.get("instructions") or ""
         return sum(words(text) for text in (instructions, *map(item_text, self.items)))
 
-    def last_user_text(self) -> str:
-        """Return the last user text, or the tool results since."""
+    def last_said(self) -> str:
         if results := self._results():
             return " ".join(results)
         users = [item for item in self.items if item.get("role") == "user"]

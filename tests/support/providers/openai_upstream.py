@@ -57,40 +57,67 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
-from tests.support.providers import openai_replies as replies
-from tests.support.providers import published
-from tests.support.providers.anthropic_messages import count_tokens, messages
-from tests.support.providers.openai_chats import chat_completion
+from tests.support.providers import (
+    chat_renderer,
+    messages_renderer,
+    openai_errors,
+    published,
+    responses_renderer,
+)
+from tests.support.providers.anthropic_requests import MessagesRequest
 from tests.support.providers.openai_embeddings import embeddings
-from tests.support.providers.openai_responses import responses
+from tests.support.providers.openai_requests import ChatRequest, ResponsesRequest
+from tests.support.providers.stub_behaviours import Exchange, behaviour_of, respond
+from tests.support.providers.stub_text import Refused
 from tests.support.providers.upstream_server import serve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.providers.byte_script import Script
+    from tests.support.providers.stub_reply import Renderer, StubRequest
     from tests.support.providers.upstream_server import ReceivedRequest
 
-_MODEL_ROUTES: Final = {
-    ("POST", "/v1/chat/completions"): chat_completion,
-    ("POST", "/v1/embeddings"): embeddings,
-    ("POST", "/v1/responses"): responses,
+_RENDERERS: Final[dict[str, Renderer]] = {
+    "/v1/chat/completions": chat_renderer,
+    "/v1/responses": responses_renderer,
+    "/v1/messages": messages_renderer,
+    "/v1/messages/count_tokens": messages_renderer,
 }
-
-
-_ANTHROPIC_ROUTES: Final = {
-    ("POST", "/v1/messages"): messages,
-    ("POST", "/v1/messages/count_tokens"): count_tokens,
+_CHECKS: Final[dict[str, Callable[[ReceivedRequest, object], StubRequest]]] = {
+    "/v1/chat/completions": lambda _, body: ChatRequest(body),
+    "/v1/responses": lambda _, body: ResponsesRequest(body),
+    "/v1/messages": lambda request, body: MessagesRequest(request.headers, body),
+    "/v1/messages/count_tokens": lambda request, body: MessagesRequest(
+        request.headers, body, counts=True
+    ),
 }
 
 
 def _answer(request: ReceivedRequest) -> Script:
-    route = (request.method, request.path.partition("?")[0])
-    if (status := _asked_for_headers(_decoded(request.body))) is not None:
-        return (replies.error(status, f"Invalid request: {json.dumps(request.headers)}"),)
-    if route in _MODEL_ROUTES:
-        return _MODEL_ROUTES[route](_decoded(request.body))
-    if route in _ANTHROPIC_ROUTES:
-        return _ANTHROPIC_ROUTES[route](request.headers, _decoded(request.body))
-    return (replies.unknown_url(request.method, request.path),)
+    path, body = request.path.partition("?")[0], _decoded(request.body)
+    if (status := _asked_for_headers(body)) is not None:
+        said = f"Invalid request: {json.dumps(request.headers)}"
+        return (openai_errors.error(status, said),)
+    if request.method == "POST" and path == "/v1/embeddings":
+        return embeddings(body)
+    if request.method != "POST" or path not in _RENDERERS:
+        unknown = openai_errors.error_body(400, f"Invalid URL ({request.method} {request.path})")
+        return (openai_errors.FRAMING.whole(404, unknown),)
+    renderer = _RENDERERS[path]
+    try:
+        exchange = Exchange(_CHECKS[path](request, body), renderer)
+    except Refused as wrong:
+        told = {"param": wrong.param, "code": wrong.code}
+        return (renderer.error(wrong.status, wrong.message, **told),)
+    return _counted(exchange) if path.endswith("/count_tokens") else respond(exchange)
+
+
+def _counted(exchange: Exchange) -> Script:
+    if behaviour_of(exchange.request.model) is None:
+        return (exchange.renderer.unknown(exchange.request.model),)
+    counted = {"input_tokens": exchange.request.input_tokens()}
+    return (exchange.renderer.framing.whole(200, msgspec.json.encode(counted)),)
 
 
 def _asked_for_headers(body: object) -> int | None:

@@ -221,7 +221,7 @@ def check(plan: Plan) -> None:
     w, reader, given_replies, abandoned = asyncio.run(run(plan))
     # The reader always gets an end, and nothing goes on behind it.
     assert reader.ended
-    assert w.in_flight == 0
+    assert (w.in_flight, len(w.admission.holding)) == (0, 0)
     # Booked at most once; exactly once if work may have been done.
     assert len(w.settler.records) <= 1
     if accepted(w) or w.ambiguous:

@@ -29,20 +29,18 @@ from tests.support.seams.inference import (
     ToolDefinition,
     Turn,
 )
-from tests.unit.inference.formats.features.feature import outcome_of
-from tests.unit.inference.formats.features.replies import REPLIES
-from tests.unit.inference.formats.features.reply_parts import PLAIN as PLAIN_REPLIES
-from tests.unit.inference.formats.features.request_parts import PLAIN as PLAIN_REQUESTS
-from tests.unit.inference.formats.features.requests import REQUESTS
-from tests.unit.inference.formats.features.stream_folding import encoded, folded, streamed
+from tests.unit.inference.formats.features import features, outcome_of
+from tests.unit.inference.formats.stream_folding import encoded, folded, streamed
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.support.seams.inference import AdaptedResponse, AdaptedStream, FormatAdapter
-    from tests.unit.inference.formats.features.feature import Body, ReplyFeature, RequestFeature
+    from tests.unit.inference.formats.features import Body, Feature
 
+PLAIN_REQUESTS, REQUESTS = features("requests")
+_, REPLIES = features("replies")
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text()
 PATHS = {
     "chat": "/chat/completions",
@@ -170,7 +168,7 @@ def test_a_parameter_that_the_dialect_lacks_is_unsupported(name: str) -> None:
     feature = REQUESTS[name]
     for client, dialect in PAIRS:
         if client in feature.says:
-            adapter = _adapter(client, dialect, _body(feature, client))
+            adapter = _adapter(client, dialect, feature.says[client])
             lost = feature.parameter in adapter.unsupported_parameters(ENDPOINT)
             assert lost == (
                 feature.parameter not in PROVIDER_FORMATS[dialect].supported_parameters
@@ -180,20 +178,15 @@ def test_a_parameter_that_the_dialect_lacks_is_unsupported(name: str) -> None:
             )
 
 
-def _asked(feature: RequestFeature, client: str, dialect: str) -> str:
+def _asked(feature: Feature, client: str, dialect: str) -> str:
     if client not in feature.says:
         return "-"
-    plain = {**PLAIN_REQUESTS[client], **feature.beside.get(client, {})}
     try:
-        body = _provider_body(client, dialect, _body(feature, client))
+        body = _provider_body(client, dialect, feature.says[client])
     except Invalid:
         return "refused"
-    return outcome_of(feature, client, dialect, body, _provider_body(client, dialect, plain))
-
-
-def _body(feature: RequestFeature, client: str) -> Body:
-    beside = feature.beside.get(client, {})
-    return {**PLAIN_REQUESTS[client], **beside, **feature.says[client]}
+    plain = _provider_body(client, dialect, feature.plain[client])
+    return outcome_of(feature, client, dialect, body, plain)
 
 
 def _provider_body(client: str, dialect: str, body: Body) -> Body:
@@ -204,25 +197,25 @@ def _adapter(client: str, dialect: str, body: Body) -> FormatAdapter:
     return FORMATS[PATHS[client]].parse(encoded(body), {}, b"")[DIALECTS[dialect]]
 
 
-def _whole(feature: ReplyFeature, client: str, dialect: str) -> str:
+def _whole(feature: Feature, client: str, dialect: str) -> str:
     if client not in feature.clients or dialect not in feature.says:
         return "-"
     adapter = _answered(feature, client, dialect)
-    body, plain = feature.says[dialect], feature.beside.get(dialect, PLAIN_REPLIES[dialect])
-    return outcome_of(feature, dialect, client, _whole_of(adapter, body), _whole_of(adapter, plain))
+    body, plain = (_whole_of(adapter, each[dialect]) for each in (feature.says, feature.plain))
+    return outcome_of(feature, dialect, client, body, plain)
 
 
-def _streamed(feature: ReplyFeature, client: str, dialect: str) -> str:
+def _streamed(feature: Feature, client: str, dialect: str) -> str:
     if client not in feature.clients or dialect not in feature.says:
         return "-"
     adapter = _answered(feature, client, dialect)
     events = feature.streams.get(dialect) or streamed(dialect, feature.says[dialect])
-    plain = streamed(dialect, feature.beside.get(dialect, PLAIN_REPLIES[dialect]))
+    plain = streamed(dialect, feature.plain[dialect])
     body = folded(client, _stream_of(adapter, events))
     return outcome_of(feature, dialect, client, body, folded(client, _stream_of(adapter, plain)))
 
 
-def _answered(feature: ReplyFeature, client: str, dialect: str) -> FormatAdapter:
+def _answered(feature: Feature, client: str, dialect: str) -> FormatAdapter:
     return _adapter(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
 
 

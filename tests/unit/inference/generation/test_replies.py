@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -14,46 +15,47 @@ from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     MODEL,
     PRICE,
+    FakeAdmission,
     FakeProvider,
     FakeReply,
     FakeSettler,
     PipelineFixture,
     failed,
+    outcome,
     received,
     steps,
     stream_reply,
     whole_reply,
 )
-from tests.unit.inference.generation.pipeline_fixtures import COST, CUT, USAGE, make_pipeline
-from tollhouse.kernel.errors import Forbidden, NotFound, ProviderUnavailable, status_of
+from tests.unit.inference.generation.pipeline_fixtures import (
+    COST,
+    CUT,
+    STREAMED,
+    UNREACHABLE,
+    USAGE,
+    good_reply,
+    make_pipeline,
+    shown,
+)
+from tests.unit.inference.replies import DONE, ROLE, USAGE_CHUNK, chunk
+from tollhouse.kernel.errors import (
+    Forbidden,
+    PaymentRequired,
+    ProviderUnavailable,
+    TollhouseError,
+    Unavailable,
+    status_of,
+)
 
-# A reply that goes well
-
-
-async def test_a_whole_reply_is_relayed_and_booked() -> None:
-    w = make_pipeline(whole_reply())
-    reply = json.loads(await received(w.begin()))
-    assert reply["choices"][0]["message"]["content"] == "Hello! How can I assist you today?"
-    [record] = w.settler.booked
-    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
-    assert (record.cost_nano, record.provider_cost_nano) == (COST, COST)
-    assert reply["usage"]["cost"] == COST / 1e9
-
-
-async def test_a_stream_is_relayed_and_booked() -> None:
-    w = make_pipeline(stream_reply())
-    seen = check_stream(await received(w.begin(stream=True)))
-    assert seen.text == "Hello w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"
-    [record] = w.settler.booked
-    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
-    assert seen.last["usage"]["cost"] == record.cost_nano / 1e9
+# What is written down
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_the_record_says_what_happened(stream: bool) -> None:  # noqa: FBT001
-    provider = FakeProvider(stream_reply() if stream else whole_reply(), name="Acme")
-    w = PipelineFixture([provider])
-    await received(w.begin(stream=stream))
+@STREAMED
+async def test_a_reply_and_its_record_say_what_happened(*, stream: bool) -> None:
+    first, second = FakeProvider(good_reply(stream=stream)), FakeProvider(whole_reply())
+    w = PipelineFixture([first, second])
+    exchange = w.begin(stream=stream, model="large")
+    last = shown(await received(exchange), stream=stream)
     [record] = w.settler.booked
     assert (record.model, record.provider, record.provider_model) == (MODEL, "Acme", "p0-model")
     assert (record.account_id, record.workspace_id) == ("account", "workspace")
@@ -62,12 +64,19 @@ async def test_the_record_says_what_happened(stream: bool) -> None:  # noqa: FBT
     assert (record.finish_reason, record.native_finish_reason) == ("stop", "stop")
     assert (record.upstream_id or "").startswith("chatcmpl-")
     assert [(each.provider, each.status) for each in record.attempts] == [("Acme", 200)]
+    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
+    assert (record.cost_nano, record.provider_cost_nano) == (COST, COST)
+    assert (last["model"], last["usage"]["cost"]) == (MODEL, COST / 1e9)
+    [admitted] = w.admission.requests
+    assert exchange.generation_id == last["id"] == record.id == admitted.generation_id
+    assert exchange.generation_id.startswith(f"gen-{last['created']}-")
+    assert ([call.endpoint.model for call in first.calls], second.calls) == (["p0-model"], [])
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_times_are_measured(stream: bool) -> None:  # noqa: FBT001
+@STREAMED
+async def test_times_are_measured(*, stream: bool) -> None:
     head, end = asyncio.Event(), asyncio.Event()
-    body = stream_reply() if stream else whole_reply()
+    body = good_reply(stream=stream)
     body.body.insert(1 if stream else 0, end)
     w = PipelineFixture([FakeProvider(body, accepts=head)])
     exchange = w.begin(stream=stream)
@@ -83,21 +92,6 @@ async def test_times_are_measured(stream: bool) -> None:  # noqa: FBT001
     assert (record.latency_ms, record.generation_ms) == ((500, 250) if stream else (750, 0))
 
 
-async def test_the_provider_gets_the_request_once() -> None:
-    provider = FakeProvider(whole_reply())
-    w = PipelineFixture([provider, FakeProvider(whole_reply())])
-    await received(w.begin())
-    assert [call.endpoint.model for call in provider.calls] == ["p0-model"]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_the_providers_reply_is_closed(stream: bool) -> None:  # noqa: FBT001
-    reply = stream_reply() if stream else whole_reply()
-    await received(make_pipeline(reply).begin(stream=stream))
-    await steps()
-    assert reply.closed == 1
-
-
 async def test_a_stream_is_read_past_its_done_to_the_end_of_its_body() -> None:
     tail = b": the last bytes of the connection\n\n"
     reply = stream_reply(then=[tail])
@@ -107,70 +101,79 @@ async def test_a_stream_is_read_past_its_done_to_the_end_of_its_body() -> None:
     assert reply.read[-1] == tail
 
 
-async def test_what_fails_after_done_changes_nothing() -> None:
-    w = make_pipeline(stream_reply(then=[CUT]))
-    assert not check_stream(await received(w.begin(stream=True))).failed
-    assert len(w.settler.records) == 1
-
-
-@pytest.mark.parametrize("error", [RuntimeError("x"), OSError("x")])
-async def test_whatever_happens_after_done_the_reply_is_closed(error: Exception) -> None:
+@pytest.mark.parametrize("error", [CUT, RuntimeError("x"), OSError("x")])
+async def test_what_fails_after_done_changes_nothing(error: Exception) -> None:
     reply = stream_reply(then=[error])
     w = make_pipeline(reply)
     assert not check_stream(await received(w.begin(stream=True))).failed
     await steps()
-    assert (reply.closed, w.in_flight) == (1, 0)
+    assert (len(w.settler.records), reply.closed, w.in_flight) == (1, 1, 0)
 
 
-async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
-    w = make_pipeline(whole_reply())
-    with pytest.raises(NotFound):
-        w.begin(model="acme/small")
-    assert w.in_flight == 0
+async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
+    w = make_pipeline(whole_reply(), policies=[AccessPolicy("the key", blocked_models=(MODEL,))])
+    with pytest.raises(Forbidden, match=f"blocks the model {MODEL}"):
+        await received(w.begin(model="large"))
 
 
 # Money
 
+FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
+UNFINISHED = {
+    "said": [chunk(ROLE), chunk({"content": "Half"}), USAGE_CHUNK, DONE],
+    "empty": [chunk(ROLE), USAGE_CHUNK, DONE],
+    "no choices": [USAGE_CHUNK, DONE],
+    "an empty event": [replies.event({}), DONE],
+    "done alone": [DONE],
+}
 
-@pytest.mark.parametrize("events", [[], [replies.event({})], [replies.USAGE_CHUNK]])
-async def test_a_stream_of_nothing_but_its_end_is_an_error_and_costs_nothing(
-    events: list[bytes],
+
+@pytest.mark.parametrize("events", UNFINISHED.values(), ids=UNFINISHED)
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_stream_without_a_finish_reason_fails_and_costs_nothing(
+    form: str, events: list[bytes]
 ) -> None:
-    w = make_pipeline(FakeReply([*events, replies.DONE]))
-    with pytest.raises(ProviderUnavailable, match="invalid response"):
-        await received(w.begin(stream=True))
+    w = make_pipeline(FakeReply([*events]))
+    said = await outcome(w.ask(form, stream=True))
+    if (form == "/chat/completions" and len(events) < 3) or isinstance(said, TollhouseError):
+        assert isinstance(said, ProviderUnavailable)
+        assert "invalid response" in said.message
+    else:
+        assert b'"error"' in said
     [record] = w.settler.booked
-    assert (record.finish_reason, record.cost_nano) == ("error", 0)
+    assert (record.cost_nano, record.finish_reason) == (0, "error")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_without_usage_the_cost_is_unknown_and_nothing_is_charged(stream: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_stream_that_says_how_it_ended_is_charged(form: str) -> None:
+    events = [chunk(ROLE), chunk({"content": "All"}), chunk({}, "stop"), USAGE_CHUNK, DONE]
+    w = make_pipeline(FakeReply([*events]))
+    assert b'"error":{' not in await received(w.ask(form, stream=True))
+    [record] = w.settler.booked
+    assert record.usage.output_tokens == replies.USAGE["completion_tokens"]
+    assert (record.cost_nano > 0, record.finish_reason) == (True, "stop")
+
+
+@STREAMED
+async def test_without_usage_the_cost_is_unknown_and_nothing_is_charged(*, stream: bool) -> None:
     w = make_pipeline(stream_reply("no usage") if stream else whole_reply(usage=None))
-    reply = await received(w.begin(stream=stream))
-    shown = check_stream(reply).last if stream else json.loads(reply)
-    assert shown["usage"]["cost"] is None
+    assert shown(await received(w.begin(stream=stream)), stream=stream)["usage"]["cost"] is None
     [record] = w.settler.booked
     assert record.cost_state == CostState.UNKNOWN
     assert (record.cost_nano, record.provider_cost_nano) == (0, None)
 
 
-LOOK = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}] * 2}]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_images_are_charged_where_they_have_a_price(stream: bool) -> None:  # noqa: FBT001
-    price = Price(replace(PRICE.rates, image=Decimal("0.01")))
-    w = make_pipeline(stream_reply() if stream else whole_reply(), price=price)
-    await received(w.begin(stream=stream, messages=LOOK))
+@STREAMED
+@pytest.mark.parametrize(("image", "counted"), [("0.01", 2), (None, None)])
+async def test_images_are_charged_where_they_have_a_price(
+    image: str | None, counted: int | None, *, stream: bool
+) -> None:
+    price = Price(replace(PRICE.rates, image=Decimal(image))) if image else PRICE
+    w = make_pipeline(good_reply(stream=stream), price=price)
+    look = [{"type": "image_url", "image_url": {"url": "a"}}] * 2
+    await received(w.begin(stream=stream, messages=[{"role": "user", "content": look}]))
     [record] = w.settler.booked
-    assert (record.images, record.cost_nano) == (2, COST + 20_000_000)
-
-
-async def test_images_are_not_counted_where_they_have_none() -> None:
-    w = make_pipeline(whole_reply())
-    await received(w.begin(messages=LOOK))
-    [record] = w.settler.booked
-    assert (record.images, record.cost_nano) == (None, COST)
+    assert (record.images, record.cost_nano) == (counted, COST + 10_000_000 * (counted or 0))
 
 
 async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provider() -> None:
@@ -183,63 +186,87 @@ async def test_a_reply_that_finished_with_an_error_is_free_and_costs_the_provide
 # Settlement
 
 
-async def test_a_whole_reply_waits_for_its_settlement() -> None:
-    w = make_pipeline(whole_reply(), settler=FakeSettler(ready=(ready := asyncio.Event())))
-    read = asyncio.create_task(received(exchange := w.begin()))
+@STREAMED
+async def test_the_last_bytes_wait_for_the_settlement_and_it_holds_until_then(
+    *, stream: bool
+) -> None:
+    ready = asyncio.Event()
+    w = make_pipeline(good_reply(stream=stream), settler=FakeSettler(ready=ready))
+    exchange = w.begin(stream=stream)
     await steps()
-    assert len(w.settler.records) == 1
-    assert not read.done()
-    assert not exchange.begun
-    ready.set()
-    assert json.loads(await read)["id"] == exchange.generation_id
-
-
-async def test_the_last_bytes_of_a_stream_wait_for_its_settlement() -> None:
-    w = make_pipeline(stream_reply(), settler=FakeSettler(ready=(ready := asyncio.Event())))
-    exchange = w.begin(stream=True)
-    await steps()
-    first = await exchange.read()
-    assert b'"finish_reason":"stop"' in first
+    first = await exchange.read() if stream else b""
+    assert (b'"finish_reason":"stop"' in first) == stream
     assert b'"usage"' not in first
     assert b"[DONE]" not in first
     rest = asyncio.create_task(received(exchange))
     await steps()
-    assert not rest.done()
+    assert (len(w.settler.records), exchange.begun, rest.done()) == (1, stream, False)
+    assert w.admission.holding
     ready.set()
-    assert not check_stream(first + await rest).failed
+    assert shown(first + await rest, stream=stream)["id"] == exchange.generation_id
+    assert not w.admission.holding
 
 
-async def test_a_settlement_that_fails_withholds_a_whole_reply() -> None:
-    w = make_pipeline(whole_reply(), settler=FakeSettler(broken=OSError("disk full")))
+@pytest.mark.parametrize("reply", ["whole", "stream", "a failure"])
+async def test_a_settlement_that_fails_withholds_the_end_of_a_reply(reply: str) -> None:
+    broken = FakeSettler(broken=OSError("disk full"))
+    cut = FakeReply([chunk(ROLE), CUT])
+    stream = reply != "whole"
+    w = make_pipeline(cut if reply == "a failure" else good_reply(stream=stream), settler=broken)
+    exchange = w.begin(stream=stream)
+    if stream:
+        assert check_stream(await received(exchange)).last["error"]["code"] == 503
+    else:
+        error = await failed(exchange)
+        assert (status_of(error), error.retry_after) == (503, None)
+        assert "disk full" not in error.message
+    assert not exchange.booked
+    assert not w.admission.holding
+
+
+# Admission
+
+NO_CREDITS = PaymentRequired("No credits.", metadata={"reason": "insufficient_credits"})
+
+
+@STREAMED
+@pytest.mark.parametrize(
+    ("refusal", "status"), [(NO_CREDITS, 402), (Unavailable("Charges cannot be kept now."), 503)]
+)
+async def test_what_is_refused_reaches_nobody_and_books_nothing(
+    refusal: TollhouseError, status: int, *, stream: bool
+) -> None:
+    w = make_pipeline(whole_reply(), admission=FakeAdmission(refused=refusal))
+    assert await failed(w.begin(stream=stream)) is refusal
+    await steps()
+    assert (w.providers[0].calls, w.settler.records, w.in_flight) == ([], [], 0)
+    assert w.finished(status) == 1
+
+
+async def test_an_item_of_a_batch_claims_nothing_since_its_batch_did() -> None:
+    w = make_pipeline(whole_reply(), admission=FakeAdmission(refused=NO_CREDITS))
+    await received(w.begin(in_batch=True))
+    assert (w.admission.requests, len(w.settler.booked)) == ([], 1)
+
+
+async def test_a_fallback_is_not_admitted_again() -> None:
+    w = make_pipeline(UNREACHABLE, whole_reply())
+    await received(w.begin())
+    assert len(w.admission.requests) == 1
+
+
+async def test_a_client_that_goes_away_while_it_waits_to_begin_leaves() -> None:
+    class Waiting(FakeAdmission):
+        def try_admit(self, request: Any) -> None:
+            """It has to wait."""
+
+        async def admit(self, request: Any) -> bool:
+            await asyncio.Event().wait()
+            return await super().admit(request)
+
+    w = make_pipeline(whole_reply(), admission=Waiting())
     exchange = w.begin()
-    error = await failed(exchange)
-    assert status_of(error) == 503
-    assert "disk full" not in error.message
-    assert error.retry_after is None
-    assert not exchange.booked
-
-
-async def test_a_settlement_that_fails_ends_a_stream_with_an_error() -> None:
-    w = make_pipeline(stream_reply(), settler=FakeSettler(broken=OSError("disk full")))
-    exchange = w.begin(stream=True)
-    seen = check_stream(await received(exchange))
-    assert seen.last["error"]["code"] == 503
-    assert not exchange.booked
-
-
-async def test_a_settlement_that_fails_after_a_failure_ends_legally_too() -> None:
-    reply = FakeReply([replies.chunk(replies.ROLE), CUT])
-    w = make_pipeline(reply, settler=FakeSettler(broken=OSError("disk full")))
-    assert check_stream(await received(w.begin(stream=True))).last["error"]["code"] == 503
-
-
-async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
-    w = make_pipeline(whole_reply(), policies=[AccessPolicy("the key", blocked_models=(MODEL,))])
-    with pytest.raises(Forbidden, match=f"blocks the model {MODEL}"):
-        await received(w.begin(model="large"))
-
-
-async def test_a_reply_and_its_record_name_the_model_of_the_catalogue() -> None:
-    w = make_pipeline(whole_reply())
-    assert json.loads(await received(w.begin(model="large")))["model"] == MODEL
-    assert w.settler.booked[0].model == MODEL
+    await steps()
+    exchange.client_left()
+    await steps()
+    assert (w.in_flight, w.providers[0].calls, w.settler.records) == (0, [], [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.unit.inference.formats.features.feature import Body
+    from tests.unit.inference.formats.features import Body
 
 
 def encoded(value: object) -> bytes:
