@@ -7,7 +7,7 @@ import os
 from functools import partial
 from typing import Any
 
-from tests.component.sandbox.daemon.daemon_process import eventually
+from tests.support.waiting import until
 from tollhouse.sandbox.daemon.sessions.agent import AgentProcess, AgentSupervisor
 
 NOBODY = 2**30
@@ -56,9 +56,9 @@ async def test_an_agent_that_ended_before_it_was_talked_to_leaves_no_pipe_open()
     agents = AgentSupervisor(partial(AgentProcess, children, {}, {}), idle_seconds=60)
     agents.prepare()
     pipes.end_all()
-    await eventually(lambda: not pipes.running)
+    await until(lambda: not pipes.running)
     agents.prepare()
-    await eventually(lambda: pipes.is_hung_up(0))
+    await until(lambda: pipes.is_hung_up(0))
     assert (len(pipes.started), pipes.is_hung_up(1)) == (2, False)
     pipes.end_all()
     await agents.close()

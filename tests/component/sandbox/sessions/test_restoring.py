@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import eventually
 from tests.support.model_server import call, says
 from tests.support.session_client import SessionClient
+from tests.support.waiting import until
 from tollhouse.sandbox.daemon.sessions import runs as runs_module
 from tollhouse.sandbox.daemon.sessions.log import (
     LogTransaction,
@@ -136,7 +136,7 @@ async def test_a_run_whose_end_cannot_be_written_down_is_ended_later(
     log.is_full = True
     runs = RunScheduler(log, None, "m", interaction_seconds=60)
     runs.restore()
-    await eventually(lambda: log.open_run("s") is None)
+    await until(lambda: log.open_run("s") is None)
     assert not log.is_full
     await runs.close()
     log.close()
@@ -154,6 +154,6 @@ async def test_a_run_that_asks_on_ends_in_time_though_the_log_cannot_be_read_the
     runs = RunScheduler(log, agents, "m", interaction_seconds=0.05)
     runs.answer("s", "q", '{"action": "decline"}')
     assert log.open_run("s") is not None
-    await eventually(lambda: log.open_run("s") is None)
+    await until(lambda: log.open_run("s") is None)
     await runs.close()
     log.close()
