@@ -1,11 +1,13 @@
-"""Attacks with a request that two parsers read differently, or with misplaced placeholders."""
+"""Attacks with the request: the wrong host, two readings of one head, misplaced placeholders."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+import ssl
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from h11._headers import Headers
 from h11._util import bytesify
 
@@ -17,13 +19,200 @@ from tests.component.vault.egress.attacks.table import (
     check_nothing,
     without,
 )
-from tollhouse.vault.egress import exchange, request_head, routes
+from tests.component.vault.egress.egress_fixture import API, OTHER, VALUE, Client, EgressFixture
+from tests.support.providers.raw_server import RawServer
+from tollhouse.vault import policy
+from tollhouse.vault.egress import certificates, exchange, proxy, request_head, routes
+from tollhouse.vault.types import Verdict
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Mapping
 
     from tests.component.vault.egress.egress_fixture import Client, EgressFixture
     from tollhouse.vault.egress.request_head import Field
+    from tollhouse.vault.types import Resolved
+
+SUB = f"sub.{API}"
+THIRD = "third.example"
+
+# ----------------------------------------------------------------------------- wrong port
+
+
+def _any_port(patch: pytest.MonkeyPatch) -> None:
+    def receiving(*args: Any, **_: object) -> routes.HostRoute:
+        return routes.HostRoute(*args, receives=True)
+
+    patch.setattr(proxy, "HostRoute", receiving)
+
+
+@attack("wrong port", _any_port)
+async def another_port_of_a_host_that_is_bound(egress: EgressFixture) -> None:
+    await egress.restart(allow_ports=frozenset())
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN), "other_port")
+    assert_nothing_reached(egress.api)
+
+
+@attack("wrong port", _any_port)
+async def a_port_that_is_allowed_for_another_host(egress: EgressFixture) -> None:
+    await egress.restart(allow_ports=frozenset({request_head.Target(OTHER, egress.api.port)}))
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN), "other_port")
+    assert_nothing_reached(egress.api)
+
+
+# ----------------------------------------------------------------------------- wrong host
+
+
+def _suffix_matches(resolved: Mapping[str, Resolved], name: str, host: str, **_: object) -> Verdict:
+    hosts = resolved[name].secret.hosts or ()
+    fits = any(host.endswith(each) for each in hosts)
+    return Verdict.RELEASED if fits else Verdict.OTHER_HOST
+
+
+def _suffix_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(policy, "verdict", _suffix_matches)
+    patch.setattr(
+        policy,
+        "is_bound",
+        lambda resolved, host, **_: any(
+            host.endswith(each) for found in resolved.values() for each in found.secret.hosts or ()
+        ),
+    )
+
+
+@attack("wrong host", _suffix_off)
+async def a_host_below_the_one_that_is_bound(egress: EgressFixture) -> None:
+    egress.name_server.addresses[SUB] = ["127.0.0.1"]
+    egress.name_server.ports[SUB] = egress.api.port
+    client = await egress.client()
+    await client.connect(SUB, egress.api.port)
+    # Nobody reads this tunnel, so the handshake is the host's own; its certificate is for others.
+    trust = ssl.create_default_context()
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    await client.handshake(trust, SUB)
+    await client.send(egress.head(TOKEN, host=SUB).replace(b":443", f":{egress.api.port}".encode()))
+    await client.response()
+    assert b"{{secret:token}}" in egress.api.peers[0].arrived
+
+
+@attack("wrong host", without(policy, "verdict", lambda *_, **__: Verdict.RELEASED))
+async def a_secret_of_another_host(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head("X-Key: {{secret:second}}"), "other_host")
+    assert_nothing_reached(egress.api)
+
+
+# ------------------------------------------------- CONNECT, SNI and Host disagree
+
+
+@attack("names disagree", without(certificates, "_asks_for", lambda _: lambda *_: None))
+async def a_handshake_for_another_host(egress: EgressFixture) -> None:
+    with pytest.raises((EOFError, ssl.SSLError)):
+        await egress.tunnel(API, name=OTHER)
+    assert_nothing_reached(egress.api)
+
+
+@attack("names disagree", without(proxy, "server_name", lambda data: THIRD if data else None))
+async def a_handshake_for_another_host_in_an_unread_tunnel(egress: EgressFixture) -> None:
+    egress.name_server.addresses[THIRD] = ["127.0.0.1"]
+    egress.name_server.ports[THIRD] = egress.api.port
+    client = await egress.client()
+    await client.connect(THIRD, egress.api.port)
+    trust = ssl.create_default_context()
+    egress.authority.configure_trust(trust)
+    with pytest.raises(EOFError):
+        await client.handshake(trust, API)
+
+
+@attack("names disagree", without(exchange, "check_host", check_nothing))
+async def a_host_header_of_another_host(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN, host=OTHER), "host_disagrees")
+    assert_nothing_reached(egress.api)
+
+
+@attack("names disagree", without(exchange, "check_host", check_nothing))
+async def a_host_header_of_another_port(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = f"GET / HTTP/1.1\r\nHost: {API}:1\r\n{TOKEN}\r\n\r\n".encode()
+    await assert_refused(client, head, "host_disagrees")
+    assert_nothing_reached(egress.api)
+
+
+@attack("names disagree", without(exchange, "check_origin_form", check_nothing))
+async def an_absolute_target_inside_a_tunnel(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    head = egress.head(TOKEN, request=f"GET http://{OTHER}/ HTTP/1.1")
+    await assert_refused(client, head, "not_origin_form")
+    assert_nothing_reached(egress.api)
+
+
+@attack("names disagree", without(exchange, "check_method", check_nothing))
+async def a_trace_inside_a_tunnel(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await assert_refused(client, egress.head(TOKEN, request="TRACE / HTTP/1.1"), "method")
+    assert_nothing_reached(egress.api)
+
+
+# ------------------------------------------------------------------------------ plain http
+
+
+async def _plainly(egress: EgressFixture, server: RawServer, *lines: str) -> tuple[Client, bytes]:
+    target = f"plain.example:{server.port}"
+    egress.name_server.addresses["plain.example"] = ["127.0.0.1"]
+    head = [f"GET http://{target}/ HTTP/1.1", f"Host: {target}", *lines, "", ""]
+    return await egress.client(), "\r\n".join(head).encode()
+
+
+def _allows_plain_http(patch: pytest.MonkeyPatch) -> None:
+    route = proxy.ClientConnection._plain_route  # noqa: SLF001 - the rule that is taken away
+
+    async def allowed(self: proxy.ClientConnection, target: request_head.Target) -> routes.Route:
+        self._session.plain_http = True
+        return await route(self, target)
+
+    patch.setattr(proxy.ClientConnection, "_plain_route", allowed)
+
+
+@attack("plain http", _allows_plain_http)
+async def http_without_tls_where_that_is_not_allowed(egress: EgressFixture) -> None:
+    async with RawServer() as server:
+        client, head = await _plainly(egress, server)
+        await assert_refused(client, head, "tls_needed")
+        assert_nothing_reached(server)
+
+
+async def _never_bound(*_: object) -> bool:
+    return False
+
+
+@attack(
+    "plain http",
+    lambda patch: patch.setattr(
+        "tests.component.vault.egress.egress_fixture.FakeSecretBroker.is_bound", _never_bound
+    ),
+)
+async def http_without_tls_to_a_host_with_secrets(egress: EgressFixture) -> None:
+    egress.broker.secrets["plain"] = (VALUE, frozenset({"plain.example"}))
+    await egress.restart(plain_http=True)
+    async with RawServer() as server:
+        client, head = await _plainly(egress, server)
+        await assert_refused(client, head, "tls_for_secrets")
+        assert_nothing_reached(server)
+
+
+@attack("plain http", without(routes, "names_in", lambda _: []))
+async def a_placeholder_without_tls(egress: EgressFixture) -> None:
+    await egress.restart(plain_http=True)
+    async with RawServer() as server:
+        client, head = await _plainly(egress, server, TOKEN)
+        await assert_refused(client, head, "tls_for_secrets")
+        assert_nothing_reached(server)
+
+
+# Attacks with a request that two parsers read differently, or with misplaced placeholders
+
 
 LOOSE = re.compile(rb"(?!)")
 
