@@ -21,10 +21,14 @@ SECONDS = 60
 
 
 class Terminal:
-    """A command on a pseudo-terminal."""
+    """A command on a pseudo-terminal, or a script in the place of `tollhouse`."""
 
     def __init__(
-        self, args: tuple[str, ...], env: dict[str, str], program: str | Path = TOLLHOUSE
+        self,
+        args: tuple[str, ...],
+        env: dict[str, str],
+        program: str | Path = TOLLHOUSE,
+        script: str | None = None,
     ) -> None:
         self._master, slave = pty.openpty()
 
@@ -36,7 +40,7 @@ class Terminal:
         environment = clean_environment({**env, "TERM": "xterm"})
         streams = {"stdin": slave, "stdout": slave, "stderr": slave}
         self._process: subprocess.Popen[bytes] = (
-            ForkedProcess(command, env=environment, terminal=True, **streams)
+            ForkedProcess(command, env=environment, terminal=True, script=script, **streams)
             if program == TOLLHOUSE
             else subprocess.Popen(
                 command,

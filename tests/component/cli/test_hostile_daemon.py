@@ -10,13 +10,14 @@ import asyncio
 import base64
 import json
 import os
-from contextlib import suppress
 from hashlib import sha1
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.component.sandbox.daemon.tcp_proxy import ATTACH_ARGUMENTS, PYTHON
+from tests.component.sandbox.daemon.tcp_proxy import ATTACH
+from tests.support.forked import ForkedProcess
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import Peer, RawServer, interrupt, reply, say
 from tollhouse.cli.errors import CommandFailed
@@ -423,17 +424,12 @@ async def test_a_handshake_that_breaks_the_rules_leads_nowhere(
 async def attached(server: RawServer) -> tuple[int | None, str]:
     """Run a client between pipes; return its exit code and what it says."""
     environment = {"ORIGIN": server.url.rstrip("/"), "TOKEN": TOKEN, "GIVE_UP": "0.3"}
-    process = await asyncio.create_subprocess_exec(
-        *(PYTHON, *ATTACH_ARGUMENTS),
-        env={**os.environ, **environment},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        _, errors = await asyncio.wait_for(process.communicate(b"true\n"), 30)
-    finally:
-        with suppress(ProcessLookupError):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), PIPE)
+    given = {**os.environ, **environment}
+    with ForkedProcess(["attach"], script=ATTACH, env=given, **pipes) as process:
+        try:
+            _, errors = await asyncio.to_thread(process.communicate, b"true\n", 30)
+        finally:
             process.kill()
     return process.returncode, errors.decode()
 

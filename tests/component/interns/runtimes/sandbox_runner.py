@@ -1,8 +1,8 @@
 """Runs a test's function inside a sandbox and returns its result.
 
 A fake daemon reads its settings as the daemon does, runs the source of the function that they
-hold, and writes its result into the workspace. The function sees the modules that `PRELUDE`
-imports, and nothing else of its test.
+hold, and writes its result into the workspace; so it does with each `call` there. The function
+sees the modules that `PRELUDE` imports, and nothing else of its test.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ import os
 import socket
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import wait_until
 from tollhouse.interns.runtimes.base import Launch, Runtime, Sandbox, SandboxLimits
 
 PRELUDE = """
-import contextlib, ctypes, errno, fcntl, json, os, resource, signal, socket, subprocess, sys
-import threading, time
+import contextlib, ctypes, errno, fcntl, json, os, resource, select, signal, socket, subprocess
+import sys, threading, time
 from pathlib import Path
 from typing import Any
 """
@@ -31,12 +32,20 @@ _DAEMON = (
     PRELUDE
     + """
 told = json.loads(sys.stdin.readline())
-scope = dict(globals())
-exec(told["script"], scope)
-answer = scope[told["function"]](*told["arguments"])
-Path(".answer").write_text(json.dumps(answer))
-Path(".answer").rename("answer")
-sys.stdin.read()
+
+def run(call):
+    scope = dict(globals())
+    exec(call["script"], scope)
+    answer = scope[call["function"]](*call["arguments"])
+    Path(".answer").write_text(json.dumps(answer))
+    Path(".answer").rename("answer")
+
+run(told)
+while not select.select([sys.stdin], [], [], 0.005)[0]:
+    if Path("call").exists():
+        call = json.loads(Path("call").read_text())
+        Path("call").unlink()
+        run(call)
 """
 )
 DAEMON_COMMAND = (sys.executable, "-I", "-c", _DAEMON)
@@ -50,6 +59,15 @@ LIMITS = SandboxLimits(
 )
 _FIRST_USER = 1_000_000 + os.getpid() * 100
 _SECONDS = 60
+
+
+def script_of(function: Callable[..., object], arguments: Sequence[object]) -> dict[str, object]:
+    script = textwrap.dedent(inspect.getsource(function))
+    return {"script": script, "function": function.__name__, "arguments": arguments}
+
+
+def nothing() -> None:
+    pass
 
 
 @dataclass
@@ -72,6 +90,15 @@ class SandboxedCall:
                 await asyncio.sleep(0.01)
         ended.cancel()
         return json.loads((self.workspace / "answer").read_text())
+
+    def ask(self, function: Callable[..., object], *arguments: object) -> Any:
+        """Run one more function there, and return its result; the event loop may stand still."""
+        answer = self.workspace / "answer"
+        answer.unlink()
+        (self.workspace / ".call").write_text(json.dumps(script_of(function, arguments)))
+        (self.workspace / ".call").rename(self.workspace / "call")
+        wait_until(answer.exists, pause=0.002)
+        return json.loads(answer.read_text())
 
 
 @dataclass
@@ -100,11 +127,7 @@ class SandboxRunner:
             workspace=place / "workspace",
             egress=place / "egress",
             listener=listener,
-            settings={
-                "script": textwrap.dedent(inspect.getsource(function)),
-                "function": function.__name__,
-                "arguments": arguments,
-            },
+            settings=script_of(function, arguments),
             limits=replace(self.limits, **limits),
         )
 

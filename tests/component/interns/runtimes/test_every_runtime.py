@@ -10,15 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.interns.runtimes.sandbox_runner import SandboxRunner
+from tests.component.interns.runtimes.sandbox_runner import SandboxedCall, SandboxRunner, nothing
 from tests.support.slow_start import SlowStart, is_gone
 from tests.support.waiting import wait_for_event
 from tollhouse.interns.runtimes.base import RuntimeFailed
 from tollhouse.interns.runtimes.filesize import descendants
-
-
-def nothing() -> None:
-    pass
 
 
 def runs(process: int) -> bool:
@@ -61,37 +57,25 @@ async def test_it_begins_in_its_workspace_and_what_it_writes_stays(
     assert (inside.workspace / "kept").read_text() == "kept"
 
 
-async def test_it_is_told_the_way_out_and_what_to_trust(sandboxes: SandboxRunner) -> None:
+def test_it_is_told_the_way_out_and_nothing_of_the_servers_environment(
+    any_sandbox: SandboxedCall,
+) -> None:
     def variables() -> dict[str, str]:
         return dict(os.environ)
 
-    found = await sandboxes.call(variables)
+    found = any_sandbox.ask(variables)
     assert found["HTTPS_PROXY"] == "http://127.0.0.1:3128"
     assert found["SSL_CERT_FILE"].endswith("/bundle.pem")
     assert found["OPENAI_BASE_URL"] == "http://gateway.internal/v1"
+    assert "leaked" not in str(found)
 
 
-async def test_nothing_of_the_servers_environment_is_passed_on(
-    sandboxes: SandboxRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def environments() -> str:
-        return "".join(each.read_text() for each in Path("/proc/self").glob("environ"))
-
-    monkeypatch.setenv("TOLLHOUSE_MASTER_KEY", "leaked")
-    assert "leaked" not in await sandboxes.call(environments)
-
-
-async def test_it_gets_no_descriptor_but_its_own(sandboxes: SandboxRunner, data: Path) -> None:
+def test_it_gets_no_descriptor_but_its_own(any_sandbox: SandboxedCall) -> None:
     def descriptors() -> int:
         return len([each for each in Path("/proc/self/fd").iterdir() if each.exists()])
 
-    held = os.open(data, os.O_RDONLY)
-    os.set_inheritable(held, True)  # noqa: FBT003 - its only form
-    try:
-        # Standard input and output, the listener, and nothing of /proc's that is open for long.
-        assert await sandboxes.call(descriptors) <= 4
-    finally:
-        os.close(held)
+    # Standard input and output, the listener, and nothing of /proc's that is open for long.
+    assert any_sandbox.ask(descriptors) <= 4
 
 
 async def test_its_end_says_how(sandboxes: SandboxRunner) -> None:
@@ -129,7 +113,7 @@ async def test_stopping_twice_at_once_is_stopping(sandboxes: SandboxRunner) -> N
     await inside.sandbox.stop(0)
 
 
-async def test_orphans_that_end_leave_no_zombies(sandboxes: SandboxRunner) -> None:
+def test_orphans_that_end_leave_no_zombies(any_sandbox: SandboxedCall) -> None:
     def buried() -> bool:
         words = ("/bin/sh", "-c", "for each in 1 2 3; do sleep 0.1 > /dev/null & echo $!; done")
         told = subprocess.run(words, check=True, capture_output=True, text=True)
@@ -140,7 +124,7 @@ async def test_orphans_that_end_leave_no_zombies(sandboxes: SandboxRunner) -> No
             time.sleep(0.01)  # noqa: F821 - the stand-in's
         return len(told.stdout.split()) == 3
 
-    assert await sandboxes.call(buried)
+    assert any_sandbox.ask(buried)
 
 
 async def test_after_its_end_no_process_of_it_runs(sandboxes: SandboxRunner) -> None:
@@ -217,21 +201,17 @@ async def test_one_that_is_cancelled_while_it_starts_leaves_no_process(
 
 
 async def test_what_is_said_of_limits_holds_for_a_sandbox(sandboxes: SandboxRunner) -> None:
-    inside = await sandboxes.run(nothing)
-    said = await asyncio.to_thread(sandboxes.runtime.limits_enforced, inside.launch.limits)
-    assert said == inside.sandbox.limits_enforced
-    assert {"open_files", "disk_bytes", "files"} <= said
-
-
-async def test_a_daemon_is_told_of_the_limits_of_its_sandbox(sandboxes: SandboxRunner) -> None:
     def limits() -> object:
         return told["limits_enforced"]  # type: ignore[name-defined]  # noqa: F821 - of the stand-in
 
     inside = await sandboxes.run(limits)
-    assert await inside.result() == sorted(inside.sandbox.limits_enforced)
+    said = await asyncio.to_thread(sandboxes.runtime.limits_enforced, inside.launch.limits)
+    assert said == inside.sandbox.limits_enforced
+    assert {"open_files", "disk_bytes", "files"} <= said
+    assert await inside.result() == sorted(said)
 
 
-async def test_open_files_are_limited_in_each_process(sandboxes: SandboxRunner) -> None:
+def test_open_files_are_limited_in_each_process(any_sandbox: SandboxedCall) -> None:
     def a_thousand_sockets() -> int:
         held = []
         try:
@@ -241,13 +221,12 @@ async def test_open_files_are_limited_in_each_process(sandboxes: SandboxRunner) 
             return len(held)
         return len(held)
 
-    inside = await sandboxes.run(a_thousand_sockets)
-    assert "open_files" in inside.sandbox.limits_enforced
-    assert await inside.result() < 256
+    assert "open_files" in any_sandbox.sandbox.limits_enforced
+    assert any_sandbox.ask(a_thousand_sockets) < 256
 
 
-async def test_a_daemon_that_dies_leaves_no_core(sandboxes: SandboxRunner) -> None:
+def test_a_daemon_that_dies_leaves_no_core(any_sandbox: SandboxedCall) -> None:
     def limit() -> tuple[int, int]:
         return resource.getrlimit(resource.RLIMIT_CORE)
 
-    assert await sandboxes.call(limit) == [0, 0]
+    assert any_sandbox.ask(limit) == [0, 0]

@@ -1,4 +1,4 @@
-"""A daemon for each test; tests that do nothing to the process itself may share a file's."""
+"""A daemon that the tests of a file share; those that end it, or need other settings, have one."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
-    with DaemonProcess(tmp_path) as daemon:
-        yield daemon
+    import httpx2
 
 
 @pytest.fixture(scope="module")
-def files_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+def module_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     with DaemonProcess(tmp_path_factory.mktemp("daemon")) as daemon:
         yield daemon
 
 
 @pytest.fixture
-def shared_daemon(files_daemon: DaemonProcess) -> Iterator[DaemonProcess]:
-    """The daemon of all tests of a file, with an empty workspace."""
-    yield files_daemon
-    for entry in files_daemon.workspace.iterdir():
+async def daemon(module_daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
+    """The daemon of all tests of a file, without the files and terminals of other tests."""
+    yield module_daemon
+    for entry in module_daemon.workspace.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink()
+    async with module_daemon.client() as client:
+        for each in (await client.get("/terminals")).json()["data"]:
+            await client.delete(f"/terminals/{each['session']}")
 
 
 @pytest.fixture
-async def terminals_daemon(shared_daemon: DaemonProcess) -> AsyncIterator[DaemonProcess]:
-    """The daemon of all tests of a file, without the terminals of other tests."""
-    yield shared_daemon
-    async with shared_daemon.client() as client:
-        for each in (await client.get("/terminals")).json()["data"]:
-            await client.delete(f"/terminals/{each['session']}")
+async def client(daemon: DaemonProcess) -> AsyncIterator[httpx2.AsyncClient]:
+    async with daemon.client() as client:
+        yield client
+
+
+@pytest.fixture
+def own_daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path) as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -19,22 +19,24 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
 import httpx2
+import pytest
 from websockets.asyncio.client import ClientConnection, unix_connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.forked import ForkedDaemon
 from tests.support.seams.identity import DAEMON_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
+
+    from websockets.http11 import Response
 
 COMMAND = (sys.executable, "-P", "-m", "tollhouse.sandbox.daemon")
 SECONDS = 30.0
@@ -97,6 +99,19 @@ class DaemonProcess:
     async def terminal(self, **query: object) -> AsyncIterator[Terminal]:
         async with self.connect(**query) as connection:
             yield Terminal(connection)
+
+    async def ran(self, typed: str, **query: object) -> Terminal:
+        """Type something into a terminal; return that once its program has ended."""
+        async with self.terminal(**query) as terminal:
+            await terminal.type(typed)
+            assert await terminal.end() == (1000, "the program ended")
+        return terminal
+
+    async def refusal(self, *, headers: dict[str, str] | None = None, **query: object) -> Response:
+        """Return the answer to a handshake that is refused."""
+        with pytest.raises(InvalidStatus) as refused:
+            await self.connect(headers=headers, **query)
+        return refused.value.response
 
     def connect(self, *, headers: dict[str, str] | None = None, **query: object) -> unix_connect:
         return unix_connect(
@@ -167,8 +182,9 @@ class Terminal:
         while text not in self.output:
             await self.read_message()
 
-    async def type(self, text: str) -> None:
+    async def type(self, text: str, until: bytes = b"") -> None:
         await self.connection.send(text.encode())
+        await self.read_until(until)
 
     async def say(self, **message: object) -> None:
         await self.connection.send(json.dumps(message))
@@ -196,16 +212,9 @@ class Terminal:
             self.controls.append(json.loads(message))
 
 
-async def eventually(found: Callable[[], bool]) -> None:
-    """Wait until a function returns a true value."""
-    deadline = time.monotonic() + SECONDS
-    while not found():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
-def text_of(response: httpx2.Response) -> str:
+def text_of(response: httpx2.Response | Response) -> str:
     """Check the envelope of an error and return its message."""
-    body = response.json()
+    content = response.content if isinstance(response, httpx2.Response) else response.body
+    body = json.loads(content or b"")
     assert body == {"error": {"code": response.status_code, "message": body["error"]["message"]}}
     return body["error"]["message"]

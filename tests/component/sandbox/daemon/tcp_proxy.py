@@ -6,10 +6,10 @@ It runs in a thread of its own, so that tests may wait for a terminal meanwhile.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,25 +17,8 @@ if TYPE_CHECKING:
 
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
-PYTHON = sys.executable
-# What a command does once it has asked the gateway for the way.
-ATTACH_ARGUMENTS = (
-    "-c",
-    """
-import asyncio, os, sys
-from tollhouse.cli.errors import CommandFailed
-from tollhouse.cli.interns.daemon import DaemonCredentials
-from tollhouse.cli.interns.terminal import RetryPauses, attach
-from tollhouse.kernel.secret import Secret
-access = DaemonCredentials(os.environ["ORIGIN"], Secret(os.environ["TOKEN"]))
-pauses = RetryPauses(0.05, 0.2, float(os.environ.get("GIVE_UP", "30")))
-try:
-    code = asyncio.run(attach(access, name="ada", session=os.environ.get("SESSION"), pauses=pauses))
-except CommandFailed as failed:
-    sys.exit(f"failed: {failed}")
-sys.exit(code)
-""",
-)
+ATTACH = str(Path(__file__).with_name("attach.py"))
+"""A script that attaches to a terminal."""
 
 
 class TcpProxy:

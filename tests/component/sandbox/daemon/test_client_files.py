@@ -28,11 +28,6 @@ LARGE = 20_000_000
 
 
 @pytest.fixture
-def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
-    return shared_daemon
-
-
-@pytest.fixture
 async def files(tcp_proxy: TcpProxy) -> AsyncIterator[InternFiles]:
     access = DaemonCredentials(
         tcp_proxy.environment["ORIGIN"], Secret(tcp_proxy.environment["TOKEN"])

@@ -15,8 +15,8 @@ from tests.component.sandbox.daemon.daemon_process import (
     COMMAND,
     SECONDS,
     DaemonProcess,
-    eventually,
 )
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ async def start_hidden(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
         await terminal.type(HIDDEN)
         await terminal.attached()
-        await eventually((daemon.workspace / "deaf").exists)
+        await until((daemon.workspace / "deaf").exists)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_program_may_clean_up_before_the_end(daemon: DaemonProcess) -> N
             "sh -c \"trap 'touch cleaned; exit' TERM; touch ready; while :; do sleep 0.1; done\""
         )
         await terminal.type(f"setsid {program}\n")
-        await eventually((daemon.workspace / "ready").exists)
+        await until((daemon.workspace / "ready").exists)
         daemon.end()
     assert (daemon.workspace / "cleaned").exists()
 
@@ -87,7 +87,7 @@ async def test_a_kill_of_the_daemon_hangs_its_terminals_up(daemon: DaemonProcess
         await terminal.read_until(b"ready")
         daemon.process.kill()
         daemon.process.wait(SECONDS)
-        await eventually(lambda: daemon.processes() == [])
+        await until(lambda: daemon.processes() == [])
 
 
 @pytest.mark.sandbox
@@ -98,7 +98,7 @@ async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is
         await start_hidden(daemon)
         (first,) = (pid for pid in daemon.processes() if is_daemon(pid))
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: daemon.processes() == [])
+        await until(lambda: daemon.processes() == [])
         daemon.process.wait(SECONDS)
 
 
@@ -115,9 +115,9 @@ async def test_as_the_first_process_of_a_sandbox_it_ends_with_its_standard_input
 async def test_orphans_are_reaped(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
         await terminal.type("(sh -c 'echo $$ > orphan; exec sleep 0.1' &)\n")
-        await eventually(lambda: bool(text(daemon.workspace / "orphan")))
+        await until(lambda: bool(text(daemon.workspace / "orphan")))
         pid = text(daemon.workspace / "orphan").strip()
-        await eventually(lambda: not Path(f"/proc/{pid}").exists())
+        await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 @pytest.mark.parametrize(

@@ -1,90 +1,85 @@
-"""Terminals: what a client types, sees, and is told."""
+"""Terminals, and shells between pipes: what a client types, sees, and is told."""
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 
 from tests.component.sandbox.daemon.daemon_process import text_of
 
 if TYPE_CHECKING:
+    import httpx2
+
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
-
-@pytest.fixture
-def daemon(terminals_daemon: DaemonProcess) -> DaemonProcess:
-    return terminals_daemon
+SIZES = "rows and cols have to be numbers from 1 to 4096"
+WAITING = "trap 'stty size' WINCH; echo re''ady; while :; do sleep 0.05; done"
 
 
-async def test_a_terminal_runs_what_is_typed(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.type("echo $((6 * 7))\n")
-        await terminal.read_until(b"\n42\r\n")
+@pytest.mark.parametrize(
+    ("query", "typed", "shown"),
+    [
+        ({}, "echo $((6 * 7))\n", b"\n42\r\n"),
+        (
+            {"rows": 33, "cols": 111, "term": "vt220"},
+            "stty size; echo kind:$TERM\n",
+            b"33 111\r\nkind:vt220\r\n",
+        ),
+        # A program inherits no descriptor of the daemon's.
+        ({}, "readlink /proc/self/fd/{3..99}; echo code $?\n", b"echo code $?\r\ncode 1\r\n"),
+    ],
+    ids=["output", "size and kind", "descriptors"],
+)
+async def test_a_terminal_runs_what_is_typed(
+    daemon: DaemonProcess, query: dict[str, object], typed: str, shown: bytes
+) -> None:
+    async with daemon.terminal(**query) as terminal:
+        await terminal.type(typed, until=shown)
 
 
 async def test_a_terminal_is_a_login_shell_in_the_workspace(daemon: DaemonProcess) -> None:
     (daemon.workspace / ".bash_profile").write_text("echo pro''file of $0")
-    async with daemon.terminal() as terminal:
-        await terminal.read_until(b"profile of -bash")
-        await terminal.type("pwd; tty; echo $HOME\n")
-        await terminal.read_until(b"/dev/pts/")
-        await terminal.type("exit\n")
-        await terminal.end()
+    terminal = await daemon.ran("pwd; tty; echo $HOME; exit\n")
+    assert b"profile of -bash" in terminal.output
+    assert b"/dev/pts/" in terminal.output
     assert terminal.output.count(f"{daemon.workspace}\r\n".encode()) == 2
 
 
 async def test_a_client_is_told_first_which_terminal_it_has(daemon: DaemonProcess) -> None:
     async with daemon.terminal(session="work") as terminal:
         attached = await terminal.attached()
-    assert attached == {
-        "type": "attached",
-        "session": "work",
-        "created": True,
-        "position": 0,
-        "input": 0,
-    }
+    told = {"session": "work", "created": True, "position": 0, "input": 0}
+    assert attached == {"type": "attached", **told}
 
 
-async def test_the_exit_code_ends_the_connection(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.type("exit 7\n")
-        assert await terminal.end() == (1000, "the program ended")
-    assert terminal.exit_code == 7
-
-
-async def test_a_shell_that_a_signal_ended_exits_as_in_a_shell(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.type("kill -9 $$\n")
-        await terminal.end()
-    assert terminal.exit_code == 128 + 9
+@pytest.mark.parametrize(
+    ("tty", "typed", "code"),
+    [
+        ("true", "exit 7\n", 7),
+        ("true", "kill -9 $$\n", 128 + 9),
+        ("false", "exit 9\n", 9),
+        ("false", "sleep 1000 &\nexit 4\n", 4),
+    ],
+)
+async def test_the_exit_code_ends_the_connection(
+    daemon: DaemonProcess, tty: str, typed: str, code: int
+) -> None:
+    assert (await daemon.ran(typed, tty=tty)).exit_code == code
 
 
 async def test_ctrl_c_interrupts_the_program_that_runs(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
-        await terminal.type("sh -c 'echo be\"\"gun; exec sleep 1000'\n")
-        await terminal.read_until(b"begun")
+        await terminal.type("sh -c 'echo be\"\"gun; exec sleep 1000'\n", until=b"begun")
         await terminal.type("\x03")
-        await terminal.type("echo code $?\n")
-        await terminal.read_until(b"\ncode 130\r\n")
-
-
-async def test_the_terminal_has_the_size_and_the_kind_that_were_asked_for(
-    daemon: DaemonProcess,
-) -> None:
-    async with daemon.terminal(rows=33, cols=111, term="vt220") as terminal:
-        await terminal.type("stty size; echo kind:$TERM\n")
-        await terminal.read_until(b"33 111\r\nkind:vt220\r\n")
+        await terminal.type("echo code $?\n", until=b"\ncode 130\r\n")
 
 
 async def test_a_resize_reaches_the_program_that_runs(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
-        waiting = "trap 'stty size' WINCH; echo re''ady; while :; do sleep 0.05; done"
-        await terminal.type(f'sh -c "{waiting}"\n')
-        await terminal.read_until(b"ready\r\n")
+        await terminal.type(f'sh -c "{WAITING}"\n', until=b"ready\r\n")
         await terminal.say(type="resize", rows=50, cols=132)
         await terminal.read_until(b"50 132\r\n")
 
@@ -92,27 +87,50 @@ async def test_a_resize_reaches_the_program_that_runs(daemon: DaemonProcess) -> 
 async def test_programs_have_the_variables_of_the_settings_and_none_of_the_daemons(
     daemon: DaemonProcess,
 ) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.type("env | cut -d= -f1 | sort | tr '\\n' ' '; exit\n")
-        await terminal.end()
+    terminal = await daemon.ran("env | cut -d= -f1 | sort | tr '\\n' ' '; exit\n")
     assert b"TOLLHOUSE_INTERN_ID TOLLHOUSE_INTERN_NAME" in terminal.output
     assert b"DAEMON_UNDER_TEST HOME LC_ALL" in terminal.output
     assert b"PYTHON" not in terminal.output
 
 
-async def test_a_program_inherits_no_descriptor_of_the_daemon(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.type("readlink /proc/self/fd/{3..99}; echo code $?\n")
-        await terminal.read_until(b"{3..99}; echo code $?\r\ncode 1\r\n")
-
-
 async def test_keys_that_are_no_utf8_arrive_as_they_are(daemon: DaemonProcess) -> None:
     async with daemon.terminal() as terminal:
-        await terminal.type("stty raw -echo; echo re''ady; head -c 4 | od -An -tx1; exit\n")
-        await terminal.read_until(b"ready")
+        typed = "stty raw -echo; echo re''ady; head -c 4 | od -An -tx1; exit\n"
+        await terminal.type(typed, until=b"ready")
         await terminal.connection.send(b"\xff\x00\x80\xc3")
         await terminal.end()
     assert b"ff 00 80 c3" in terminal.output
+
+
+# Scripts
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("echo out\necho err >&2\n", b"out\nerr\n"),  # no echo, no prompt, and its own line ends
+        ("seq 200000\n", "".join(f"{number}\n" for number in range(1, 200_001)).encode()),
+    ],
+    ids=["short", "long"],
+)
+async def test_a_scripts_output_is_all_that_it_has_printed(
+    daemon: DaemonProcess, script: str, output: bytes
+) -> None:
+    async with daemon.terminal(tty="false") as terminal:
+        await terminal.say(type="resize", rows=30, cols=90)  # which says nothing to a script
+        await terminal.type(script)
+        await terminal.say(type="eof")
+        await terminal.end()
+    assert terminal.output == output
+    assert terminal.exit_code == 0
+
+
+async def test_a_script_cannot_take_a_terminals_name(daemon: DaemonProcess) -> None:
+    async with daemon.terminal(session="a"):
+        assert (await daemon.refusal(session="a", tty="false")).status_code == 409
+
+
+# What is refused
 
 
 @pytest.mark.parametrize(
@@ -124,15 +142,9 @@ async def test_keys_that_are_no_utf8_arrive_as_they_are(daemon: DaemonProcess) -
         ("x" * 5000, "a control message is too long"),
         ("{}", "the type of a control message is unknown"),
         ('{"type": "sing"}', "the type of a control message is unknown"),
-        ('{"type": "resize"}', "rows and cols have to be numbers from 1 to 4096"),
-        (
-            '{"type": "resize", "rows": 0, "cols": 80}',
-            "rows and cols have to be numbers from 1 to 4096",
-        ),
-        (
-            '{"type": "resize", "rows": 24, "cols": 1e3}',
-            "rows and cols have to be numbers from 1 to 4096",
-        ),
+        ('{"type": "resize"}', SIZES),
+        ('{"type": "resize", "rows": 0, "cols": 80}', SIZES),
+        ('{"type": "resize", "rows": 24, "cols": 1e3}', SIZES),
         ('{"type": "eof"}', "a terminal's input has no end: type Ctrl-D"),
     ],
     ids=lambda text: text[:48],
@@ -145,23 +157,19 @@ async def test_what_cannot_be_understood_ends_the_connection_with_4400(
         assert await terminal.end() == (4400, reason)
 
 
-async def test_a_message_that_is_too_large_ends_the_connection_with_1009(
-    daemon: DaemonProcess,
+@pytest.mark.parametrize(
+    ("message", "text", "code"),
+    [(b"x" * (256 * 1024 + 1), False, 1009), (b"\xff\xff", True, 1007)],
+    ids=["too large", "no UTF-8"],
+)
+async def test_a_message_that_is_none_ends_the_connection(
+    daemon: DaemonProcess, message: bytes, code: int, *, text: bool
 ) -> None:
     async with daemon.terminal() as terminal:
         await terminal.attached()
         with suppress(ConnectionClosed):  # it need not read all before it refuses
-            await terminal.connection.send(b"x" * (256 * 1024 + 1))
-        code, _ = await terminal.end()
-    assert code == 1009
-
-
-async def test_text_that_is_no_utf8_ends_the_connection_with_1007(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
-        await terminal.attached()
-        await terminal.connection.send(b"\xff\xff", text=True)
-        code, _ = await terminal.end()
-    assert code == 1007
+            await terminal.connection.send(message, text=text)
+        assert (await terminal.end())[0] == code
 
 
 @pytest.mark.parametrize(
@@ -182,17 +190,12 @@ async def test_text_that_is_no_utf8_ends_the_connection_with_1007(daemon: Daemon
 async def test_a_handshake_that_asks_for_the_impossible_is_refused(
     daemon: DaemonProcess, query: dict[str, object], status: int, message: str
 ) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await daemon.connect(**query)
-    response = refused.value.response
-    assert response.status_code == status
-    error = json.loads(response.body or b"")["error"]
-    assert error["code"] == status
-    assert error["message"].startswith(message)
+    refused = await daemon.refusal(**query)
+    assert refused.status_code == status
+    assert text_of(refused).startswith(message)
 
 
-async def test_a_request_that_is_no_handshake_is_told_so(daemon: DaemonProcess) -> None:
-    async with daemon.client() as client:
-        response = await client.get("/terminal")
+async def test_a_request_that_is_no_handshake_is_told_so(client: httpx2.AsyncClient) -> None:
+    response = await client.get("/terminal")
     assert response.status_code == 426
     assert text_of(response) == "This is a WebSocket."

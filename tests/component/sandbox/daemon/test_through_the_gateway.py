@@ -18,11 +18,11 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import unix_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.component.sandbox.daemon.daemon_process import DaemonProcess, eventually
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.clock import FakeClock
 from tests.support.seams.api import RequestGate, Routes, make_server, respond, takes_websocket
 from tests.support.seams.identity import DAEMON_PREFIX
-from tests.support.waiting import take_turns, until_still
+from tests.support.waiting import take_turns, until, until_still
 from tollhouse.interns.sandboxes import PortForwarder
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.observability.logging import configure_logging
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from websockets.asyncio.server import ServerConnection
+    from websockets.http11 import Response
 
 
 TAKEN = f"{DAEMON_PREFIX}taken"
@@ -69,6 +70,12 @@ class Served:
             **given,
         )
 
+    async def refusal(self, token: str, *query: str, **given: Any) -> Response:
+        """Return the answer to a handshake that is refused."""
+        with pytest.raises(InvalidStatus) as refused:
+            await self.terminal(token, *query, **given)
+        return refused.value.response
+
 
 @asynccontextmanager
 async def _served(
@@ -98,14 +105,14 @@ async def _served(
 
 
 @pytest.fixture
-async def served(shared_daemon: DaemonProcess) -> AsyncIterator[Served]:
-    async with _served(shared_daemon.path, shared_daemon.token) as served:
+async def served(daemon: DaemonProcess) -> AsyncIterator[Served]:
+    async with _served(daemon.path, daemon.token) as served:
         yield served
 
 
 @pytest.fixture
-async def client(served: Served, shared_daemon: DaemonProcess) -> AsyncIterator[httpx2.AsyncClient]:
-    async with served.client(shared_daemon.token) as client:
+async def client(served: Served, daemon: DaemonProcess) -> AsyncIterator[httpx2.AsyncClient]:
+    async with served.client(daemon.token) as client:
         yield client
 
 
@@ -157,8 +164,8 @@ async def test_a_token_that_is_no_longer_valid_is_refused(
         assert refused.json()["error"]["message"] == "Invalid or missing token of the daemon"
 
 
-async def test_a_second_token_is_refused(served: Served, shared_daemon: DaemonProcess) -> None:
-    token = ("Authorization", f"Bearer {shared_daemon.token}")
+async def test_a_second_token_is_refused(served: Served, daemon: DaemonProcess) -> None:
+    token = ("Authorization", f"Bearer {daemon.token}")
     other = ("Authorization", "Bearer sk-or-v1-key")
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
         refused = await client.get("/healthz", headers=[token, other])
@@ -166,10 +173,10 @@ async def test_a_second_token_is_refused(served: Served, shared_daemon: DaemonPr
     assert refused.json()["error"]["message"] == "The header Authorization was sent more than once."
 
 
-async def test_requests_count_for_the_rate_of_their_address(shared_daemon: DaemonProcess) -> None:
-    token = shared_daemon.token
+async def test_requests_count_for_the_rate_of_their_address(daemon: DaemonProcess) -> None:
+    token = daemon.token
     async with (
-        _served(shared_daemon.path, token, max_requests_per_address_per_minute=1) as served,
+        _served(daemon.path, token, max_requests_per_address_per_minute=1) as served,
         served.client(token) as client,
     ):
         statuses = [(await client.get("/healthz")).status_code for _ in range(2)]
@@ -180,7 +187,7 @@ async def test_a_request_is_logged_without_what_it_names(
     client: httpx2.AsyncClient, log: io.StringIO
 ) -> None:
     assert (await client.get("/files/private-name")).status_code == 404
-    await eventually(lambda: log.getvalue().endswith("\n"))
+    await until(lambda: log.getvalue().endswith("\n"))
     (line,) = [json.loads(each) for each in log.getvalue().splitlines()]
     assert (line["route"], line["status"]) == ("/interns/{internId}/daemon", 404)
     assert "private-name" not in log.getvalue()
@@ -189,36 +196,29 @@ async def test_a_request_is_logged_without_what_it_names(
 # Terminals
 
 
-async def test_a_websocket_without_the_token_is_a_plain_request(served: Served) -> None:
-    with pytest.raises(InvalidStatus) as answered:
-        await served.terminal("other")
-    assert answered.value.response.body == b"the API"
+async def test_the_token_of_a_handshake_decides(served: Served) -> None:
+    assert (await served.refusal("other")).body == b"the API"
+    refused = await served.refusal(f"{DAEMON_PREFIX}other")
+    assert refused.status_code == 401
+    assert b"Invalid or missing token of the daemon" in refused.body
 
 
-async def test_a_terminal_with_a_token_that_is_no_longer_valid_is_refused(served: Served) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await served.terminal(f"{DAEMON_PREFIX}other")
-    assert refused.value.response.status_code == 401
-    assert b"Invalid or missing token of the daemon" in refused.value.response.body
-
-
-async def test_a_terminal_holds_a_place_of_its_address(shared_daemon: DaemonProcess) -> None:
+async def test_a_terminal_holds_a_place_of_its_address(daemon: DaemonProcess) -> None:
     async with (
-        _served(shared_daemon.path, shared_daemon.token, connections=1) as served,
-        served.terminal(shared_daemon.token) as terminal,
+        _served(daemon.path, daemon.token, connections=1) as served,
+        served.terminal(daemon.token) as terminal,
     ):
         await terminal.recv()
-        with pytest.raises(InvalidStatus) as refused:
-            await served.terminal(shared_daemon.token, "session=two&tty=false")
-    assert refused.value.response.status_code == 429
+        refused = await served.refusal(daemon.token, "session=two&tty=false")
+    assert refused.status_code == 429
 
 
 async def test_a_terminal_that_is_not_read_holds_its_program_up(
-    served: Served, shared_daemon: DaemonProcess
+    served: Served, daemon: DaemonProcess
 ) -> None:
-    counted = shared_daemon.workspace / "counted"
+    counted = daemon.workspace / "counted"
     program = f"for i in $(seq 400); do head -c 65536 /dev/zero; echo $i >> {counted}; done\n"
-    connecting = served.terminal(shared_daemon.token, "session=slow&tty=false")
+    connecting = served.terminal(daemon.token, "session=slow&tty=false")
     connecting.max_queue = 1
     async with connecting as terminal:
         await terminal.recv()
@@ -230,16 +230,14 @@ async def test_a_terminal_that_is_not_read_holds_its_program_up(
     assert sum(each.count(0) for each in said if isinstance(each, bytes)) == 400 * 65_536
 
 
-async def test_a_terminal_that_is_lost_is_detached(
-    served: Served, shared_daemon: DaemonProcess
-) -> None:
-    connecting = served.terminal(shared_daemon.token, "session=kept&tty=false")
+async def test_a_terminal_that_is_lost_is_detached(served: Served, daemon: DaemonProcess) -> None:
+    connecting = served.terminal(daemon.token, "session=kept&tty=false")
     terminal = await connecting
     await terminal.recv()
     await terminal.send(b"sleep 0.5; echo still; exit\n")
     terminal.transport.abort()
-    await eventually(lambda: not served.held)
-    async with served.terminal(shared_daemon.token, "session=kept&tty=false") as again:
+    await until(lambda: not served.held)
+    async with served.terminal(daemon.token, "session=kept&tty=false") as again:
         said = [each async for each in again]
     assert b"still" in b"".join(each for each in said if isinstance(each, bytes))
 
@@ -247,22 +245,22 @@ async def test_a_terminal_that_is_lost_is_detached(
 # Ends
 
 
-async def test_a_daemon_that_is_away_is_503(daemon: DaemonProcess) -> None:
+async def test_a_daemon_that_is_away_is_503(own_daemon: DaemonProcess) -> None:
+    daemon = own_daemon
     async with _served(daemon.path, daemon.token) as served, served.client(daemon.token) as client:
         daemon.end()
         refused = await client.get("/healthz")
-        with pytest.raises(InvalidStatus) as terminal:
-            await served.terminal(daemon.token)
-    assert refused.status_code == terminal.value.response.status_code == 503
+        terminal = await served.refusal(daemon.token)
+    assert refused.status_code == terminal.status_code == 503
     told = {"reason": "unavailable", "retryable": True}
     assert refused.json()["error"]["metadata"] == told
-    assert json.loads(terminal.value.response.body)["error"]["metadata"] == told
+    assert json.loads(terminal.body)["error"]["metadata"] == told
 
 
 async def test_what_is_open_ends_when_the_intern_is_taken_down(
-    served: Served, shared_daemon: DaemonProcess
+    served: Served, daemon: DaemonProcess
 ) -> None:
-    async with served.terminal(shared_daemon.token, "session=end&tty=false") as terminal:
+    async with served.terminal(daemon.token, "session=end&tty=false") as terminal:
         await terminal.recv()
         await served.doors.close("ada-1")
         with pytest.raises(ConnectionClosed):
@@ -271,40 +269,50 @@ async def test_what_is_open_ends_when_the_intern_is_taken_down(
 
 
 async def test_a_client_that_hangs_up_in_an_upload_leaves_no_file(
-    served: Served, shared_daemon: DaemonProcess
+    served: Served, daemon: DaemonProcess
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    head = f"PUT /files/half HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {shared_daemon.token}"
+    head = f"PUT /files/half HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {daemon.token}"
     writer.write(f"{head}\r\nContent-Length: 1000000\r\n\r\n".encode() + bytes(1000))
     await writer.drain()
 
     def is_arriving() -> bool:
-        return any(path.is_file() for path in shared_daemon.workspace.rglob("*"))
+        return any(path.is_file() for path in daemon.workspace.rglob("*"))
 
-    await eventually(is_arriving)
+    await until(is_arriving)
     writer.transport.abort()
-    await eventually(lambda: not is_arriving())
+    await until(lambda: not is_arriving())
 
 
 # A daemon that an agent has taken over
 
 
 @asynccontextmanager
-async def _taken_over(folder: Any, *, says: bytes) -> AsyncIterator[httpx2.AsyncClient]:
-    """Serve an intern whose daemon says something to every request, and closes."""
+async def _answering(
+    folder: Any, says: bytes, go_on: asyncio.Event | None = None
+) -> AsyncIterator[tuple[Served, list[bytes]]]:
+    """Serve an intern whose daemon says something to every request, and closes.
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    With it come the heads that the daemon was sent.
+    """
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer):
-            await reader.readuntil(b"\r\n\r\n")
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            if go_on is not None:
+                await go_on.wait()
             writer.write(says)
             await writer.drain()
 
     path = folder / "daemon.sock"
-    async with (
-        await asyncio.start_unix_server(say, path),
-        _served(path, TAKEN) as served,
-        served.client(TAKEN) as client,
-    ):
+    async with await asyncio.start_unix_server(answer, path), _served(path, TAKEN) as served:
+        yield served, asked
+
+
+@asynccontextmanager
+async def _taken_over(folder: Any, *, says: bytes) -> AsyncIterator[httpx2.AsyncClient]:
+    async with _answering(folder, says) as (served, _), served.client(TAKEN) as client:
         yield client
 
 
@@ -362,11 +370,7 @@ async def test_an_intern_has_so_many_connections(tmp_path: Any) -> None:
     listener.listen(512)
     with listener:
         async with _served(silent, TAKEN, connections=1000) as served:
-            opened = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(256)]
-            for _, writer in opened:
-                writer.write(
-                    f"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TAKEN}\r\n\r\n".encode()
-                )
+            writers = [(await _raw(served, "GET / HTTP/1.1"))[1] for _ in range(256)]
             async with served.client(TAKEN) as client:
 
                 async def is_refused() -> bool:
@@ -378,7 +382,7 @@ async def test_an_intern_has_so_many_connections(tmp_path: Any) -> None:
                 async with asyncio.timeout(30):
                     while not await is_refused():
                         pass
-            for _, writer in opened:
+            for writer in writers:
                 writer.transport.abort()
 
 
@@ -419,11 +423,15 @@ async def _speaking(
         yield served
 
 
-async def _raw(served: Served, *lines: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send the head of a request for a daemon that an agent has taken over."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+def _head(*lines: str) -> bytes:
+    """Return the head of a request for a daemon that an agent has taken over."""
     head = (*lines, "Host: gateway.test", f"Authorization: Bearer {TAKEN}", "", "")
-    writer.write("\r\n".join(head).encode())
+    return "\r\n".join(head).encode()
+
+
+async def _raw(served: Served, *lines: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(_head(*lines))
     return reader, writer
 
 
@@ -464,7 +472,7 @@ async def test_a_terminal_that_nobody_reads_does_not_keep_its_intern(tmp_path: A
     async with _speaking(tmp_path, flood) as served:
         _, writer = await _raw(served, *UPGRADE)
         door = served.doors.of(f"Bearer {TAKEN}".encode())
-        await eventually(lambda: len(door.passing) == 1)
+        await until(lambda: len(door.passing) == 1)
         await until_still(lambda: sent)  # what is between them is full
         async with asyncio.timeout(10):
             await served.doors.close("ada-1")
@@ -473,22 +481,12 @@ async def test_a_terminal_that_nobody_reads_does_not_keep_its_intern(tmp_path: A
 
 
 async def test_a_connection_that_is_being_answered_becomes_no_websocket(tmp_path: Any) -> None:
-    asked: list[bytes] = []
     go_on = asyncio.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer):
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
-            await go_on.wait()
-            writer.write(b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-
-    path = tmp_path / "daemon.sock"
-    async with await asyncio.start_unix_server(answer, path), _served(path, TAKEN) as served:
+    says = b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n"
+    async with _answering(tmp_path, says, go_on) as (served, asked):
         reader, writer = await _raw(served, "GET /files/a HTTP/1.1")
-        await eventually(lambda: len(asked) == 1)
-        head = (*UPGRADE, "Host: gateway.test", f"Authorization: Bearer {TAKEN}", "", "")
-        writer.write("\r\n".join(head).encode())
+        await until(lambda: len(asked) == 1)
+        writer.write(_head(*UPGRADE))
         await writer.drain()
         await take_turns()
         go_on.set()
@@ -499,20 +497,11 @@ async def test_a_connection_that_is_being_answered_becomes_no_websocket(tmp_path
 
 
 async def test_no_trailer_passes_for_a_header(tmp_path: Any) -> None:
-    asked: list[bytes] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer):
-            asked.append(await reader.readuntil(b"\r\n\r\n"))
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-
-    path = tmp_path / "daemon.sock"
-    async with await asyncio.start_unix_server(answer, path), _served(path, TAKEN) as served:
+    says = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    chunked = ("POST /a HTTP/1.1", "Transfer-Encoding: chunked", "Connection: close")
+    async with _answering(tmp_path, says) as (served, asked):
         for _ in range(10):
-            reader, writer = await _raw(
-                served, "POST /a HTTP/1.1", "Transfer-Encoding: chunked", "Connection: close"
-            )
+            reader, writer = await _raw(served, *chunked)
             await asyncio.sleep(0)
             writer.write(b"0\r\nRange: b\r\nAuthorization: Bearer sk-or-v1-key\r\n\r\n")
             assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
@@ -541,20 +530,17 @@ async def test_a_handshake_that_cannot_be_read_is_a_400(tmp_path: Any) -> None:
         async with asyncio.timeout(10):
             assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
         writer.close()
-        await eventually(lambda: not served.held)
+        await until(lambda: not served.held)
 
 
 async def test_a_page_of_the_gateway_itself_may_open_a_terminal(
-    served: Served, shared_daemon: DaemonProcess
+    served: Served, daemon: DaemonProcess
 ) -> None:
-    connecting = served.terminal(
-        shared_daemon.token, "session=page&tty=false", origin=f"http://127.0.0.1:{served.port}"
-    )
-    async with connecting as terminal:
+    own = f"http://127.0.0.1:{served.port}"
+    async with served.terminal(daemon.token, "session=page&tty=false", origin=own) as terminal:
         assert json.loads(await terminal.recv())["type"] == "attached"
-    with pytest.raises(InvalidStatus) as refused:
-        await served.terminal(shared_daemon.token, "session=x&tty=false", origin="http://evil.test")
-    assert refused.value.response.status_code == 400
+    refused = await served.refusal(daemon.token, "session=x&tty=false", origin="http://evil.test")
+    assert refused.status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -568,12 +554,5 @@ async def test_a_page_of_the_gateway_itself_may_open_a_terminal(
     ids=["redirect", "interim", "accept", "garbage"],
 )
 async def test_what_is_no_answer_to_a_handshake_is_503(tmp_path: Any, says: bytes) -> None:
-    async with _taken_over(tmp_path, says=says) as client:
-        port = client.base_url.port
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(
-                f"ws://127.0.0.1:{port}/terminal",
-                additional_headers={"Authorization": f"Bearer {TAKEN}"},
-                proxy=None,
-            )
-    assert refused.value.response.status_code == 503
+    async with _answering(tmp_path, says) as (served, _):
+        assert (await served.refusal(TAKEN)).status_code == 503

@@ -2,76 +2,56 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
-from websockets.exceptions import InvalidStatus
 
 from tests.component.sandbox.daemon.daemon_process import text_of
 
 if TYPE_CHECKING:
+    import httpx2
+
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 PATHS = ("/healthz", "/files/", "/files/secret", "/terminals", "/terminal", "/nowhere")
 
 
-@pytest.fixture
-def daemon(shared_daemon: DaemonProcess) -> DaemonProcess:
-    return shared_daemon
-
-
-async def test_health_is_told_with_the_version_of_the_protocol(daemon: DaemonProcess) -> None:
-    async with daemon.client() as client:
-        response = await client.get("/healthz")
+async def test_health_is_told_with_the_version_of_the_protocol(client: httpx2.AsyncClient) -> None:
+    response = await client.get("/healthz")
     assert response.status_code == 200
-    assert response.json() == {
-        "status": "ok",
-        "version": 1,
-        "intern": {"id": "1d", "name": "ada"},
-        "disk_full": False,
-        "limits_enforced": [],
-    }
+    intern = {"id": "1d", "name": "ada"}
+    told = {"status": "ok", "version": 1, "intern": intern}
+    assert response.json() == {**told, "disk_full": False, "limits_enforced": []}
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_without_a_token_every_path_is_a_401(daemon: DaemonProcess, path: str) -> None:
-    async with daemon.client(headers={}) as client:
+@pytest.mark.parametrize("is_given", [False, True], ids=["without a token", "with a wrong token"])
+async def test_every_path_is_a_401(daemon: DaemonProcess, path: str, *, is_given: bool) -> None:
+    headers = {"Authorization": f"Bearer {daemon.token}x"} if is_given else {}
+    async with daemon.client(headers=headers) as client:
         response = await client.get(path)
     assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"] == "Bearer"
-    assert text_of(response) == "A bearer token is needed."
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_with_a_wrong_token_every_path_is_a_401(daemon: DaemonProcess, path: str) -> None:
-    async with daemon.client(headers={"Authorization": f"Bearer {daemon.token}x"}) as client:
-        response = await client.get(path)
-    assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
-    assert daemon.token not in response.text
+    if is_given:
+        assert response.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
+        assert daemon.token not in response.text
+    else:
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+        assert text_of(response) == "A bearer token is needed."
 
 
 async def test_a_handshake_without_a_token_is_refused_before_it_is_one(
     daemon: DaemonProcess,
 ) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        await daemon.connect(headers={})
-    response = refused.value.response
+    response = await daemon.refusal(headers={})
     assert response.status_code == 401
     assert response.headers["WWW-Authenticate"] == "Bearer"
-    assert json.loads(response.body or b"")["error"]["code"] == 401
+    assert text_of(response) == "A bearer token is needed."
+    await daemon.refusal(headers={"Authorization": "Bearer wrong"})
+    assert daemon.processes() == [daemon.process.pid]  # no shell was started
 
 
-async def test_a_handshake_that_is_refused_starts_no_shell(daemon: DaemonProcess) -> None:
-    with pytest.raises(InvalidStatus):
-        await daemon.connect(headers={"Authorization": "Bearer wrong"})
-    assert daemon.processes() == [daemon.process.pid]
-
-
-async def test_what_is_not_there_is_a_404(daemon: DaemonProcess) -> None:
-    async with daemon.client() as client:
-        response = await client.get("/nowhere")
+async def test_what_is_not_there_is_a_404(client: httpx2.AsyncClient) -> None:
+    response = await client.get("/nowhere")
     assert response.status_code == 404
     assert text_of(response) == "There is nothing here."
 
@@ -85,9 +65,8 @@ async def test_what_is_not_there_is_a_404(daemon: DaemonProcess) -> None:
     ],
 )
 async def test_a_method_that_is_not_known_is_a_405(
-    daemon: DaemonProcess, method: str, path: str, allowed: str
+    client: httpx2.AsyncClient, method: str, path: str, allowed: str
 ) -> None:
-    async with daemon.client() as client:
-        response = await client.request(method, path)
+    response = await client.request(method, path)
     assert response.status_code == 405
     assert response.headers["Allow"] == allowed

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.component.sandbox.daemon.daemon_process import eventually
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.component.sandbox.daemon.daemon_process import DaemonProcess
@@ -26,7 +26,7 @@ async def kill_agent(daemon: DaemonProcess) -> None:
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
     # The kernel forgets a process when its parent has waited for it.
-    await eventually(lambda: not any(Path(f"/proc/{number}").exists() for number in agents))
+    await until(lambda: not any(Path(f"/proc/{number}").exists() for number in agents))
 
 
 def kill_remaining(daemon: DaemonProcess) -> None:

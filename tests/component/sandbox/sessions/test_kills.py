@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import eventually
 from tests.component.sandbox.sessions.programs import is_running, kill_agent, kill_remaining
 from tests.support.model_server import call, hangs, says
 from tests.support.session_client import SessionClient, assert_complete
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ async def test_a_killed_agent_ends_its_run_at_once(
     model.turns = [says("I wait.", call("shell", command="sleep 86394"))]
     async with session.running("Wait.") as stream:
         await stream.until("tool.started")
-        await eventually(lambda: is_running(daemon, "86394"))
+        await until(lambda: is_running(daemon, "86394"))
         await kill_agent(daemon)
         events = await stream.rest()
     assert events.outcomes == ["interrupted"]
@@ -39,7 +39,7 @@ async def test_a_killed_agent_ends_its_run_at_once(
     error = events.last["error"]
     assert (error["code"], error["reason"], error["retryable"]) == (502, "stream_severed", True)
     assert events.last["usage"]["input_tokens"] == 10
-    await eventually(lambda: not is_running(daemon, "86394"))
+    await until(lambda: not is_running(daemon, "86394"))
 
     model.turns = [says("Back.")]
     assert (await session.run("Go on.")).text == "Back."

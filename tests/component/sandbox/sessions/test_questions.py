@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import eventually
 from tests.support.model_server import MODEL, call, says
 from tests.support.session_client import SessionClient
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,7 +200,7 @@ async def test_a_run_waits_on_without_its_agent(
     with start(idle_seconds=0.1) as daemon:
         session = SessionClient(daemon)
         asked = await session.run("Paint it.")
-        await eventually(lambda: len(daemon.processes()) == 1)
+        await until(lambda: len(daemon.processes()) == 1)
         assert (await session.answer(interaction(asked), BLUE)).text == "Blue."
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import COMMAND, DaemonProcess, eventually
+from tests.component.sandbox.daemon.daemon_process import COMMAND, DaemonProcess
 from tests.component.sandbox.sessions.conftest import agent_settings
 from tests.component.sandbox.sessions.programs import is_running
 from tests.support.model_server import MODEL, call, hangs, once, says
 from tests.support.session_client import SessionClient
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,7 +183,7 @@ async def test_a_run_can_be_ended_with_all_that_it_runs(
     model.turns = [says("I wait.", call("shell", command=command)), says("Back.")]
     async with session.running("Wait.") as stream:
         await stream.until("tool.started")
-        await eventually(lambda: is_running(daemon, "86391"))
+        await until(lambda: is_running(daemon, "86391"))
         assert await session.cancel() == 204
         assert not is_running(daemon, "86391")
         events = await stream.rest()
@@ -203,8 +204,8 @@ async def test_whoever_leaves_a_run_ends_it(
     model.turns = [says(call("shell", command="sleep 86392"))]
     async with session.running("Wait.") as stream:
         await stream.until("tool.started")
-        await eventually(lambda: is_running(daemon, "86392"))
-    await eventually(lambda: not is_running(daemon, "86392"))
+        await until(lambda: is_running(daemon, "86392"))
+    await until(lambda: not is_running(daemon, "86392"))
     async with session.following() as stream:
         ended = await stream.until("run.ended")
     assert (ended["outcome"], ended["error"]["code"]) == ("cancelled", 499)
@@ -217,7 +218,7 @@ async def test_whoever_leaves_while_the_model_speaks_ends_that(
     model.turns = [hangs("I think about", " it")]
     async with session.running("Think.") as stream:
         assert (await stream.until("text"))["text"].startswith("I think")
-    await eventually(lambda: model.left == 1)
+    await until(lambda: model.left == 1)
     model.turns = [says("Yes.")]
     async with session.following() as stream:
         await stream.until("run.ended")

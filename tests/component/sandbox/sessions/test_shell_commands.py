@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import eventually
+from tests.support.waiting import until
 from tollhouse.sandbox.agent.tools import shell as commands
 from tollhouse.sandbox.agent.tools.shell import CommandResult, run_command
 
@@ -50,7 +50,7 @@ def runs(number: str) -> bool:
 
 
 async def numbers(folder: Path) -> list[str]:
-    await eventually((folder / "numbers").exists)
+    await until((folder / "numbers").exists)
     return (folder / "numbers").read_text().split()
 
 
@@ -67,10 +67,10 @@ async def test_what_is_in_the_background_is_ended_with_a_call_that_waits_for_its
     monkeypatch.setattr(commands, "_LINGER_SECONDS", 60)
     task = begun(tmp_path, SHELL_THEN_CHILD, seconds=60)
     shell, child = await numbers(tmp_path)
-    await eventually(lambda: not runs(shell))
+    await until(lambda: not runs(shell))
     assert runs(child)
     await check_broken_off(task)
-    await eventually(lambda: not runs(child))  # a busy machine takes its time over a kill
+    await until(lambda: not runs(child))  # a busy machine takes its time over a kill
 
 
 async def test_what_starts_one_program_after_the_other_is_ended_with_a_call(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_what_starts_one_program_after_the_other_is_ended_with_a_call(tmp_
     task = begun(tmp_path, f"setsid {AGAIN} & wait", seconds=60)
     started = await numbers(tmp_path)
     await check_broken_off(task)
-    await eventually(lambda: not any(map(runs, started)))
+    await until(lambda: not any(map(runs, started)))
 
 
 async def test_a_call_that_is_broken_off_while_it_is_ended_is_ended(
@@ -97,4 +97,4 @@ async def test_a_call_that_is_broken_off_while_it_is_ended_is_ended(
     started = await numbers(tmp_path)
     await ending.wait()
     await check_broken_off(task)
-    await eventually(lambda: not any(map(runs, started)))
+    await until(lambda: not any(map(runs, started)))

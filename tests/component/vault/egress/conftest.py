@@ -11,7 +11,7 @@ import pytest
 import trustme
 import uvloop
 
-from tests.component.vault.egress.egress_fixture import API, OTHER, SECOND, EgressFixture
+from tests.component.vault.egress.egress_fixture import API, OTHER, SECOND, Client, EgressFixture
 from tests.support.providers.raw_server import RawServer
 
 
@@ -58,6 +58,12 @@ async def egress(
         await egress.open()
         yield egress
         await egress.close()
+
+
+@pytest.fixture
+async def client(egress: EgressFixture) -> Client:
+    """A client in a tunnel to the host that has secrets."""
+    return await egress.tunnel()
 
 
 def open_sockets() -> int:

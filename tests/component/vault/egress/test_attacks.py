@@ -4,7 +4,7 @@ import pytest
 
 from tests.component.vault.egress.attacks import ATTACKS
 from tests.component.vault.egress.attacks.table import TOKEN
-from tests.component.vault.egress.egress_fixture import OTHER, VALUE, EgressFixture
+from tests.component.vault.egress.egress_fixture import OTHER, VALUE, Client, EgressFixture
 from tests.support.providers.raw_server import reply, say
 
 ROWS = {
@@ -43,10 +43,9 @@ async def test_is_seen_where_its_rule_is_off(
 # What is stopped because nothing does it: there is no rule that could be off.
 
 
-async def test_a_redirect_is_not_followed(egress: EgressFixture) -> None:
+async def test_a_redirect_is_not_followed(egress: EgressFixture, client: Client) -> None:
     location = f"Location: https://{OTHER}/?x=1\r\n".encode()
     egress.api.behave = say(reply(b"", "302 Found", location))
-    client = await egress.tunnel()
     status, headers, _ = await client.request(egress.head(TOKEN))
     assert (status, headers["location"]) == (302, f"https://{OTHER}/?x=1")
     assert egress.other.peers == []
@@ -63,10 +62,9 @@ async def test_a_redirect_is_not_followed(egress: EgressFixture) -> None:
     ids=["no status", "no field", "no length", "two lengths"],
 )
 async def test_an_error_says_nothing_of_what_the_host_said(
-    egress: EgressFixture, garbage: bytes
+    egress: EgressFixture, client: Client, garbage: bytes
 ) -> None:
     egress.api.behave = say(garbage)
-    client = await egress.tunnel()
     status, headers, body = await client.request(egress.head(TOKEN))
     assert (status, headers["x-tollhouse-egress"]) == (502, "broken")
     assert VALUE.encode() not in body

@@ -1,6 +1,7 @@
-"""What the proxy puts in on the way out, and takes out on the way back."""
+"""What of a client's requests reaches the host, with which values, and what comes back."""
 
-import asyncio
+from __future__ import annotations
+
 import base64
 
 import pytest
@@ -8,35 +9,18 @@ import pytest
 from tests.component.vault.egress.egress_fixture import (
     API,
     GATEWAY_KEY,
-    OTHER,
     VALUE,
+    Client,
     ConnectRefusedError,
     EgressFixture,
 )
 from tests.support.providers.byte_script import Pause
-from tests.support.providers.raw_server import Peer, interrupt, reply, say
+from tests.support.providers.raw_server import RawServer, interrupt, reply, say
 
 WITH_TOKEN = "Authorization: Bearer {{secret:token}}"
 
 
-async def test_a_value_takes_the_place_of_its_placeholder(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
-    status, _, _ = await client.request(egress.head(WITH_TOKEN))
-    assert status == 200
-    assert f"authorization: Bearer {VALUE}\r\n".encode() in egress.api.peers[0].arrived
-    assert egress.broker.released == [("token", API)]
-
-
-async def test_a_value_takes_its_place_inside_basic_credentials(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
-    given = base64.b64encode(b"me:{{secret:token}}").decode()
-    await client.request(egress.head(f"Authorization: Basic {given}"))
-    expected = base64.b64encode(f"me:{VALUE}".encode())
-    assert b"authorization: Basic " + expected + b"\r\n" in egress.api.peers[0].arrived
-
-
-async def test_a_placeholder_in_a_body_is_text(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_a_placeholder_in_a_body_is_text(egress: EgressFixture, client: Client) -> None:
     body = b'{"a": "{{secret:token}}"}'
     head = egress.head(WITH_TOKEN, f"Content-Length: {len(body)}", request="POST /items HTTP/1.1")
     status, _, echoed = await client.request(head + body, "POST")
@@ -44,33 +28,30 @@ async def test_a_placeholder_in_a_body_is_text(egress: EgressFixture) -> None:
     assert egress.api.peers[0].arrived.endswith(b"\r\n\r\n" + body)
 
 
-async def test_requests_follow_each_other_on_one_connection(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_requests_follow_each_other_on_one_connection(
+    egress: EgressFixture, client: Client
+) -> None:
     for _ in range(3):
         status, _, _ = await client.request(egress.head(WITH_TOKEN))
         assert status == 200
     assert len(egress.api.peers) == 1
     assert egress.api.peers[0].requests == 3
+    assert f"authorization: Bearer {VALUE}\r\n".encode() in egress.api.peers[0].arrived
+    assert egress.broker.released == [("token", API)] * 3
 
 
-async def test_a_request_without_a_placeholder_asks_for_nothing(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_a_request_without_a_placeholder_asks_for_nothing(
+    egress: EgressFixture, client: Client
+) -> None:
     status, _, _ = await client.request(egress.head("Accept-Encoding: gzip", "Range: bytes=0-3"))
     assert status == 200
     assert egress.broker.released == []
     assert b"accept-encoding: gzip\r\nrange: bytes=0-3\r\n" in egress.api.peers[0].arrived
 
 
-async def test_other_hosts_are_reached_untouched(egress: EgressFixture) -> None:
-    client = await egress.tunnel(OTHER)
-    head = egress.head(WITH_TOKEN, host=OTHER)
-    status, _, _ = await client.request(head)
-    assert status == 200
-    assert bytes(egress.other.peers[0].arrived) == head
-
-
-async def test_a_body_without_a_length_goes_on_in_chunks(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_a_body_without_a_length_goes_on_in_chunks(
+    egress: EgressFixture, client: Client
+) -> None:
     head = egress.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
     egress.api.behave = interrupt(reply(b"early"))
     await client.send(head + b"5\r\nhello\r\n")
@@ -78,8 +59,9 @@ async def test_a_body_without_a_length_goes_on_in_chunks(egress: EgressFixture) 
     assert b"transfer-encoding: chunked\r\n" in egress.api.peers[0].arrived
 
 
-async def test_a_body_is_asked_for_where_the_client_waits_for_that(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_a_body_is_asked_for_where_the_client_waits_for_that(
+    egress: EgressFixture, client: Client
+) -> None:
     await client.send(
         egress.head("Content-Length: 5", "Expect: 100-continue", request="PUT / HTTP/1.1")
     )
@@ -87,25 +69,6 @@ async def test_a_body_is_asked_for_where_the_client_waits_for_that(egress: Egres
     status, _, body = await client.request(b"hello", "PUT")
     assert (status, body) == (200, b"hello")
     assert b"expect" not in egress.api.peers[0].arrived
-
-
-async def test_a_stream_arrives_as_it_is_sent(egress: EgressFixture) -> None:
-    stopped = asyncio.Event()
-
-    async def stream(peer: Peer) -> None:
-        await peer.play(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n")
-        await stopped.wait()
-        peer.transport.close()
-
-    egress.api.behave = stream
-    client = await egress.tunnel()
-    await client.send(egress.head(WITH_TOKEN))
-    heard = b""
-    while b"data: one\n\n" not in heard:
-        heard += await client.receive()
-    stopped.set()
-    while not heard.endswith(b"0\r\n\r\n"):
-        heard += await client.receive()
 
 
 FORMS = {
@@ -120,7 +83,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("pieces", ["whole", "bytes"])
 async def test_a_value_that_is_echoed_is_masked(
-    egress: EgressFixture, form: str, pieces: str
+    egress: EgressFixture, client: Client, form: str, pieces: str
 ) -> None:
     shown = FORMS[form].encode()
     body = b"<" + shown + b">"
@@ -130,44 +93,45 @@ async def test_a_value_that_is_echoed_is_masked(
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         parts = [part for byte in body for part in (b"1\r\n%c\r\n" % byte, Pause(0))]
         egress.api.behave = say(head, *parts, b"0\r\n\r\n")
-    client = await egress.tunnel()
     _, _, answer = await client.request(egress.head(WITH_TOKEN))
     assert answer == b"<" + b"*" * len(shown) + b">"
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 async def test_a_value_that_is_echoed_in_base64_is_masked(
-    egress: EgressFixture, before: int
+    egress: EgressFixture, client: Client, before: int
 ) -> None:
     echoed = base64.b64encode(b"x" * before + VALUE.encode() + b"yy")
     egress.api.behave = say(reply(echoed))
-    client = await egress.tunnel()
     _, _, answer = await client.request(egress.head(WITH_TOKEN))
     assert len(answer) == len(echoed)
     assert answer.count(b"*") >= len(VALUE) * 8 // 6 - 1
 
 
-async def test_a_value_that_is_echoed_in_a_header_is_masked(egress: EgressFixture) -> None:
+async def test_a_value_that_is_echoed_in_a_header_is_masked(
+    egress: EgressFixture, client: Client
+) -> None:
     egress.api.behave = say(reply(b"", fields=f"X-Echo: {VALUE}\r\n".encode()))
-    client = await egress.tunnel()
     _, headers, _ = await client.request(egress.head(WITH_TOKEN))
     assert headers["x-echo"] == "*" * len(VALUE)
 
 
-async def test_what_the_host_says_of_its_status_is_not_repeated(egress: EgressFixture) -> None:
+async def test_what_the_host_says_of_its_status_is_not_repeated(
+    egress: EgressFixture, client: Client
+) -> None:
     egress.api.behave = say(f"HTTP/1.1 200 {VALUE}\r\nContent-Length: 0\r\n\r\n".encode())
-    client = await egress.tunnel()
     await client.send(egress.head(WITH_TOKEN))
     assert (await client.receive()).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_trailers_and_interim_answers_are_not_passed_back(egress: EgressFixture) -> None:
+async def test_trailers_and_interim_answers_are_not_passed_back(
+    egress: EgressFixture, client: Client
+) -> None:
     egress.api.behave = say(
         f"HTTP/1.1 103 Early Hints\r\nLink: {VALUE}\r\n\r\n".encode(),
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Echo\r\n\r\n",
         f"2\r\nhi\r\n0\r\nX-Echo: {VALUE}\r\n\r\n".encode(),
     )
-    client = await egress.tunnel()
     status, headers, body = await client.request(egress.head(WITH_TOKEN, "Connection: close"))
     assert (status, body) == (200, b"hi")
     assert "trailer" not in headers
@@ -199,34 +163,27 @@ async def test_the_gateway_is_reached_through_tunnels_too(egress: EgressFixture,
     assert (await client.request(request, "POST"))[2] == b"hello"
 
 
-@pytest.mark.parametrize("path", ["/v1/key", "/v1/keys", "/v1/chat/completions/../key", "/"])
-async def test_nothing_else_of_the_gateway_is_reached(egress: EgressFixture, path: str) -> None:
-    client = await egress.client()
-    request = f"GET http://gateway.internal{path} HTTP/1.1\r\nHost: gateway.internal\r\n\r\n"
-    status, headers, _ = await client.request(request.encode())
-    assert (status, headers["x-tollhouse-egress"]) == (404, "no_route")
-    assert egress.gateway.peers == []
-
-
-async def test_what_a_session_may_read_of_the_gateway_it_may_not_change(
+async def test_what_a_session_may_read_of_the_gateway_is_all_that_it_reaches(
     egress: EgressFixture,
 ) -> None:
     egress.session.reads = frozenset({b"/v1/key"})
     egress.gateway.behave = say(reply(b"told"))
 
-    async def asked(method: str, path: str) -> tuple[int, bytes]:
+    async def asked(line: str) -> tuple[int, str | None, bytes]:
+        method, path = line.split(" ")
         client = await egress.client()
         request = (
             f"{method} http://gateway.internal{path} HTTP/1.1\r\nHost: gateway.internal\r\n"
             "Content-Length: 0\r\n\r\n"
         )
-        status, _, body = await client.request(request.encode(), method)
-        return status, body
+        status, headers, body = await client.request(request.encode(), method)
+        return status, headers.get("x-tollhouse-egress"), body
 
-    assert await asked("GET", "/v1/key?limit=1") == (200, b"told")
+    assert await asked("GET /v1/key?limit=1") == (200, None, b"told")
     assert egress.gateway.peers[0].fields["authorization"] == f"Bearer {GATEWAY_KEY}"
-    for method, path in (("DELETE", "/v1/key"), ("GET", "/v1/key/x"), ("GET", "/v1/keys")):
-        assert (await asked(method, path))[0] == 404
+    others = ("DELETE /v1/key", "GET /v1/key/x", "GET /v1/chat/completions/../key", "GET /")
+    for line in (*others, "GET /v1/keys"):
+        assert (await asked(line))[:2] == (404, "no_route")
     assert len(egress.gateway.peers) == 1
 
 
@@ -243,3 +200,70 @@ async def test_a_password_is_asked_for_where_there_is_one(egress: EgressFixture)
     status, _, _ = await client.request(egress.head(WITH_TOKEN))
     assert status == 200
     assert b"roxy-authorization" not in egress.api.peers[0].arrived
+
+
+# What of a client's requests reaches the host: as it was, or written anew, or not at all
+
+
+@pytest.mark.parametrize("spelling", ["API.example", "api.example.", "Api.Example."])
+async def test_the_host_gets_its_name_in_one_spelling(
+    egress: EgressFixture, client: Client, spelling: str
+) -> None:
+    port = egress.api.port
+    head = f"GET / HTTP/1.1\r\nAccept: a/b\r\nHost: {spelling}:{port}\r\n\r\n".encode()
+    status, _, _ = await client.request(head)
+    assert status == 200
+    assert egress.api.peers[0].head.split(b"\r\n")[1:3] == [
+        f"host: {API}:{port}".encode(),
+        b"accept: a/b",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["//elsewhere.example/x", "/a//b/../c/./d", "/%2e%2e/%41?q=%7e", "/?", "/a;b=c@d"]
+)
+async def test_a_path_goes_on_as_it_is(egress: EgressFixture, client: Client, path: str) -> None:
+    await client.request(egress.head(WITH_TOKEN, request=f"GET {path} HTTP/1.1"))
+    assert egress.api.peers[0].head.startswith(f"GET {path} HTTP/1.1\r\n".encode())
+
+
+async def test_a_path_goes_on_as_it_is_without_tls(egress: EgressFixture) -> None:
+    await egress.restart(plain_http=True)
+    egress.name_server.addresses["plain.example"] = ["127.0.0.1"]
+    async with RawServer() as server:
+        place = f"plain.example:{server.port}"
+        client = await egress.client()
+        line = f"GET http://{place}//elsewhere.example/x HTTP/1.1\r\n"
+        await client.request(f"{line}Host: {place}\r\n\r\n".encode())
+        assert server.peers[0].head.startswith(b"GET //elsewhere.example/x HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "field", "reason"),
+    [
+        ("trace / HTTP/1.1", "X: y", "method"),
+        ("Connect / HTTP/1.1", "X: y", "method"),
+        ("GET / HTTP/1.2", "X: y", "malformed"),
+        ("GET / HTTP/2.0", "X: y", "malformed"),
+        ("POST / HTTP/1.1", "Content-Length: 03", "ambiguous_length"),
+        ("POST / HTTP/1.1", "Content_Length: 3", "ambiguous_length"),
+        ("POST / HTTP/1.1", "Transfer_Encoding: chunked", "ambiguous_length"),
+    ],
+)
+async def test_what_hosts_read_in_different_ways_is_refused(
+    egress: EgressFixture, client: Client, request_line: str, field: str, reason: str
+) -> None:
+    await client.send(egress.head(WITH_TOKEN, field, request=request_line) + b"abc")
+    _, headers, _ = await client.response("GET")
+    assert headers["x-tollhouse-egress"] == reason
+    assert egress.api.requests == 0
+
+
+async def test_what_follows_a_refused_request_is_not_read(
+    egress: EgressFixture, client: Client
+) -> None:
+    refused = egress.head(WITH_TOKEN, request="TRACE / HTTP/1.1")
+    await client.send(refused + egress.head(WITH_TOKEN))
+    heard = await client.receive_all()
+    assert heard.count(b"HTTP/1.1 ") == 1
+    assert egress.api.requests == 0

@@ -21,7 +21,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 # Requests that follow
 
 
-async def test_a_value_is_masked_in_the_answer_to_a_later_request(egress: EgressFixture) -> None:
+async def test_a_value_is_masked_in_the_answer_to_a_later_request(
+    egress: EgressFixture, client: Client
+) -> None:
     kept: list[bytes] = []
 
     async def remember(peer: Peer) -> None:
@@ -29,7 +31,6 @@ async def test_a_value_is_masked_in_the_answer_to_a_later_request(egress: Egress
         await peer.play(reply(kept[0]))
 
     egress.api.behave = remember
-    client = await egress.tunnel()
     await client.request(egress.head(TOKEN))
     _, _, body = await client.request(egress.head())
     assert VALUE.encode() in kept[0]
@@ -37,7 +38,7 @@ async def test_a_value_is_masked_in_the_answer_to_a_later_request(egress: Egress
 
 
 async def test_what_is_to_be_masked_is_prepared_beside_the_loop(
-    egress: EgressFixture, monkeypatch: pytest.MonkeyPatch
+    egress: EgressFixture, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared: list[threading.Thread] = []
 
@@ -46,15 +47,15 @@ async def test_what_is_to_be_masked_is_prepared_beside_the_loop(
         return forms_of(value)
 
     monkeypatch.setattr("tollhouse.kernel.redaction.forms_of", recorded)
-    client = await egress.tunnel()
     await client.request(egress.head(TOKEN))
     await client.request(egress.head(TOKEN))
     assert len(prepared) == 1
     assert threading.current_thread() not in prepared
 
 
-async def test_an_answer_to_a_later_request_has_to_be_readable_too(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_an_answer_to_a_later_request_has_to_be_readable_too(
+    egress: EgressFixture, client: Client
+) -> None:
     await client.request(egress.head(TOKEN))
     egress.api.behave = say(reply(b"\x1f\x8b", fields=b"Content-Encoding: gzip\r\n"))
     status, headers, _ = await client.request(egress.head("Accept-Encoding: gzip"))
@@ -63,19 +64,17 @@ async def test_an_answer_to_a_later_request_has_to_be_readable_too(egress: Egres
 
 
 async def test_a_host_that_says_more_than_it_was_asked_is_not_asked_again(
-    egress: EgressFixture,
+    egress: EgressFixture, client: Client
 ) -> None:
     egress.api.behave = say(reply(b"asked") + reply(b"unasked"))
-    client = await egress.tunnel()
     assert (await client.request(egress.head(TOKEN)))[2] == b"asked"
     assert await asyncio.wait_for(client.receive_all(), 20) == b""
 
 
 async def test_what_a_host_sends_without_a_request_is_not_the_next_answer(
-    egress: EgressFixture,
+    egress: EgressFixture, client: Client
 ) -> None:
     egress.api.behave = say(reply(b"first"))
-    client = await egress.tunnel()
     assert (await client.request(egress.head(TOKEN)))[2] == b"first"
     egress.api.peers[0].transport.write(reply(b"unasked"))
     (connection,) = egress.session.connections
@@ -91,31 +90,30 @@ async def test_what_a_host_sends_without_a_request_is_not_the_next_answer(
 
 @pytest.mark.parametrize("name", ["Host", "Content-Length", "Content-Encoding", "Set-Cookie"])
 async def test_an_answer_that_calls_a_field_of_the_clients_its_own_is_refused(
-    egress: EgressFixture, name: str
+    egress: EgressFixture, client: Client, name: str
 ) -> None:
     fields = f"Connection: {name}\r\n".encode()
     egress.api.behave = say(reply(b"body", fields=fields))
-    client = await egress.tunnel()
     status, headers, body = await client.request(egress.head(TOKEN))
     assert (status, headers["x-tollhouse-egress"]) == (502, "broken")
     assert b"Connection" not in body
 
 
 @pytest.mark.parametrize("lines", [(), (TOKEN,)], ids=["without a value", "with a value"])
-async def test_no_host_speaks_as_the_proxy(egress: EgressFixture, lines: tuple[str, ...]) -> None:
+async def test_no_host_speaks_as_the_proxy(
+    egress: EgressFixture, client: Client, lines: tuple[str, ...]
+) -> None:
     fields = b"X-Tollhouse-Egress: unknown_secret\r\nAlt-Svc: h3=':443'\r\n"
     egress.api.behave = say(reply(b"", "403 Forbidden", fields))
-    client = await egress.tunnel()
     status, headers, _ = await client.request(egress.head(*lines))
     assert status == 403
     assert not {"x-tollhouse-egress", "alt-svc"} & headers.keys()
 
 
 async def test_no_host_speaks_as_the_proxy_when_it_switches_to_a_websocket(
-    egress: EgressFixture,
+    egress: EgressFixture, client: Client
 ) -> None:
     egress.api.behave = say(SWITCH + b"X-Tollhouse-Egress: password\r\nAlt-Svc: h3\r\n\r\n" + HI)
-    client = await egress.tunnel()
     head = (await switched(egress, client)).lower()
     assert b"upgrade: websocket" in head
     assert b"x-tollhouse-egress" not in head
@@ -123,10 +121,9 @@ async def test_no_host_speaks_as_the_proxy_when_it_switches_to_a_websocket(
 
 
 async def test_a_host_may_agree_to_an_extension_that_the_client_offered(
-    egress: EgressFixture,
+    egress: EgressFixture, client: Client
 ) -> None:
     egress.api.behave = say(SWITCH + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n" + HI)
-    client = await egress.tunnel()
     head = await switched(egress, client, *UPGRADE)
     assert b"permessage-deflate" in head
 
@@ -147,10 +144,11 @@ async def switched(egress: EgressFixture, client: Client, *lines: str) -> bytes:
 # Pieces
 
 
-async def test_chunks_that_come_together_go_on_together(egress: EgressFixture) -> None:
+async def test_chunks_that_come_together_go_on_together(
+    egress: EgressFixture, client: Client
+) -> None:
     """A head and an encryption for every byte would cost far more than its sender."""
     egress.api.behave = say(CHUNKED, b"1\r\nx\r\n" * 2_000 + b"0\r\n\r\n")
-    client = await egress.tunnel()
     await client.send(egress.head(TOKEN))
     heard = b""
     while not heard.endswith(b"\r\n0\r\n\r\n"):
@@ -159,8 +157,9 @@ async def test_chunks_that_come_together_go_on_together(egress: EgressFixture) -
     assert chunks_in(heard) <= 20
 
 
-async def test_chunks_that_a_client_sends_together_go_on_together(egress: EgressFixture) -> None:
-    client = await egress.tunnel()
+async def test_chunks_that_a_client_sends_together_go_on_together(
+    egress: EgressFixture, client: Client
+) -> None:
     head = egress.head("Transfer-Encoding: chunked", request="POST / HTTP/1.1")
     egress.api.behave = say(reply(b"early"))
     body = b"1\r\nx\r\n" * 2_000 + b"0\r\n\r\n"
@@ -180,7 +179,7 @@ def chunks_in(message: bytes) -> int:
 
 
 async def test_a_websocket_that_ends_in_order_is_no_error(
-    egress: EgressFixture, caplog: pytest.LogCaptureFixture
+    egress: EgressFixture, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def echo(peer: Peer) -> None:
         await peer.play(SWITCH + b"\r\n" + HI)
@@ -188,7 +187,6 @@ async def test_a_websocket_that_ends_in_order_is_no_error(
         peer.transport.close()
 
     egress.api.behave = echo
-    client = await egress.tunnel()
     with capture_logs() as logs:
         await switched(egress, client)
         client.close_notify()

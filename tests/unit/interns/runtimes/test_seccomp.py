@@ -1,11 +1,20 @@
+"""The filters of system calls: of a sandbox, and of commands in it that get no network."""
+
+from __future__ import annotations
+
 import errno
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.interns.runtimes.bpf_interpreter import ALLOWED, verdict
 from tollhouse.interns.runtimes.seccomp import filter_program
+from tollhouse.sandbox.agent.tools.shell import network_filter
 from tollhouse.sandbox.seccomp import MACHINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _I386 = 0x40000003
 _OTHER_CALLS = (0, 1, 3, 25, 63, 64, 93, 200, 281, 439, 449, 451)
@@ -18,10 +27,11 @@ def machine(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def call(machine: str, name: str, *arguments: int) -> str | int:
+def call(
+    machine: str, name: str, *arguments: int, of: Callable[[str], bytes] = filter_program
+) -> str | int:
     found = MACHINES[machine]
-    number = found.numbers[name]
-    return verdict(filter_program(machine), found.audit_architecture, number, arguments)
+    return verdict(of(machine), found.audit_architecture, found.numbers[name], arguments)
 
 
 def test_ordinary_calls_pass(machine: str) -> None:
@@ -138,3 +148,36 @@ def test_space_of_files_is_given_back_and_never_reserved(machine: str) -> None:
 def test_no_number_stands_twice(machine: str) -> None:
     numbers = MACHINES[machine].numbers
     assert len(set(numbers.values())) == len(numbers)
+
+
+# The filter of commands that get no network
+
+
+@pytest.mark.parametrize(
+    "family", [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, 40]
+)
+def test_no_socket_can_be_made(machine: str, family: int) -> None:
+    assert call(machine, "socket", family, socket.SOCK_STREAM, 0, of=network_filter) == errno.EACCES
+
+
+@pytest.mark.parametrize(
+    "name", ["io_uring_setup", "pidfd_getfd", "ptrace", "process_vm_writev", "process_vm_readv"]
+)
+def test_no_socket_can_be_had_in_another_way(machine: str, name: str) -> None:
+    assert call(machine, name, of=network_filter) == errno.EACCES
+
+
+def test_programs_may_speak_to_their_children(machine: str) -> None:
+    assert (
+        call(machine, "socketpair", socket.AF_UNIX, socket.SOCK_STREAM, 0, of=network_filter)
+        == ALLOWED
+    )
+    assert call(machine, "clone", 0x01200011, of=network_filter) == ALLOWED
+
+
+def test_there_is_no_way_around_by_other_numbers(machine: str) -> None:
+    program = network_filter(machine)
+    audit = MACHINES[machine].audit_architecture
+    assert verdict(program, _I386, 359) == errno.ENOSYS
+    assert verdict(program, audit, 0x40000000 | 41) == errno.ENOSYS
+    assert verdict(program, audit, 1000) == errno.ENOSYS

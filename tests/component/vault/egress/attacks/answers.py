@@ -1,18 +1,41 @@
-"""Attacks with a response that shows a value, or hides it from the redaction."""
+"""Attacks with the answer, the destination, and what exhausts resources."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
 from tests.component.vault.egress.attacks.table import (
     TOKEN,
+    assert_nothing_reached,
     assert_refused,
     attack,
     check_nothing,
     without,
 )
-from tests.component.vault.egress.egress_fixture import VALUE, EgressFixture
-from tests.support.providers.raw_server import Peer, reply, say
+from tests.component.vault.egress.egress_fixture import (
+    API,
+    VALUE,
+    ConnectRefusedError,
+    EgressFixture,
+    FakeNameServer,
+)
+from tests.support.providers.raw_server import Peer, RawServer, reply, say
+from tests.support.waiting import take_turns
 from tollhouse.kernel import redaction
-from tollhouse.vault.egress import exchange
+from tollhouse.outbound import destinations, dialing
+from tollhouse.vault.egress import exchange, proxy, request_head, routes
+from tollhouse.vault.egress.messages import SessionLimits
+from tollhouse.vault.egress.proxy import ProxySession
+from tollhouse.vault.egress.streams import BandwidthLimiter
+
+if TYPE_CHECKING:
+    from tests.component.vault.egress.egress_fixture import Client, EgressFixture
 
 # ------------------------------------------------------------------------------------ echo
 
@@ -88,3 +111,192 @@ async def a_frame_that_shows_the_value(egress: EgressFixture) -> None:
     while b"\x81" not in heard or len(heard.partition(b"\x81")[2]) < len(VALUE) + 1:
         heard += await client.receive()
     assert VALUE.encode() not in heard
+
+
+# Attacks with the destination: a false certificate, a private address
+
+
+# -------------------------------------------------------------------- upstream certificate
+
+
+def _trusts_anybody(patch: pytest.MonkeyPatch) -> None:
+    connect = routes.HostConnector.connect_securely
+
+    async def loosely(self: routes.HostConnector, target: object) -> object:
+        self.trust.check_hostname = False
+        self.trust.verify_mode = ssl.CERT_NONE
+        return await connect(self, target)  # type: ignore[arg-type]
+
+    patch.setattr(routes.HostConnector, "connect_securely", loosely)
+
+
+@attack("upstream certificate", _trusts_anybody)
+async def a_certificate_of_another_host(egress: EgressFixture) -> None:
+    egress.broker.secrets["wrong"] = (VALUE, frozenset({"wrong.example"}))
+    egress.name_server.addresses["wrong.example"] = ["127.0.0.1"]
+    with pytest.raises(ConnectRefusedError, match="certificate"):
+        await egress.tunnel("wrong.example", port=egress.api.port)
+    assert_nothing_reached(egress.api)
+
+
+@attack("upstream certificate", _trusts_anybody)
+async def a_certificate_of_nobody_that_is_trusted(egress: EgressFixture) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert(API).configure_cert(context)
+    async with RawServer(ssl_context=context) as server:
+        egress.name_server.ports[API] = server.port
+        with pytest.raises(ConnectRefusedError, match="certificate"):
+            await egress.tunnel()
+        assert_nothing_reached(server)
+
+
+# ------------------------------------------------------------------- addresses and names
+
+
+@attack("destinations", without(dialing, "refusal", check_nothing))
+async def a_name_with_an_address_of_ours(egress: EgressFixture) -> None:
+    await egress.restart(allowed=())
+    with pytest.raises(ConnectRefusedError, match="destination"):
+        await egress.tunnel()
+    assert_nothing_reached(egress.api)
+
+
+@attack("destinations", without(dialing, "refusal", check_nothing))
+async def a_name_with_one_address_of_ours_beside_others(egress: EgressFixture) -> None:
+    await egress.restart(allowed=("127.0.0.1/32",))
+    egress.name_server.addresses[API] = ["127.0.0.1", "127.0.0.2"]
+    with pytest.raises(ConnectRefusedError, match="destination"):
+        await egress.tunnel()
+    assert_nothing_reached(egress.api)
+
+
+@attack("destinations", without(destinations, "METADATA", frozenset()))
+async def a_metadata_address_in_a_network_that_is_open(egress: EgressFixture) -> None:
+    await egress.restart(allowed=("0.0.0.0/0",))
+    # Reserved for documentation: nobody is there, where the rule is off.
+    egress.name_server.addresses[API] = ["168.63.129.16", "192.0.2.1"]
+    with pytest.raises(ConnectRefusedError, match="destination"):
+        await asyncio.wait_for(egress.tunnel(), 2)
+
+
+class Rebinding(FakeNameServer):
+    """Resolves to an allowed address first, and then to another one."""
+
+    async def __call__(self, host: str, port: int) -> object:  # type: ignore[override]
+        found = await super().__call__(host, port)
+        self.addresses[host] = ["127.0.0.2"]
+        return found
+
+
+def _looks_up_twice(patch: pytest.MonkeyPatch) -> None:
+    dial = dialing.connect_to
+
+    async def again(addresses: object) -> object:
+        del addresses
+        names = _REBOUND[0]
+        return await dial(await names(API, 0))  # type: ignore[arg-type]
+
+    patch.setattr(dialing, "connect_to", again)
+
+
+_REBOUND: list[Rebinding] = []
+
+
+@attack("destinations", _looks_up_twice)
+async def a_name_that_changes_its_address(egress: EgressFixture) -> None:
+    names = Rebinding()
+    names.addresses = dict(egress.name_server.addresses)
+    _REBOUND[:] = [names]
+    await egress.restart(name_server=names, allowed=("127.0.0.1/32",))
+    client = await egress.tunnel()
+    await client.request(egress.head(TOKEN))
+    assert names.asked == [API]
+
+
+@attack("destinations", without(request_head, "normal_host", lambda text: text.strip("[]")))
+async def an_address_in_place_of_a_name(egress: EgressFixture) -> None:
+    for spelling in (
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "0177.0.0.1",
+        "[::1]",
+        "127.0.0.1.",
+    ):
+        egress.name_server.addresses[spelling] = ["127.0.0.1"]
+        client = await egress.client()
+        with pytest.raises(ConnectRefusedError, match="not_a_name"):
+            await client.connect(spelling, egress.other.port)
+    assert_nothing_reached(egress.other)
+
+
+# Attacks that exhaust resources
+
+
+# -------------------------------------------------------------------------------- exhaustion
+
+
+@attack("exhaustion", without(request_head, "LARGEST_HEAD", 1 << 30))
+async def a_head_of_more_than_64_kb(egress: EgressFixture) -> None:
+    client = await egress.tunnel()
+    await client.send(b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 9_000)
+    status, _, _ = await asyncio.wait_for(client.response(), 2)
+    assert status == 431
+
+
+@attack("exhaustion", without(ProxySession, "full", property(lambda _: False)))
+async def more_connections_than_are_allowed(egress: EgressFixture) -> None:
+    await egress.restart(limits=TWO)
+    held = [await egress.client() for _ in range(2)]
+    for client in held:
+        await client.send(b"GET")
+    await take_turns()
+    third = await egress.client()
+    await assert_refused(third, b"GET / HTTP/1.1\r\n\r\n", "too_many_connections")
+
+
+TWO = SessionLimits(connections=2, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)
+IDLE = SessionLimits(connections=64, idle_seconds=0.3, total_seconds=600, bytes_per_minute=1 << 40)
+TOTAL = SessionLimits(connections=64, idle_seconds=60, total_seconds=0.3, bytes_per_minute=1 << 40)
+SLOW = SessionLimits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=600_000)
+
+
+@attack("exhaustion", without(proxy.ClientConnection, "touched", property(lambda _: 1e12)))
+async def a_connection_that_says_nothing(egress: EgressFixture) -> None:
+    await egress.restart(limits=IDLE)
+    client = await egress.tunnel()
+    assert await asyncio.wait_for(client.receive(), 2) == b""
+
+
+async def _trickle(client: Client) -> None:
+    while True:
+        await client.send(b"X")
+        await asyncio.sleep(0.05)
+
+
+@attack(
+    "exhaustion",
+    lambda patch: patch.setattr(
+        proxy.ClientConnection, "began", property(lambda _: 1e12, check_nothing), raising=False
+    ),
+)
+async def a_connection_that_never_ends(egress: EgressFixture) -> None:
+    await egress.restart(limits=TOTAL)
+    client = await egress.tunnel()
+    trickling = asyncio.create_task(_trickle(client))
+    try:
+        with suppress(ConnectionResetError):  # it was dropped with bytes that nobody had read
+            assert await asyncio.wait_for(client.receive(), 3) == b""
+    finally:
+        trickling.cancel()
+        await asyncio.gather(trickling, return_exceptions=True)
+
+
+@attack("exhaustion", without(BandwidthLimiter, "wait", lambda *_: 0.0))
+async def more_bytes_than_a_minute_allows(egress: EgressFixture) -> None:
+    await egress.restart(limits=SLOW)
+    egress.api.behave = say(reply(bytes(1_000_000)))
+    client = await egress.tunnel()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.request(egress.head()), 1.0)

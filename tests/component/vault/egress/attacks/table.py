@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.component.vault.egress.egress_fixture import VALUE, Client, EgressFixture
+from tests.component.vault.egress.egress_fixture import API, VALUE, Client, EgressFixture
 
 if TYPE_CHECKING:
     from tests.support.providers.raw_server import RawServer
@@ -49,6 +49,27 @@ def without(owner: object, name: str, instead: object) -> DisableRule:
 
 def check_nothing(*_: object, **__: object) -> None:
     """Check nothing."""
+
+
+def is_refused(
+    row: str,
+    off: DisableRule,
+    reason: str,
+    name: str,
+    lines: tuple[str, ...] = (TOKEN,),
+    request: str = "GET / HTTP/1.1",
+    host: str = API,
+    body: bytes = b"",
+) -> None:
+    """Register an attack that is one request, and refused before anything reaches a host."""
+
+    async def run(egress: EgressFixture) -> None:
+        client = await egress.tunnel()
+        head = egress.head(*lines, request=request, host=host)
+        await assert_refused(client, head + body, reason, request.partition(" ")[0])
+        assert_nothing_reached(egress.api)
+
+    ATTACKS[name] = Attack(row, run, off)
 
 
 async def assert_refused(client: Client, data: bytes, reason: str, method: str = "GET") -> None:

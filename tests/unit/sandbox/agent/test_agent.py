@@ -1,9 +1,12 @@
-"""What is handed into a run that ends before its model hears of it."""
+"""How the agent starts, and what is handed into a run that ends before its model hears of it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,3 +98,21 @@ async def test_what_comes_too_late_is_not_taken(
     assert said == [{"type": "steered", "input": LATE.id, "taken": taken}]
     await asyncio.sleep(0)
     await runner.close()
+
+
+# How the agent's process starts
+
+
+LOAD = """
+import gc, json, sys
+from tollhouse.sandbox.agent.main import load_runner
+late = "pydantic_ai" not in sys.modules
+load_runner()
+unused = sorted(name for name in sys.modules if name.startswith("aiohttp."))
+print(json.dumps({"late": late, "unused": unused, "collects": gc.isenabled()}))
+"""
+
+
+def test_its_library_is_loaded_without_what_no_run_uses() -> None:
+    ran = subprocess.run([sys.executable, "-c", LOAD], check=True, capture_output=True, text=True)
+    assert json.loads(ran.stdout) == {"late": True, "unused": [], "collects": True}

@@ -1,16 +1,17 @@
-"""An intern's log: what happened, in order, in bounded files."""
+"""What a machine keeps of its interns in files: their logs, and its own name."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.ids import SequentialIds
 from tollhouse.interns.logs import LARGEST_LOG, InternLogs
+from tollhouse.interns.workspaces.folders import machine_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.clock import FakeClock
 
 
@@ -50,3 +51,30 @@ def test_what_nobody_knows_any_more_is_swept_away(logs: InternLogs) -> None:
     logs.sweep({"bob"})
     assert logs.tail("ada", 1) == []
     assert len(logs.tail("bob", LARGEST_LOG)) == LARGEST_LOG // 1_000 + 2
+
+
+# The name of a machine is made once, and whole
+
+
+def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "interns"
+    made = machine_name(folder, SequentialIds())
+    assert made
+    assert machine_name(folder, SequentialIds()) == made
+    assert [path.name for path in folder.iterdir()] == ["machine"]
+
+
+def test_a_name_that_was_cut_off_before_it_was_written_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "machine").touch()
+    assert machine_name(tmp_path, SequentialIds())
+
+
+def test_a_name_is_never_there_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", cut)
+        with pytest.raises(OSError):  # noqa: PT011 - any
+            machine_name(tmp_path, SequentialIds())
+    assert not (tmp_path / "machine").exists()
