@@ -125,17 +125,19 @@ class TestAdd:
         assert adjusted.json()["data"]["amount"] == -0.5
         assert await total(acme.management) == 5.5
 
-    async def test_an_adjustment_names_a_generation(
-        self, acme: Acme, book: Callable[..., Any]
+    async def test_an_adjustment_names_a_generation_of_its_account(
+        self, acme: Acme, other: Acme, book: Callable[..., Any]
     ) -> None:
         record = generation_record(account_id=acme.account_id)
-        await book(record)
+        theirs = generation_record(id="gen-theirs", account_id=other.account_id)
+        await book(record, theirs)
         body = {"amount": 1, "kind": "adjustment", "note": "n", "generation_id": record.id}
 
         reply = await acme.operator.post("/credits", json=body)
         assert reply.json()["data"]["generation_id"] == record.id
-        refused = await acme.operator.post("/credits", json={**body, "generation_id": "gen-1"})
-        assert message(refused, 400) == "generation_id: no such generation in this account."
+        for strange in ("gen-1", theirs.id):
+            refused = await acme.operator.post("/credits", json={**body, "generation_id": strange})
+            assert message(refused, 400) == "generation_id: no such generation in this account."
 
     async def test_refuses_to_refund_more_than_was_purchased(self, acme: Acme) -> None:
         await acme.operator.post("/credits", json={"amount": "2.5"})
