@@ -71,14 +71,6 @@ async def settle(settler: Settler, *records: GenerationRecord) -> None:
 
 
 class TestSettling:
-    async def test_books_the_generation_and_its_posting(
-        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
-    ) -> None:
-        booked = record_for(acme, cost_nano=25)
-        await settle(settler, booked)
-        assert await ledger_reader.ids() == [booked.id]
-        assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -25, "revenue": 25}
-
     async def test_counts_a_generation_to_the_key_that_answers_for_its_own_too(
         self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
     ) -> None:
@@ -101,23 +93,6 @@ class TestSettling:
             acme.key.hash: 3,
         }
         assert await ledger_reader.balances() == {f"customer:{acme.account.id}": -28, "revenue": 28}
-
-    async def test_twice_changes_nothing(
-        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
-    ) -> None:
-        booked = record_for(acme, cost_nano=25)
-        await settle(settler, booked)
-        before = await ledger_reader.totals()
-        await settle(settler, booked)
-        assert await ledger_reader.totals() == before
-        assert len(await ledger_reader.rows(postings)) == 1
-
-    async def test_twice_in_one_group_changes_nothing(
-        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
-    ) -> None:
-        booked = record_for(acme, cost_nano=25)
-        await settle(settler, booked, booked, booked)
-        assert await ledger_reader.totals() == expected_totals([booked])
 
     async def test_by_two_processes_at_once_books_once(
         self, acme: Tenant, database: Database, ledger_reader: LedgerReader

@@ -134,18 +134,36 @@ class TestReserving:
         }
         assert means.balance_nano == 100
 
-    async def test_at_once_for_two_interns_cannot_take_the_same_rest(
-        self, acme: Tenant, client: CreditsClient
+    @pytest.mark.parametrize(
+        ("balance", "limit", "key", "payer", "passed"),
+        [
+            pytest.param(70, 70, "{own}", None, 7, id="of one key"),
+            pytest.param(55, None, "key-{third}", None, 5, id="of three keys"),
+            pytest.param(1_000, 25, "intern-{number}", "{own}", 2, id="of a payer's interns"),
+        ],
+    )
+    async def test_at_once_lets_those_pass_that_the_means_are_enough_for(
+        self,
+        acme: Tenant,
+        client: CreditsClient,
+        ledger_reader: LedgerReader,
+        balance: int,
+        limit: int | None,
+        key: str,
+        payer: str | None,
+        passed: int,
     ) -> None:
-        await client.credit(acme, 100)
-        await client.limit(acme, KeyLimit(10))
-        asked = (
-            client.reserve(acme, 5, f"batch-{n}", key_hash=f"intern-{n}", payer_hash=acme.key.hash)
-            for n in range(6)
-        )
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [each for each in found if each is None] == [None, None]
-        assert sum(isinstance(each, PaymentRequired) for each in found) == 4
+        await client.credit(acme, balance)
+        await client.limit(acme, KeyLimit(limit))
+        tries: list[Any] = []
+        for number in range(20):
+            names = {"own": acme.key.hash, "third": number % 3, "number": number}
+            keys = (key.format(**names), payer and payer.format(**names))
+            tries.append(client.reserve(acme, 10, f"batch-{number}", *keys))
+        results = await asyncio.gather(*tries, return_exceptions=True)
+        assert sum(each is None for each in results) == passed
+        assert sum(isinstance(each, PaymentRequired) for each in results) == 20 - passed
+        assert sum((await amounts(ledger_reader)).values()) == 10 * passed
 
     async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
         self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
@@ -186,29 +204,6 @@ class TestReserving:
         await client.reserve(acme, MAX_NANO)
         with pytest.raises(Invalid, match="than can be counted"):
             await client.reserve(acme, 1, "batch-2")
-
-    async def test_at_once_lets_those_pass_that_the_balance_pays(
-        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
-    ) -> None:
-        await client.credit(acme, 70)
-        await client.limit(acme, KeyLimit(70))
-        tries = [client.reserve(acme, 10, f"batch-{number}") for number in range(20)]
-        results = await asyncio.gather(*tries, return_exceptions=True)
-        assert sum(isinstance(each, PaymentRequired) for each in results) == 13
-        assert sum(each is None for each in results) == 7
-        assert sum((await amounts(ledger_reader)).values()) == 70
-
-    async def test_at_once_with_other_keys_shares_the_balance(
-        self, acme: Tenant, client: CreditsClient, ledger_reader: LedgerReader
-    ) -> None:
-        await client.credit(acme, 55)
-        tries = [
-            client.reserve(acme, 10, f"batch-{number}", key_hash=f"key-{number % 3}")
-            for number in range(20)
-        ]
-        results = await asyncio.gather(*tries, return_exceptions=True)
-        assert sum(each is None for each in results) == 5
-        assert sum((await amounts(ledger_reader)).values()) == 50
 
 
 class TestLowering:
@@ -259,66 +254,41 @@ class TestStanding:
 
 
 class TestCovering:
-    async def test_is_a_balance_that_is_not_negative(
+    async def test_is_a_balance_that_is_not_negative_unless_the_account_pays_afterwards(
         self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
     ) -> None:
         assert await client.is_covered(acme)
-        await writer.write([record_for(acme, cost_nano=5)])
-        assert not await client.is_covered(acme)
-        await client.credit(acme, 5)
-        assert await client.is_covered(acme)
-
-    async def test_is_no_question_where_the_account_pays_afterwards(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
-    ) -> None:
         await writer.write([record_for(acme, cost_nano=5)])
         for account_type in AccountType:
             await client.pays(acme, account_type)
             assert await client.is_covered(acme) is not account_type.needs_credits
 
 
-class TestWhoIsTold:
-    @pytest.fixture
-    def told(
-        self, client: CreditsClient, clock: FakeClock, ids: SequentialIds
-    ) -> dict[str, list[str]]:
-        told: dict[str, list[str]] = {"stale": [], "outdated": []}
-        client.service = AccountingService(
-            clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
-        )
-        return told
-
-    async def test_a_reservation_is_known_before_the_next_request(
-        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
-    ) -> None:
-        await client.credit(acme, 100)
-        told["stale"].clear()
-        await client.reserve(acme, 60)
-        assert told == {"stale": [acme.account.id], "outdated": []}
-
-    async def test_charges_within_it_keep_nobody_waiting(
-        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
-    ) -> None:
-        await client.credit(acme, 100)
-        await client.reserve(acme, 60)
-        told["stale"].clear()
-        await client.lower(20)
-        assert told == {"stale": [], "outdated": [acme.account.id]}
-
-    async def test_its_end_is_known_before_the_next_request(
-        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
-    ) -> None:
-        await client.credit(acme, 100)
-        await client.reserve(acme, 60)
-        told["stale"].clear()
-        await client.end()
-        assert told == {"stale": [acme.account.id], "outdated": []}
-
-    async def test_charges_beyond_it_are_known_before_the_next_request(
-        self, acme: Tenant, client: CreditsClient, told: dict[str, list[str]]
-    ) -> None:
-        await client.credit(acme, 100)
-        await client.reserve(acme, 60)
-        told["stale"].clear()
-        await client.lower(70)
-        assert told == {"stale": [acme.account.id], "outdated": []}
+@pytest.mark.parametrize(
+    ("lowered", "stale", "outdated"),
+    [
+        pytest.param(20, 0, 1, id="charges within it keep nobody waiting"),
+        pytest.param(70, 1, 0, id="charges beyond it are known before the next request"),
+        pytest.param(None, 1, 0, id="so is its end"),
+    ],
+)
+async def test_who_is_told_of_a_reservation(
+    acme: Tenant,
+    client: CreditsClient,
+    clock: FakeClock,
+    ids: SequentialIds,
+    lowered: int | None,
+    stale: int,
+    outdated: int,
+) -> None:
+    told: dict[str, list[str]] = {"stale": [], "outdated": []}
+    client.service = AccountingService(
+        clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
+    )
+    await client.credit(acme, 100)
+    told["stale"].clear()
+    await client.reserve(acme, 60)
+    assert told == {"stale": [acme.account.id], "outdated": []}
+    told["stale"].clear()
+    await (client.end() if lowered is None else client.lower(lowered))
+    assert told == {"stale": [acme.account.id] * stale, "outdated": [acme.account.id] * outdated}

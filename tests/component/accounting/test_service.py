@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.accounting.ledger_reader import LedgerReader, record_for
+from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, charge
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
@@ -21,8 +21,7 @@ from tests.support.seams.accounting import (
     PostingKind,
 )
 from tests.support.seams.identity import subject_of
-from tollhouse.kernel.errors import Conflict, Invalid
-from tollhouse.kernel.money import MAX_NANO
+from tollhouse.kernel.errors import Conflict
 from tollhouse.storage.database import Database
 
 
@@ -67,23 +66,6 @@ def fixture(database: Database, service: AccountingService) -> AccountingFixture
     return AccountingFixture(database, service)
 
 
-class TestCredits:
-    async def test_added_at_once_are_all_counted(
-        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
-    ) -> None:
-        await asyncio.gather(*(fixture.add(acme, number) for number in range(1, 11)))
-        assert (await fixture.credits(acme)).purchased_nano == 55
-        assert await ledger_reader.totals() == await ledger_reader.totals_of_rows()
-
-    async def test_are_refused_beyond_what_can_be_counted(
-        self, acme: Tenant, fixture: AccountingFixture
-    ) -> None:
-        await fixture.add(acme, MAX_NANO)
-        with pytest.raises(Invalid, match="more credits than can be counted"):
-            await fixture.add(acme, 1)
-        assert (await fixture.credits(acme)).purchased_nano == MAX_NANO
-
-
 class TestIdempotencyKey:
     async def test_adds_once_for_requests_at_once(
         self, acme: Tenant, fixture: AccountingFixture
@@ -94,16 +76,6 @@ class TestIdempotencyKey:
 
 
 class TestRefunds:
-    async def test_take_purchases_back(
-        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
-    ) -> None:
-        await fixture.add(acme, 10)
-        made = await fixture.add(acme, 4, PostingKind.REFUND)
-        assert (made.source, made.destination) == (f"customer:{acme.account.id}", "purchases")
-        held = await fixture.credits(acme)
-        assert held == Credits(purchased_nano=10, refunded_nano=4)
-        assert (await ledger_reader.balances())[made.source] == held.balance_nano == 6
-
     async def test_at_once_take_no_more_than_there_is(
         self, acme: Tenant, fixture: AccountingFixture
     ) -> None:
@@ -121,27 +93,6 @@ class TestRefunds:
         first = await fixture.add(acme, 10, PostingKind.REFUND, key="k")
         assert await fixture.add(acme, 10, PostingKind.REFUND, key="k") == first
         assert (await fixture.credits(acme)).refunded_nano == 10
-
-
-class TestAdjustments:
-    async def test_give_and_take(
-        self, acme: Tenant, fixture: AccountingFixture, ledger_reader: LedgerReader
-    ) -> None:
-        await fixture.add(acme, 7, PostingKind.ADJUSTMENT)
-        await fixture.add(acme, -10, PostingKind.ADJUSTMENT)
-        assert await fixture.credits(acme) == Credits(adjusted_nano=-3)
-        assert await ledger_reader.balances() == {
-            f"customer:{acme.account.id}": -3,
-            "adjustments": 3,
-        }
-
-    async def test_name_no_generation_of_another_account(
-        self, acme: Tenant, other: Tenant, fixture: AccountingFixture, writer: ChargeWriter
-    ) -> None:
-        await writer.write([record_for(other, 1)])
-        for wanted in (record_for(other, 1).id, "gen-nothing"):
-            with pytest.raises(Invalid, match="no such generation in this account"):
-                await fixture.add(acme, 5, PostingKind.ADJUSTMENT, generation_id=wanted)
 
 
 class TestStale:

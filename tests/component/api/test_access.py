@@ -67,6 +67,7 @@ OF_ANOTHER_ACCOUNT: list[tuple[str, str, dict[str, Any] | None, str]] = [
 ]
 OF_NOBODY: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/accounts/nobody", None),
+    ("GET", "/keys?account_id=nobody", None),
     ("PATCH", "/accounts/nobody", NAMED),
     ("GET", "/users/nobody", None),
     ("GET", "/workspaces/nowhere", None),

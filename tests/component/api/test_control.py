@@ -17,6 +17,10 @@ from tollhouse.kernel.wire import STORABLE, RequestModel
 SECRET = "sk-th-v1-not-for-anybody"
 
 
+MANY = b", ".join(b'"%d": 1' % number for number in range(8))
+UNKNOWN = "; ".join(f"{number}: is not a known field" for number in range(4)) + "."
+
+
 class Thing(RequestModel):
     name: Annotated[str, STORABLE]
     parts: list[int] = Field(default=[])
@@ -133,6 +137,8 @@ async def test_a_failure_goes_on_to_the_front_which_logs_it(
         (b'{"name": "\\ud800"}', "name: must be valid Unicode."),
         (b'{"name": "x", "parts": [1, "2"]}', "parts.1: Input should be a valid integer."),
         (b'{"name": "x", "parts": 1, "more": 2}', "parts: Input should be a valid list; more: "),
+        (b"{%b}" % MANY, f"name: is required; {UNKNOWN[:-1]}; and 4 more."),
+        (b'{"name": "x", "%b": 1}' % (b"y" * 101), f"{'y' * 100}...: is not a known field."),
     ],
 )
 async def test_a_body_that_does_not_fit(client: Client, body: bytes, text: str) -> None:

@@ -1,8 +1,6 @@
 """`/credits`: what an account has, and what an operator brings in."""
 
-import asyncio
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import pytest
@@ -11,14 +9,6 @@ from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import generation_record
 from tests.support.seams.accounting import AccountingService
 from tollhouse.storage.database import Database
-
-KINDS = ("purchase", "grant", "refund", "adjustment")
-NO_AMOUNTS = {
-    "must be a number": ("NaN", "Infinity", "-Infinity", "null", "true", '"NaN"', '"1e3"', '"1,5"'),
-    "too large": ("1e400", "-1e400", "1e17", '"9999999999999"', "9999999999999", "1" * 400),
-    "too small": ("1e-10", "1e-400"),
-    "finer than a billionth": ('"0.0000000001"', "1.0000000001"),
-}
 
 
 async def total(client: Client, **query: Any) -> float:
@@ -106,20 +96,6 @@ class TestAdd:
         assert again.json() == first.json()
         assert await total(acme.management) == 5.0
 
-    async def test_the_same_request_twice_at_once_counts_once(self, acme: Acme) -> None:
-        replies = await asyncio.gather(
-            *(
-                acme.operator.post(
-                    "/credits", json={"amount": 5}, headers={"Idempotency-Key": "k1"}
-                )
-                for _ in range(5)
-            )
-        )
-
-        assert {reply.status_code for reply in replies} == {201}
-        assert len({reply.json()["data"]["id"] for reply in replies}) == 1
-        assert await total(acme.management) == 5.0
-
     async def test_the_same_key_is_another_one_in_another_account(
         self, acme: Acme, other: Acme
     ) -> None:
@@ -149,17 +125,19 @@ class TestAdd:
         assert adjusted.json()["data"]["amount"] == -0.5
         assert await total(acme.management) == 5.5
 
-    async def test_an_adjustment_names_a_generation(
-        self, acme: Acme, book: Callable[..., Any]
+    async def test_an_adjustment_names_a_generation_of_its_account(
+        self, acme: Acme, other: Acme, book: Callable[..., Any]
     ) -> None:
         record = generation_record(account_id=acme.account_id)
-        await book(record)
+        theirs = generation_record(id="gen-theirs", account_id=other.account_id)
+        await book(record, theirs)
         body = {"amount": 1, "kind": "adjustment", "note": "n", "generation_id": record.id}
 
         reply = await acme.operator.post("/credits", json=body)
         assert reply.json()["data"]["generation_id"] == record.id
-        refused = await acme.operator.post("/credits", json={**body, "generation_id": "gen-1"})
-        assert message(refused, 400) == "generation_id: no such generation in this account."
+        for strange in ("gen-1", theirs.id):
+            refused = await acme.operator.post("/credits", json={**body, "generation_id": strange})
+            assert message(refused, 400) == "generation_id: no such generation in this account."
 
     async def test_refuses_to_refund_more_than_was_purchased(self, acme: Acme) -> None:
         await acme.operator.post("/credits", json={"amount": "2.5"})
@@ -169,30 +147,3 @@ class TestAdd:
         assert (
             message(reply, 409) == "No more than 2.5 credits of purchases are left to be refunded."
         )
-
-    async def test_refuses_what_is_no_amount(self, acme: Acme, subtests: pytest.Subtests) -> None:
-        for kind, (said, amounts) in product(KINDS, NO_AMOUNTS.items()):
-            for amount in amounts:
-                content = f'{{"amount": {amount}, "kind": "{kind}", "note": "n"}}'
-                with subtests.test(kind=kind, amount=amount):
-                    refused = message(await acme.operator.post("/credits", content=content), 400)
-                    assert refused.startswith("amount")
-                    assert said in refused
-        assert await total(acme.management) == 0
-
-    async def test_refuses_what_is_not_positive(
-        self, acme: Acme, subtests: pytest.Subtests
-    ) -> None:
-        for kind, amount in product(KINDS[:3], ("0", "-0", "-1", '"-0.5"', '"0.000"', "-1e-9")):
-            with subtests.test(kind=kind, amount=amount):
-                content = f'{{"amount": {amount}, "kind": "{kind}"}}'
-                reply = await acme.operator.post("/credits", content=content)
-                assert "must be a positive number" in message(reply, 400)
-
-    async def test_refuses_an_adjustment_of_nothing_and_without_a_note(self, acme: Acme) -> None:
-        nothing = {"amount": "-0.0", "kind": "adjustment", "note": "n"}
-        refused = await acme.operator.post("/credits", json=nothing)
-        assert "must not be zero" in message(refused, 400)
-
-        refused = await acme.operator.post("/credits", json={"amount": 1, "kind": "adjustment"})
-        assert message(refused, 400) == "An adjustment needs a note that says why."

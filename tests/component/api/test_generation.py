@@ -4,6 +4,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.component.api.conftest import Acme, message
 from tests.support.builders import generation_record
 from tests.support.clock import START
@@ -133,70 +135,43 @@ async def test_shows_a_reply_that_nobody_knows_the_cost_of(
     assert data["origin"] == ""
 
 
-class TestVisibility:
-    async def test_an_api_key_reads_those_of_its_workspace(
-        self, acme: Acme, book: Callable[..., Any]
-    ) -> None:
-        await book(
-            generation_record(
-                id=ID, account_id=acme.account_id, workspace_id=acme.workspace_id, key_hash="b" * 64
-            )
+@pytest.mark.parametrize(
+    ("facts", "readers"),
+    [
+        ({}, {"api", "management", "operator"}),
+        ({"workspace_id": "elsewhere"}, {"management", "operator"}),
+        ({"key_hash": "{intern}"}, {"api", "management", "operator", "intern"}),
+        (
+            {"workspace_id": "elsewhere", "key_hash": "{intern}"},
+            {"management", "operator", "intern"},
+        ),
+        ({"account_id": "{other}", "key_hash": "{intern}"}, set[str]()),
+    ],
+    ids=[
+        "of the workspace",
+        "of another",
+        "of the intern",
+        "of it elsewhere",
+        "of another account",
+    ],
+)
+async def test_who_may_read_a_reply(
+    acme: Acme,
+    other: Acme,
+    book: Callable[..., Any],
+    facts: dict[str, str],
+    readers: set[str],
+) -> None:
+    names = {"intern": acme.intern_key.key.hash, "other": other.account_id}
+    given = {"account_id": acme.account_id, "workspace_id": acme.workspace_id, "key_hash": "b" * 64}
+    await book(
+        generation_record(
+            id=ID, **given | {name: value.format(**names) for name, value in facts.items()}
         )
-
-        assert (await acme.api.get("/generation", params={"id": ID})).status_code == 200
-
-    async def test_an_api_key_does_not_read_those_of_another_workspace(
-        self, acme: Acme, book: Callable[..., Any]
-    ) -> None:
-        await book(generation_record(id=ID, account_id=acme.account_id, workspace_id="elsewhere"))
-
-        reply = await acme.api.get("/generation", params={"id": ID})
-
-        assert message(reply, 404) == "No such generation."
-
-    async def test_a_management_key_reads_those_of_every_workspace(
-        self, acme: Acme, book: Callable[..., Any]
-    ) -> None:
-        await book(generation_record(id=ID, account_id=acme.account_id, workspace_id="elsewhere"))
-
-        assert (await acme.management.get("/generation", params={"id": ID})).status_code == 200
-
-    async def test_an_interns_key_reads_its_own(self, acme: Acme, book: Callable[..., Any]) -> None:
-        await book(
-            generation_record(id=ID, account_id=acme.account_id, key_hash=acme.intern_key.key.hash)
-        )
-
-        assert (await acme.intern.get("/generation", params={"id": ID})).status_code == 200
-
-    async def test_an_interns_key_does_not_read_those_of_its_workspace(
-        self, acme: Acme, book: Callable[..., Any]
-    ) -> None:
-        await book(
-            generation_record(id=ID, account_id=acme.account_id, workspace_id=acme.workspace_id)
-        )
-
-        message(await acme.intern.get("/generation", params={"id": ID}), 404)
-
-    async def test_no_key_reads_those_of_another_account(
-        self, acme: Acme, other: Acme, book: Callable[..., Any]
-    ) -> None:
-        await book(
-            generation_record(
-                id=ID,
-                account_id=other.account_id,
-                workspace_id=acme.workspace_id,
-                key_hash=acme.intern_key.key.hash,
-            )
-        )
-
-        for client in (acme.api, acme.management, acme.operator, acme.intern):
-            message(await client.get("/generation", params={"id": ID}), 404)
-
-
-async def test_refuses_a_wrong_query(acme: Acme) -> None:
-    for query, text in [
-        ({}, "id: is required."),
-        ({"id": ""}, "id: String should have at least 1 character."),
-        ({"id": "a\0"}, "id: must not contain the character U+0000."),
-    ]:
-        assert message(await acme.api.get("/generation", params=query), 400) == text
+    )
+    for who in ("api", "management", "operator", "intern"):
+        reply = await getattr(acme, who).get("/generation", params={"id": ID})
+        if who in readers:
+            assert reply.status_code == 200
+        else:
+            assert message(reply, 404) == "No such generation."

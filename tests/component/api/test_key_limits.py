@@ -12,39 +12,11 @@ from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import generation_record
 from tests.support.clock import START, FakeClock
 from tests.support.seams.accounting import Charge, CostState, Usage
-from tollhouse.kernel.money import MAX_NANO, format_credits
+from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import limits
 
 NANO = 1_000_000_000
-NO_NUMBER = "limit: must be a number of credits, such as 12.5."
-NEGATIVE = "limit: must not be negative."
-OUT_OF_BOUNDS = "limit: the amount is too large or too small."
-TOO_FINE = "limit: the amount is finer than a billionth of a credit."
-TOO_LARGE = "limit: the amount is too large."
-WRONG = {
-    '"limit": -1': NEGATIVE,
-    '"limit": -0.000000001': NEGATIVE,
-    '"limit": -1e400': NEGATIVE,
-    '"limit": "-1"': "limit: a limit must not be negative.",
-    '"limit": NaN': NO_NUMBER,
-    '"limit": Infinity': NO_NUMBER,
-    '"limit": -Infinity': NO_NUMBER,
-    '"limit": true': NO_NUMBER,
-    '"limit": "ten"': NO_NUMBER,
-    '"limit": [1]': NO_NUMBER,
-    '"limit": 1e400': OUT_OF_BOUNDS,
-    '"limit": 1e99999999999999999999': OUT_OF_BOUNDS,
-    '"limit": 1e-99999999999999999999': OUT_OF_BOUNDS,
-    f'"limit": {"9" * 5_000}': OUT_OF_BOUNDS,
-    '"limit": 0.0000000001': OUT_OF_BOUNDS,
-    '"limit": 12.0000000001': TOO_FINE,
-    '"limit": 1e18': TOO_LARGE,
-    f'"limit": "{format_credits(MAX_NANO + 1)}"': TOO_LARGE,
-    '"limit_reset": "yearly"': "limit_reset: Input should be 'daily', 'weekly' or 'monthly'.",
-    '"limit_reset": 1': "limit_reset: Input should be 'daily', 'weekly' or 'monthly'.",
-    '"include_byok_in_limit": 1': "include_byok_in_limit: Input should be a valid boolean.",
-}
 EXACT = {
     "0": 0,
     "-0.0": 0,
@@ -132,24 +104,6 @@ class TestSetting:
                 for key_hash in (made.json()["data"]["hash"], acme.api_key.key.hash):
                     assert await stored(database, key_hash) == nano
 
-    async def test_what_is_no_limit_is_refused_by_its_path(
-        self, acme: Acme, path: str, database: Database, subtests: pytest.Subtests
-    ) -> None:
-        for wrong, text in WRONG.items():
-            with subtests.test(body=wrong[:40]):
-                new = f'{{"name": "ci", {wrong}}}'.encode()
-                assert message(await acme.management.post("/keys", content=new), 400) == text
-                changed = await acme.management.patch(path, content=f"{{{wrong}}}".encode())
-                assert message(changed, 400) == text
-        async with database.reading() as read:
-            assert (await read.execute(sa.select(limits))).all() == []
-
-    async def test_a_change_of_nothing_is_refused(self, acme: Acme, path: str) -> None:
-        reply = await acme.management.patch(path, json={})
-
-        assert message(reply, 400) == "No update fields provided."
-        assert (await data_of(acme.management, path))["updated_at"] is None
-
     async def test_two_changes_at_once_are_both_kept(self, acme: Acme, path: str) -> None:
         for limit in range(1, 6):
             await change(acme, path, limit=0, limit_reset=None)
@@ -185,13 +139,8 @@ class TestWhoHearsOfIt:
         await change(acme, path, limit=1)
         assert stale == [acme.account_id]
         await change(acme, path, limit=None)
-        assert stale == [acme.account_id] * 2
-
-    async def test_a_new_key_with_a_limit_makes_it_stale(
-        self, acme: Acme, stale: list[str]
-    ) -> None:
         await acme.management.post("/keys", json={"name": "ci", "limit": 1})
-        assert stale == [acme.account_id]
+        assert stale == [acme.account_id] * 3
 
     async def test_nothing_else_about_a_key_does(
         self, acme: Acme, path: str, stale: list[str]

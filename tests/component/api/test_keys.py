@@ -121,12 +121,20 @@ class TestCreate:
 
         assert message(reply, 400) == "Name the account: account_id."
 
-    async def test_refuses_a_user_of_another_account(self, acme: Acme, other: Acme) -> None:
+    async def test_refuses_a_user_and_a_workspace_of_another_account(
+        self, acme: Acme, other: Acme
+    ) -> None:
         user = (await other.management.post("/users", json={"name": "Eve"})).json()["data"]["id"]
+        there = {"workspace_id": other.workspace_id}
+        path = f"/keys/{acme.api_key.key.hash}"
 
-        reply = await acme.management.post("/keys", json={"name": "x", "creator_user_id": user})
+        by_user = await acme.operator.post("/keys", json={"name": "x", "creator_user_id": user})
+        made = await acme.operator.post("/keys", json={"name": "x", **there})
+        moved = await acme.operator.patch(path, json=there)
 
-        assert message(reply, 400) == "creator_user_id: no such user in this account."
+        assert message(by_user, 400) == "creator_user_id: no such user in this account."
+        for reply in (made, moved):
+            assert message(reply, 400) == "workspace_id: no such workspace in this account."
 
     async def test_refuses_operators_keys_to_all_but_operators(self, acme: Acme) -> None:
         body = {"name": "root", "kind": "management", "operator": True}

@@ -10,16 +10,12 @@ from tests.support.seams.identity import (
     PREFIX,
     IdentityService,
     IssuedKey,
-    KeyKind,
     NewKey,
     Workspace,
 )
-from tollhouse.kernel.errors import Invalid, NotFound
-from tollhouse.kernel.pages import Window
+from tollhouse.kernel.errors import Invalid
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.identity import api_keys
-
-ALL = Window()
 
 
 class IdentityFixture:
@@ -52,20 +48,10 @@ class IdentityFixture:
         async with self.database.reading() as read:
             return await self.service.workspace(read, tenant.account.id, which)
 
-    async def slugs(self, tenant: Tenant) -> list[str]:
-        async with self.database.reading() as read:
-            page = await self.service.workspaces(read, tenant.account.id, ALL)
-        assert page.total == len(page.items)
-        return [workspace.slug for workspace in page.items]
-
     async def key(self, tenant: Tenant, wanted: NewKey | None = None) -> IssuedKey:
         wanted = wanted or NewKey(name="key")
         async with self.database.writing() as write:
             return await self.service.create_key(write, OPERATOR, tenant.account.id, wanted)
-
-    async def delete_key(self, issued: IssuedKey) -> None:
-        async with self.database.writing() as write:
-            await self.service.delete_key(write, OPERATOR, issued.key.hash)
 
 
 @pytest.fixture
@@ -73,23 +59,7 @@ def fixture(database: Database, service: IdentityService) -> IdentityFixture:
     return IdentityFixture(database, service)
 
 
-class TestHome:
-    async def test_is_not_an_account_that_does_not_exist(
-        self, database: Database, service: IdentityService
-    ) -> None:
-        async with database.reading() as read:
-            with pytest.raises(NotFound):
-                await service.home(read, OPERATOR, "no-such-account")
-
-
 class TestWorkspaces:
-    async def test_are_found_by_id_before_another_ones_slug(
-        self, acme: Tenant, fixture: IdentityFixture
-    ) -> None:
-        made = await fixture.workspace(acme)
-        await fixture.workspace(acme, slug=made.id)
-        assert await fixture.find_workspace(acme, made.id) == made
-
     async def test_that_are_changed_at_once_keep_both_changes(
         self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
@@ -102,11 +72,6 @@ class TestWorkspaces:
 
 
 class TestSlugs:
-    async def test_may_be_the_same_in_two_accounts(
-        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
-    ) -> None:
-        assert (await fixture.workspace(acme)).slug == (await fixture.workspace(other)).slug
-
     async def test_asked_for_by_several_at_once_go_to_one(
         self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
@@ -127,12 +92,6 @@ class TestSlugs:
 
 
 class TestDeletedWorkspaces:
-    async def test_may_have_had_keys(self, acme: Tenant, fixture: IdentityFixture) -> None:
-        made = await fixture.workspace(acme)
-        await fixture.delete_key(await fixture.key(acme, NewKey(name="key", workspace_id=made.id)))
-        await fixture.delete_workspace(acme, "second")
-        assert await fixture.slugs(acme) == ["default"]
-
     async def test_leave_no_key_behind_that_was_made_meanwhile(
         self, acme: Tenant, fixture: IdentityFixture
     ) -> None:
@@ -158,38 +117,8 @@ class TestNewKeys:
         assert len(rows) == 2
         assert issued.text.removeprefix(PREFIX) not in repr(rows)
 
-    async def test_are_refused_in_a_foreign_workspace(
-        self, acme: Tenant, other: Tenant, fixture: IdentityFixture
-    ) -> None:
-        with pytest.raises(Invalid, match="workspace_id"):
-            await fixture.key(acme, NewKey(name="key", workspace_id=other.workspace.id))
-
-    @pytest.mark.parametrize(
-        ("wanted", "told"),
-        [
-            (NewKey(name="key", operator=True), "operator"),
-            (NewKey(name="key", kind=KeyKind.INTERN), "intern_id"),
-            (NewKey(name="key", intern_id="i"), "intern_id"),
-        ],
-        ids=["an operator's API key", "an intern's without intern", "an intern's for the API"],
-    )
-    async def test_are_refused_where_their_kind_does_not_fit(
-        self, acme: Tenant, fixture: IdentityFixture, wanted: NewKey, told: str
-    ) -> None:
-        with pytest.raises(Invalid, match=told):
-            await fixture.key(acme, wanted)
-
 
 class TestKeys:
-    async def test_do_not_move_to_a_foreign_workspace(
-        self, acme: Tenant, other: Tenant, database: Database, service: IdentityService
-    ) -> None:
-        async with database.writing() as write:
-            with pytest.raises(Invalid, match="workspace_id"):
-                await service.change_key(
-                    write, OPERATOR, acme.key.hash, workspace_id=other.workspace.id
-                )
-
     async def test_that_are_changed_at_once_keep_both_changes(
         self, acme: Tenant, fixture: IdentityFixture, database: Database, service: IdentityService
     ) -> None:

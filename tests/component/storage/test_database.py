@@ -100,16 +100,6 @@ class TestReading:
 
 
 class TestWriting:
-    async def test_commits_at_the_end(self, database: Database) -> None:
-        async with database.writing() as write:
-            await write.execute(account("a"))
-        assert await stored(database) == ["a"]
-
-    async def test_rolls_back_on_an_error(self, database: Database) -> None:
-        with pytest.raises(RuntimeError):
-            await write_and_fail(database, account("a"))
-        assert await stored(database) == []
-
     async def test_goes_on_after_an_error(self, database: Database) -> None:
         with pytest.raises(RuntimeError):
             await write_and_fail(database, account("a"))

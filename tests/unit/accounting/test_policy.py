@@ -244,8 +244,3 @@ def test_nine_purchased_credits_raise_the_ceiling(purchased: int, limit: int) ->
     assert free_requests(Credits(purchased_nano=purchased), 0, AccountingRules()) == FreeRequests(
         0, limit, limit
     )
-
-
-@pytest.mark.parametrize(("used", "remaining"), [(1, 49), (50, 0), (51, 0)])
-def test_what_is_left_is_never_negative(used: int, remaining: int) -> None:
-    assert free_requests(Credits(), used, AccountingRules()) == FreeRequests(used, 50, remaining)

@@ -1,5 +1,6 @@
 from dataclasses import fields, replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,6 @@ from tests.support.seams.accounting import (
     estimate,
     estimate_many,
     maximum_cost,
-    no_charge,
     rates_for,
 )
 
@@ -177,67 +177,8 @@ class TestEstimate:
         assert held <= estimate(input_ * 2, output, price, CAP) <= CAP
         assert held <= estimate(input_, output * 2, price, CAP) <= CAP
 
-    def test_is_rounded_up(self) -> None:
-        assert estimate(1, 0, Price(flat("0.0000000001")), CAP) == 1
-
-    def test_counts_neither_the_request_nor_images(self) -> None:
-        price = Price(replace(flat("0", request="1"), image=Decimal(1)))
-        assert estimate(1_000, None, price, CAP) == 0
-
-    def test_is_the_cap_where_output_has_a_price_and_no_limit(self) -> None:
-        assert estimate(1, None, Price(flat("0.000000001")), CAP) == CAP
-
-    @pytest.mark.parametrize("name", ["completion", "reasoning"])
-    def test_is_the_cap_where_but_one_kind_of_output_costs(self, name: str) -> None:
-        rates_ = replace(flat("0"), reasoning=Decimal(0))
-        price = Price(replace(rates_, **{name: Decimal(1)}))
-        assert estimate(1, None, price, CAP) == CAP
-
-    def test_is_that_of_the_input_where_output_costs_nothing(self) -> None:
-        price = Price(replace(flat("0.000000001"), completion=Decimal(0)))
-        assert estimate(7, None, price, CAP) == 7
-
-    def test_takes_the_dearer_of_completion_and_reasoning(self) -> None:
-        nano = Decimal("0.000000001")
-        assert estimate(0, 5, Price(replace(flat(str(nano)), reasoning=3 * nano)), CAP) == 15
-        assert estimate(0, 5, Price(replace(flat(str(nano)), reasoning=Decimal(0))), CAP) == 5
-
-    def test_takes_the_input_without_a_cache(self) -> None:
-        price = Price(replace(flat("0.000000001"), cache_read=NANO / 10, cache_write_1h=2 * NANO))
-        assert estimate(10, 0, price, CAP) == 10
-
-    @pytest.mark.parametrize(("prompt", "nano"), [(200, 200), (201, 402)])
-    def test_takes_the_tier_of_the_input(self, prompt: int, nano: int) -> None:
-        price = Price(flat("0.000000001"), tiers=(Tier(200, flat("0.000000002")),))
-        assert estimate(prompt, 0, price, CAP) == nano
-
-    def test_takes_the_dearest_tier_below_the_input(self) -> None:
-        price = Price(flat("0.000000002"), tiers=(Tier(200, flat("0.000000001")),))
-        assert estimate(300, 0, price, CAP) == 600
-
-    def test_multiplies_with_the_factor(self) -> None:
-        assert estimate(3, 4, Price(flat("0.000000001")), CAP, Decimal("0.5")) == 4
-        assert estimate(3, None, Price(flat("1")), CAP, Decimal(0)) == 0
-
-
-class TestMost:
-    def test_is_the_tokens_the_fee_and_every_image(self) -> None:
-        price = Price(replace(flat("0.000000001", request="0.000000100"), image=1000 * NANO))
-        assert maximum_cost(10, 5, 2, price) == 15 + 100 + 2_000
-
-    def test_takes_the_tier_with_the_dearest_fee_and_images(self) -> None:
-        dear = replace(flat("0", request="0.000000007"), image=5 * NANO)
-        price = Price(replace(flat("0"), image=NANO), tiers=(Tier(200, dear),))
-        assert maximum_cost(1, 1, 2, price) == 7 + 10
-
-    def test_rounds_a_part_of_a_nano_credit_up(self) -> None:
-        price = Price(flat("0", request="0.0000000001"))
-        assert maximum_cost(0, 0, 0, price) == 1
-
 
 class TestEstimateMany:
-    PRICE = Price(replace(flat("0.000000001", request="0.000000100"), image=1_000 * NANO))
-
     @given(
         st.lists(st.tuples(tokens, tokens, st.integers(0, 9)), min_size=1, max_size=5),
         st.lists(st.builds(Rates, *[prices] * 6, reasoning=prices), min_size=3, max_size=3),
@@ -268,148 +209,153 @@ class TestEstimateMany:
         )
         assert held >= dearest - len(demands) / 2
 
-    def test_has_the_tokens_every_fee_and_every_image_in_it(self) -> None:
-        assert self.of(requests=3, input_tokens=10, output_tokens=5, images=2) == 15 + 300 + 2_000
 
-    def test_multiplies_token_prices_with_the_factor_alone(self) -> None:
-        held = self.of(requests=1, input_tokens=10, output_tokens=4, images=1, factor="0.5")
-        assert held == 7 + 100 + 1_000
-
-    def test_takes_each_rate_of_the_tier_where_it_is_dearest(self) -> None:
-        tier = Tier(200, replace(flat("0.000000002"), completion=Decimal(0)))
-        price = Price(flat("0.000000001"), tiers=(tier,))
-        assert self.of(input_tokens=300, output_tokens=10, price=price) == 300 + 10
-        held = self.of(input_tokens=300, largest_input=201, output_tokens=10, price=price)
-        assert held == 600 + 10
-
-    def test_takes_the_dearer_of_completion_and_reasoning(self) -> None:
-        price = Price(replace(flat("0.000000001"), reasoning=3 * NANO))
-        assert self.of(output_tokens=5, price=price) == 15
-
-    def test_is_rounded_up_once(self) -> None:
-        price = Price(flat("0.0000000001"))
-        assert self.of(requests=2, input_tokens=10, output_tokens=1, price=price) == 2
-
-    def of(self, *, price: Price = PRICE, factor: str = "1", **totals: int) -> int:
-        """Return the estimate of totals that are 0 unless given."""
-        zeros = dict.fromkeys(("requests", "input_tokens", "output_tokens", "images"), 0)
-        told = {**zeros, "largest_input": 0, **totals}
-        return estimate_many(**told, price=price, factor=Decimal(factor))
+PENNY = flat("0.000000001")
+WITH_FEES = replace(flat("0.000000001", request="0.000000100"), image=1_000 * NANO)
+FEE_ALONE = Price(replace(flat("0", request="1"), image=Decimal(1)))
+TWO_TIERS = Price(PENNY, tiers=(Tier(200, flat("0.000000002")),))
+SECOND_CHEAPER = Price(flat("0.000000002"), tiers=(Tier(200, PENNY),))
+DEAR_THOUGHTS = Price(replace(PENNY, reasoning=3 * NANO))
+CACHES = Price(replace(PENNY, cache_read=NANO / 10, cache_write_1h=2 * NANO))
 
 
-class TestNoCharge:
-    @pytest.mark.parametrize(
-        ("output_tokens", "finish_reason", "free"),
-        [
-            (0, None, True),
-            (0, "error", True),
-            (9, "error", True),
-            (0, "stop", False),
-            (9, None, False),
-            (9, "stop", False),
-            (9, "length", False),
-        ],
+@pytest.mark.parametrize(
+    ("price", "input_", "output", "factor", "nano"),
+    [
+        pytest.param(Price(flat("0.0000000001")), 1, 0, "1", 1, id="rounded up"),
+        pytest.param(FEE_ALONE, 1_000, None, "1", 0, id="neither the request nor images"),
+        pytest.param(Price(PENNY), 1, None, "1", CAP, id="output without a limit is the cap"),
+        pytest.param(
+            Price(replace(PENNY, completion=Decimal(0))), 7, None, "1", 7, id="free output"
+        ),
+        pytest.param(DEAR_THOUGHTS, 0, 5, "1", 15, id="reasoning is dearer"),
+        pytest.param(Price(replace(PENNY, reasoning=Decimal(0))), 0, 5, "1", 5, id="it is cheaper"),
+        pytest.param(CACHES, 10, 0, "1", 10, id="the input without a cache"),
+        pytest.param(TWO_TIERS, 200, 0, "1", 200, id="below the tier"),
+        pytest.param(TWO_TIERS, 201, 0, "1", 402, id="the tier of the input"),
+        pytest.param(SECOND_CHEAPER, 300, 0, "1", 600, id="the dearest tier below the input"),
+        pytest.param(Price(PENNY), 3, 4, "0.5", 4, id="the factor"),
+        pytest.param(Price(flat("1")), 3, None, "0", 0, id="a factor of nothing"),
+    ],
+)
+def test_an_estimate(price: Price, input_: int, output: int | None, factor: str, nano: int) -> None:
+    assert estimate(input_, output, price, CAP, Decimal(factor)) == nano
+
+
+@pytest.mark.parametrize("name", ["completion", "reasoning"])
+def test_an_estimate_is_the_cap_where_but_one_kind_of_output_costs(name: str) -> None:
+    silent = replace(flat("0"), reasoning=Decimal(0))
+    assert estimate(1, None, Price(replace(silent, **{name: Decimal(1)})), CAP) == CAP
+
+
+DEARER_FEES = (Tier(200, replace(flat("0", request="0.000000007"), image=5 * NANO)),)
+
+
+@pytest.mark.parametrize(
+    ("price", "input_", "output", "images", "nano"),
+    [
+        pytest.param(Price(WITH_FEES), 10, 5, 2, 15 + 100 + 2_000, id="tokens, fee and images"),
+        pytest.param(
+            Price(replace(flat("0"), image=NANO), DEARER_FEES), 1, 1, 2, 7 + 10, id="dearest tier"
+        ),
+        pytest.param(Price(flat("0", request="0.0000000001")), 0, 0, 0, 1, id="rounded up"),
+    ],
+)
+def test_the_most_that_a_request_can_cost(
+    price: Price, input_: int, output: int, images: int, nano: int
+) -> None:
+    assert maximum_cost(input_, output, images, price) == nano
+
+
+FREE_ANSWERS = Price(PENNY, tiers=(Tier(200, replace(flat("0.000000002"), completion=Decimal(0))),))
+
+
+@pytest.mark.parametrize(
+    ("price", "totals", "factor", "nano"),
+    [
+        pytest.param(Price(WITH_FEES), (3, 10, 0, 5, 2), "1", 15 + 300 + 2_000, id="all of it"),
+        pytest.param(Price(WITH_FEES), (1, 10, 0, 4, 1), "0.5", 7 + 100 + 1_000, id="the factor"),
+        pytest.param(FREE_ANSWERS, (0, 300, 0, 10, 0), "1", 300 + 10, id="all below the tier"),
+        pytest.param(FREE_ANSWERS, (0, 300, 201, 10, 0), "1", 600 + 10, id="each rate's dearest"),
+        pytest.param(DEAR_THOUGHTS, (0, 0, 0, 5, 0), "1", 15, id="reasoning is dearer"),
+        pytest.param(Price(flat("0.0000000001")), (2, 10, 0, 1, 0), "1", 2, id="rounded up once"),
+    ],
+)
+def test_an_estimate_of_many(
+    price: Price, totals: tuple[int, int, int, int, int], factor: str, nano: int
+) -> None:
+    names = ("requests", "input_tokens", "largest_input", "output_tokens", "images")
+    told = dict(zip(names, totals, strict=True))
+    assert estimate_many(**told, price=price, factor=Decimal(factor)) == nano
+
+
+SEEN = Usage(input_tokens=3, output_tokens=2)
+TOLD = Usage(input_tokens=10, output_tokens=5)
+NOTHING = Cost(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("reported", "finish_reason", "broken_off", "state", "owed", "provider_nano"),
+    [
+        (TOLD, "stop", False, CostState.EXACT, Cost(15, 10, 5), 15),
+        (TOLD, "length", False, CostState.EXACT, Cost(15, 10, 5), 15),
+        (TOLD, None, False, CostState.EXACT, Cost(15, 10, 5), 15),
+        (TOLD, "stop", True, CostState.EXACT, Cost(15, 10, 5), 15),
+        (TOLD, "error", False, CostState.EXACT, NOTHING, 15),
+        (Usage(), "stop", False, CostState.EXACT, NOTHING, 0),
+        (Usage(input_tokens=10), "stop", False, CostState.EXACT, Cost(10, 10, 0), 10),
+        (Usage(input_tokens=10), None, False, CostState.EXACT, NOTHING, 10),
+        (Usage(input_tokens=10), "error", False, CostState.EXACT, NOTHING, 10),
+        (None, None, True, CostState.ESTIMATED, Cost(5, 3, 2), 5),
+        (None, "error", True, CostState.ESTIMATED, NOTHING, 5),
+        (None, "stop", False, CostState.UNKNOWN, None, None),
+    ],
+)
+@pytest.mark.parametrize("factor", ["1", "0.5"])
+def test_what_a_reply_is_charged(
+    reported: Usage | None,
+    finish_reason: str | None,
+    *,
+    broken_off: bool,
+    state: CostState,
+    owed: Cost | None,
+    provider_nano: int | None,
+    factor: str,
+) -> None:
+    """A failed reply, and one without output and without an end, costs nothing, whoever bills it."""
+    price = Price(flat("0.000000002"))
+    booked = charge_for(
+        reported,
+        SEEN,
+        price,
+        finish_reason=finish_reason,
+        broken_off=broken_off,
+        factor=Decimal(factor),
     )
-    def test_holds_for_failures_and_for_nothing_else(
-        self, output_tokens: int, finish_reason: str | None, *, free: bool
-    ) -> None:
-        assert no_charge(output_tokens, finish_reason) is free
+    usage = SEEN if reported is None else reported
+    times = int(2 * Decimal(factor))
+    if owed is not None:
+        owed = Cost(owed.total_nano * times, owed.prompt_nano * times, owed.completion_nano * times)
+    assert (booked.state, booked.usage, booked.cost) == (state, usage, owed)
+    assert booked.cost_nano == (0 if owed is None else owed.total_nano)
+    assert booked.provider_cost_nano == (None if provider_nano is None else 2 * provider_nano)
 
 
-class TestCharge:
-    PRICE = Price(flat("0.000000001"))
-    SEEN = Usage(input_tokens=3, output_tokens=2)
-
-    def test_is_exact_from_a_reported_usage(self) -> None:
-        reported = Usage(input_tokens=10, output_tokens=5)
-        booked = charge_for(reported, self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
-        assert (booked.state, booked.usage) == (CostState.EXACT, reported)
-        assert (booked.cost_nano, booked.provider_cost_nano) == (15, 15)
-        assert booked.cost == Cost(15, 10, 5)
-
-    def test_has_the_images_of_the_request_in_it(self) -> None:
-        price = Price(replace(flat("0.000000001"), image=Decimal("0.1")))
-        for reported, broken_off in [(self.SEEN, False), (None, True)]:
-            booked = charge_for(
-                reported,
-                self.SEEN,
-                price,
-                finish_reason="stop",
-                broken_off=broken_off,
-                images=2,
-            )
-            assert booked.cost == Cost(200_000_005, 200_000_003, 2)
-
-    def test_has_the_factor_in_what_the_customer_owes_and_not_in_the_providers_cost(self) -> None:
-        price = Price(flat("0.000000010", request="0.000000100"))
-        for reported, broken_off in [(self.SEEN, False), (None, True)]:
-            booked = charge_for(
-                reported,
-                self.SEEN,
-                price,
-                finish_reason="stop",
-                broken_off=broken_off,
-                factor=Decimal("0.5"),
-            )
-            assert (booked.cost_nano, booked.provider_cost_nano) == (125, 150)
-            assert booked.cost == Cost(125, 115, 10)
-
-    def test_is_nothing_for_a_failed_reply_whatever_the_factor(self) -> None:
+@pytest.mark.parametrize(("reported", "broken_off"), [(SEEN, False), (None, True)])
+def test_a_charge_has_the_fee_and_the_images_in_it_without_the_factor(
+    reported: Usage | None, *, broken_off: bool
+) -> None:
+    def charged(price: Rates, **facts: Any) -> tuple[Cost | None, int | None]:
         booked = charge_for(
-            None,
-            self.SEEN,
-            self.PRICE,
-            finish_reason="error",
-            broken_off=True,
-            factor=Decimal("0.5"),
+            reported, SEEN, Price(price), finish_reason="stop", broken_off=broken_off, **facts
         )
-        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 5)
+        return booked.cost, booked.provider_cost_nano
 
-    def test_is_exact_from_a_reported_usage_of_zeros(self) -> None:
-        booked = charge_for(Usage(), self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
-        assert (booked.state, booked.cost_nano) == (CostState.EXACT, 0)
-
-    def test_is_exact_where_the_usage_came_before_the_reply_broke_off(self) -> None:
-        reported = Usage(input_tokens=10, output_tokens=5)
-        booked = charge_for(reported, self.SEEN, self.PRICE, finish_reason="stop", broken_off=True)
-        assert (booked.state, booked.cost_nano) == (CostState.EXACT, 15)
-
-    def test_is_estimated_from_what_was_seen_of_a_broken_reply(self) -> None:
-        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason=None, broken_off=True)
-        assert (booked.state, booked.usage) == (CostState.ESTIMATED, self.SEEN)
-        assert booked.cost_nano == 5
-
-    def test_is_unknown_and_nothing_where_a_reply_ended_without_usage(self) -> None:
-        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
-        assert booked.state is CostState.UNKNOWN
-        assert (booked.cost_nano, booked.provider_cost_nano, booked.cost) == (0, None, None)
-
-    def test_has_no_images_in_it_unless_they_are_told(self) -> None:
-        price = Price(replace(flat("0.000000001"), image=Decimal(1)))
-        booked = charge_for(self.SEEN, self.SEEN, price, finish_reason="stop", broken_off=False)
-        assert booked.cost_nano == 5
-
-    def test_is_nothing_for_a_broken_reply_that_failed(self) -> None:
-        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason="error", broken_off=True)
-        assert booked.state is CostState.ESTIMATED
-        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 5)
-
-    def test_is_nothing_for_a_reply_without_output_and_without_an_end(self) -> None:
-        reported = Usage(input_tokens=10)
-        booked = charge_for(reported, self.SEEN, self.PRICE, finish_reason=None, broken_off=False)
-        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 10)
-
-    def test_shows_what_was_seen_where_its_cost_is_unknown(self) -> None:
-        booked = charge_for(None, self.SEEN, self.PRICE, finish_reason="stop", broken_off=False)
-        assert booked.usage == self.SEEN
-
-    def test_is_nothing_for_a_failed_reply_that_the_provider_bills(self) -> None:
-        reported = Usage(input_tokens=10, output_tokens=5)
-        booked = charge_for(
-            reported, self.SEEN, self.PRICE, finish_reason="error", broken_off=False
-        )
-        assert (booked.cost_nano, booked.provider_cost_nano) == (0, 15)
-        assert booked.cost == Cost(0, 0, 0)
+    images = replace(PENNY, image=Decimal("0.1"))
+    assert charged(images) == (Cost(5, 3, 2), 5)
+    assert charged(images, images=2) == (Cost(200_000_005, 200_000_003, 2), 200_000_005)
+    with_fee = flat("0.000000010", request="0.000000100")
+    assert charged(with_fee, factor=Decimal("0.5")) == (Cost(125, 115, 10), 150)
 
 
 @given(usages)

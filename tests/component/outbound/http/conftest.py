@@ -5,15 +5,15 @@ import gc
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
 from tests.component.outbound.http.callbacks import CallbackUpstream
-from tests.component.outbound.http.exchange import Exchange
+from tests.component.outbound.http.exchange import Exchange, open_sockets
 from tests.component.outbound.http.forward_proxy import ForwardProxy, forward_proxy
+from tests.component.outbound.http.points import POINTS, Begun, begun_at
 from tests.support.event_loops import loops_for
 from tests.support.loop_time import LoopTime
 from tests.support.providers.raw_server import RawServer
@@ -128,11 +128,19 @@ def exchange(upstream: Upstream, server: RawServer) -> Exchange:
     return Exchange(upstream, server)
 
 
-def open_sockets() -> int:
-    count = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            count += str(descriptor.readlink()).startswith("socket:")
-        except FileNotFoundError:
-            continue
-    return count
+@pytest.fixture
+def limits() -> dict[str, float]:
+    """The limits of the exchange that was begun; a test of one parametrizes them itself."""
+    return {}
+
+
+@pytest.fixture(params=POINTS)
+async def begun(
+    request: pytest.FixtureRequest,
+    make_upstream: MakeUpstream,
+    server: RawServer,
+    limits: dict[str, float],
+) -> AsyncIterator[Begun]:
+    exchange = Exchange(make_upstream(connections_per_host=1), server)
+    async with begun_at(request.param, exchange, **limits) as made:
+        yield made

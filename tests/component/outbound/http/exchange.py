@@ -1,14 +1,14 @@
 """Exchanges between the client under test and the scripted server."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from tests.support.providers.raw_server import Peer, RawServer, echo
+from tests.support.waiting import until
 from tollhouse.outbound.http.port import (
     TimeLimits,
     Upstream,
@@ -57,11 +57,14 @@ async def collect(response: UpstreamResponse, into: list[bytes]) -> None:
         into.append(piece)  # noqa: PERF401 - the pieces before an error count, too
 
 
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.001)
+def open_sockets() -> int:
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            count += str(descriptor.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
 
 
 def at_once() -> asyncio.Timeout:

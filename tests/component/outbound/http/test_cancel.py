@@ -6,15 +6,15 @@ from collections.abc import Coroutine
 
 import pytest
 
-from tests.component.outbound.http.conftest import MakeUpstream, open_sockets
+from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import (
     Exchange,
     at_once,
-    collect,
+    open_sockets,
     plain_only,
     post,
-    until,
 )
+from tests.component.outbound.http.points import Begun
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import (
     Peer,
@@ -22,10 +22,9 @@ from tests.support.providers.raw_server import (
     echo,
     interrupt,
     say,
-    unresponsive_port,
 )
 from tests.support.upstream_faults import CHUNKED, COUNTED
-from tests.support.waiting import take_turns
+from tests.support.waiting import take_turns, until
 from tollhouse.outbound.http.port import Upstream
 
 TURNS = 40
@@ -42,25 +41,13 @@ def start(exchanging: Coroutine[object, object, object]) -> asyncio.Task[object]
     return asyncio.get_running_loop().create_task(exchanging)
 
 
-async def test_while_the_head_is_awaited(exchange: Exchange) -> None:
-    exchange.server.behave = say(End.HANG)
-    task = start(exchange.read())
-    await until(lambda: exchange.server.requests)
+async def test_at_any_point_closes_the_connection(begun: Begun) -> None:
+    await until(begun.is_there)
     async with at_once():
-        await cancel(task)
-        await exchange.peer.wait_closed()
-    await exchange.is_healthy()
-
-
-async def test_in_the_body(exchange: Exchange) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
-    got: list[bytes] = []
-    task = start(collect(await exchange.open(), got))
-    await until(lambda: got)
-    async with at_once():
-        await cancel(task)
-        await exchange.peer.wait_closed()
-    await exchange.is_healthy()
+        await cancel(begun.task)
+        await begun.closed()
+    await begun.gives_way()
+    await begun.exchange.is_healthy()
 
 
 async def test_in_an_upload_that_nobody_reads(exchange: Exchange) -> None:
@@ -95,23 +82,6 @@ async def test_in_an_upload_leaves_no_socket_though_the_peer_never_reads(
     assert open_sockets() == before + 2
     await cancel(task)
     await until(lambda: open_sockets() == before + 1)  # the server still holds its own end
-
-
-async def test_while_connecting(upstream: Upstream) -> None:
-    with unresponsive_port() as port:
-        before = open_sockets()
-        task = start(upstream.send(post(f"http://127.0.0.1:{port}/")))
-        await until(lambda: open_sockets() > before)
-        await cancel(task)
-
-
-async def test_in_a_tls_handshake(upstream: Upstream) -> None:
-    async with RawServer() as server:
-        task = start(upstream.send(post(server.url.replace("http:", "https:"))))
-        await until(lambda: server.peers and server.peers[0].received)
-        async with at_once():
-            await cancel(task)
-            await server.peers[0].wait_closed()
 
 
 @plain_only
@@ -162,17 +132,6 @@ async def test_in_any_turn_of_the_loop_leaves_no_place_taken(
         await exchange.is_healthy(4, connections=2)
 
 
-async def test_closing_a_response_that_has_not_ended_closes_its_connection(
-    exchange: Exchange,
-) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
-    response = await exchange.open()
-    async with at_once():
-        await response.close()
-        await exchange.peer.wait_closed()
-    await exchange.is_healthy()
-
-
 async def test_closing_a_response_that_has_ended_keeps_its_connection(exchange: Exchange) -> None:
     exchange.server.behave = say(COUNTED, b"0123456789")
     response = await exchange.open()
@@ -182,9 +141,13 @@ async def test_closing_a_response_that_has_ended_keeps_its_connection(exchange: 
     assert len(exchange.server.peers) == 1
 
 
-async def test_a_response_may_be_closed_twice(exchange: Exchange) -> None:
+async def test_closing_a_response_that_has_not_ended_closes_its_connection_once(
+    exchange: Exchange,
+) -> None:
     exchange.server.behave = interrupt(COUNTED, End.HANG)
     response = await exchange.open()
-    await response.close()
+    async with at_once():
+        await response.close()
+        await exchange.peer.wait_closed()
     await response.close()
     await exchange.is_healthy()

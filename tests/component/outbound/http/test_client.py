@@ -8,28 +8,27 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.component.outbound.http.conftest import MakeUpstream, open_sockets
+from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import (
     Exchange,
     at_once,
     collect,
+    open_sockets,
     plain_only,
     post,
     read,
-    until,
 )
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import (
     Peer,
     RawServer,
     echo,
-    refusing_port,
     reply,
     say,
     unresponsive_port,
 )
 from tests.support.upstream_faults import CHUNKED, COUNTED, OPEN_ENDED
-from tests.support.waiting import take_turns
+from tests.support.waiting import take_turns, until
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket
 from tollhouse.outbound.http.port import ConnectFailed, ConnectionLost, UpstreamRequest
 
@@ -160,15 +159,6 @@ async def test_the_resolver_is_asked_about_numeric_addresses_too(
     names = Names(("127.0.0.1", server.port))
     await read(make_upstream(resolve=names), post("http://169.254.169.254/"))
     assert names.asked == [("169.254.169.254", 80)]
-
-
-@plain_only
-async def test_the_next_address_is_tried_where_one_refuses(
-    make_upstream: MakeUpstream, server: RawServer
-) -> None:
-    with refusing_port() as other:
-        names = Names(("127.0.0.1", other), ("127.0.0.1", server.port))
-        assert await read(make_upstream(resolve=names), post("http://two.example/", b"x")) == b"x"
 
 
 @plain_only

@@ -6,33 +6,23 @@ import sys
 
 import pytest
 
-from tests.component.outbound.http.conftest import MakeUpstream, open_sockets
-from tests.component.outbound.http.exchange import (
-    Exchange,
-    at_once,
-    collect,
-    plain_only,
-    post,
-    until,
-)
+from tests.component.outbound.http.exchange import Exchange, at_once, plain_only
+from tests.component.outbound.http.points import Begun
 from tests.support.providers.byte_script import End
-from tests.support.providers.raw_server import RawServer, say, unresponsive_port
-from tests.support.upstream_faults import CHUNKED, COUNTED
-from tests.support.waiting import take_turns
-from tollhouse.outbound.http.port import ClientClosed, Upstream
+from tests.support.providers.raw_server import say
+from tests.support.upstream_faults import COUNTED
+from tests.support.waiting import until
+from tollhouse.outbound.http.port import ClientClosed
 
 
-async def test_a_stream_ends_with_client_closed(exchange: Exchange) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
-    got: list[bytes] = []
-    reading = asyncio.create_task(collect(await exchange.open(), got))
-    await until(lambda: got)
+async def test_at_any_point_an_exchange_ends_with_client_closed(begun: Begun) -> None:
+    await until(begun.is_there)
     async with at_once():
-        await exchange.upstream.close()
+        await begun.exchange.upstream.close()
         with pytest.raises(ClientClosed) as caught:
-            await reading
-        assert caught.value.sent
-        await exchange.peer.wait_closed()
+            await begun.task
+        await begun.closed()
+    assert caught.value.sent is begun.sent
 
 
 async def test_a_stream_that_nobody_reads_ends_with_client_closed(exchange: Exchange) -> None:
@@ -41,57 +31,6 @@ async def test_a_stream_that_nobody_reads_ends_with_client_closed(exchange: Exch
     await exchange.upstream.close()
     with pytest.raises(ClientClosed):
         await response.read(10)
-
-
-async def test_a_request_that_waits_for_its_head_ends_with_client_closed(
-    exchange: Exchange,
-) -> None:
-    exchange.server.behave = say(End.HANG)
-    sending = asyncio.create_task(exchange.read())
-    await until(lambda: exchange.server.requests)
-    await exchange.upstream.close()
-    with pytest.raises(ClientClosed) as caught:
-        await sending
-    assert caught.value.sent
-
-
-async def test_a_request_that_connects_ends_with_client_closed_and_has_sent_nothing(
-    upstream: Upstream,
-) -> None:
-    with unresponsive_port() as port:
-        before = open_sockets()
-        sending = asyncio.create_task(upstream.send(post(f"http://127.0.0.1:{port}/")))
-        await until(lambda: open_sockets() > before)
-        await upstream.close()
-        with pytest.raises(ClientClosed) as caught:
-            await sending
-    assert not caught.value.sent
-
-
-async def test_a_tls_handshake_ends_with_client_closed(upstream: Upstream) -> None:
-    async with RawServer() as server:
-        url = server.url.replace("http:", "https:")
-        sending = asyncio.create_task(upstream.send(post(url)))
-        await until(lambda: server.peers and server.peers[0].received)
-        await upstream.close()
-        with pytest.raises(ClientClosed):
-            await sending
-        await server.peers[0].wait_closed()
-
-
-@plain_only
-async def test_a_request_that_waits_for_a_place_ends_with_client_closed_and_has_sent_nothing(
-    make_upstream: MakeUpstream, server: RawServer
-) -> None:
-    exchange = Exchange(make_upstream(connections_per_host=1), server)
-    server.behave = say(COUNTED, End.HANG)
-    await exchange.open()
-    sending = asyncio.create_task(exchange.read())
-    await take_turns()
-    await exchange.upstream.close()
-    with pytest.raises(ClientClosed) as caught:
-        await sending
-    assert not caught.value.sent
 
 
 async def test_idle_connections_are_closed(exchange: Exchange) -> None:

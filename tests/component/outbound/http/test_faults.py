@@ -8,7 +8,6 @@ from tests.component.outbound.http.exchange import (
     READ_LIMIT,
     SHORT,
     Exchange,
-    collect,
     on_both_routes,
     plain_only,
     post,
@@ -33,6 +32,8 @@ from tollhouse.outbound.http.port import (
     Upstream,
     UpstreamError,
 )
+
+LONG_NAME = f"http://{'x' * 64}.invalid/"
 
 # ----------------------------------------------------------------- after the request has arrived
 
@@ -79,15 +80,6 @@ async def test_a_method_that_may_be_repeated_is_not_repeated(
     assert exchange.server.requests == before + 1
 
 
-async def test_pieces_before_a_cut_are_delivered(exchange: Exchange) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", Pause(SHORT), End.RST)
-    response = await exchange.open()
-    got: list[bytes] = []
-    with pytest.raises(ConnectionLost):
-        await collect(response, got)
-    assert b"".join(got) == b"one"
-
-
 async def test_an_error_body_is_read(exchange: Exchange) -> None:
     exchange.server.behave = say(reply(b'{"error":{}}', "500 Internal Server Error"))
     response = await exchange.open()
@@ -117,12 +109,8 @@ async def test_a_body_over_the_readers_limit_is_refused(exchange: Exchange) -> N
     with pytest.raises(ResponseTooLarge) as caught:
         await read(exchange.upstream, exchange.post(), limit=1000)
     assert caught.value.sent
+    assert await read(exchange.upstream, exchange.post(), limit=1001) == b"x" * 1001
     await exchange.is_healthy()
-
-
-async def test_a_body_at_the_readers_limit_is_read(exchange: Exchange) -> None:
-    exchange.server.behave = say(reply(b"x" * 1000))
-    assert await read(exchange.upstream, exchange.post(), limit=1000) == b"x" * 1000
 
 
 async def test_an_endless_body_is_cut_at_the_readers_limit(exchange: Exchange) -> None:
@@ -148,7 +136,9 @@ async def test_an_unanswered_connection_attempt_has_sent_nothing(upstream: Upstr
     assert not caught.value.sent
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "http://", "/v1/models", "http://[x/"])
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1/", "http://", "/v1/models", "http://[x/", LONG_NAME]
+)
 async def test_what_is_no_http_url_has_sent_nothing(upstream: Upstream, url: str) -> None:
     with pytest.raises(ConnectFailed) as caught:
         await upstream.send(post(url))
@@ -164,12 +154,6 @@ async def test_a_name_that_does_not_exist_has_sent_nothing(
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(ConnectFailed) as caught:
         await upstream.send(post("http://upstream.invalid/"))
-    assert not caught.value.sent
-
-
-async def test_a_name_that_cannot_be_one_has_sent_nothing(upstream: Upstream) -> None:
-    with pytest.raises(ConnectFailed) as caught:
-        await upstream.send(post(f"http://{'x' * 64}.invalid/"))
     assert not caught.value.sent
 
 

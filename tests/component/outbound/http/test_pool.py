@@ -1,18 +1,17 @@
 """Which connections are used again, how many there are, and who is next."""
 
 import asyncio
-import contextlib
 
 import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import Exchange, plain_only, until
+from tests.component.outbound.http.exchange import Exchange, plain_only
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say
 from tests.support.upstream_faults import COUNTED
-from tests.support.waiting import take_turns
-from tollhouse.outbound.http.port import ConnectionLost, ProtocolViolation
+from tests.support.waiting import take_turns, until
+from tollhouse.outbound.http.port import ConnectionLost
 
 UNASKED = {
     "reply": reply(b"evil"),
@@ -104,15 +103,17 @@ async def test_a_host_whose_places_are_taken_does_not_hold_up_another(
         await waiting
 
 
-async def test_a_connection_that_is_to_be_closed_is_not_used_again(exchange: Exchange) -> None:
-    exchange.server.behave = say(reply(b"bye", fields=b"Connection: close\r\n"), End.HANG)
-    assert await exchange.read() == b"bye"
-    await exchange.peer.wait_closed()
-    await exchange.is_healthy()
-
-
-async def test_a_connection_of_http_1_0_is_not_used_again(exchange: Exchange) -> None:
-    exchange.server.behave = say(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nbye", End.HANG)
+@pytest.mark.parametrize(
+    "last",
+    [
+        reply(b"bye", fields=b"Connection: close\r\n"),
+        b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nbye",
+    ],
+)
+async def test_a_connection_that_is_to_be_closed_is_not_used_again(
+    exchange: Exchange, last: bytes
+) -> None:
+    exchange.server.behave = say(last, End.HANG)
     assert await exchange.read() == b"bye"
     await exchange.peer.wait_closed()
     await exchange.is_healthy()
@@ -159,17 +160,6 @@ async def test_a_connection_that_receives_bytes_without_a_request_is_not_used_ag
     await exchange.read()
     await said.wait()
     await take_turns()
-    await exchange.is_healthy()
-    assert len(exchange.server.peers) == 2
-
-
-@pytest.mark.parametrize("unasked", [UNASKED["reply"], UNASKED["garbage"]], ids=["reply", "bytes"])
-async def test_bytes_right_after_a_reply_are_not_given_to_the_next_request(
-    exchange: Exchange, unasked: bytes
-) -> None:
-    exchange.server.behave = say(reply(b"one") + unasked, End.HANG)
-    with contextlib.suppress(ProtocolViolation):  # to refuse them both is right, too
-        assert await exchange.read() == b"one"
     await exchange.is_healthy()
     assert len(exchange.server.peers) == 2
 

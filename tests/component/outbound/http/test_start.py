@@ -6,7 +6,7 @@ The tests of `send` run on `start` too, see `callbacks`.
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from operator import methodcaller
 
@@ -14,26 +14,16 @@ import pytest
 
 from tests.component.outbound.http.callbacks import RecordingReceiver
 from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import (
-    SHORT,
-    Exchange,
-    collect,
-    plain_only,
-    post,
-    until,
-)
+from tests.component.outbound.http.exchange import SHORT, Exchange, collect, plain_only, post
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause
 from tests.support.providers.raw_server import RawServer, echo, reply, say
 from tests.support.upstream_faults import CHUNKED, COUNTED
-from tests.support.waiting import take_turns
+from tests.support.waiting import take_turns, until
 from tollhouse.outbound.dialing import AddressInfo
 from tollhouse.outbound.http.port import (
-    ClientClosed,
     ConnectFailed,
-    ConnectionLost,
     IdleTimeout,
-    ProtocolViolation,
     TotalTimeout,
     Upstream,
     UpstreamError,
@@ -64,50 +54,18 @@ def receiver() -> RecordingReceiver:
     return RecordingReceiver()
 
 
-async def test_a_receiver_gets_head_body_and_end(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    exchange.server.behave = say(reply(b"one", "201 Created", b"X-Id: 7\r\n"))
-    exchange.upstream.start(exchange.post(), receiver)
-    await until(lambda: receiver.over)
-    assert (receiver.status, receiver.headers["x-id"], receiver.body) == (201, "7", b"one")
-    assert receiver.calls == "hbe"
-    await exchange.is_healthy()
-    assert len(exchange.server.peers) == 1
-
-
-async def test_a_receiver_gets_the_error_that_ended_the_body(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    exchange.server.behave = say(COUNTED, b"half", End.EOF)
-    exchange.upstream.start(exchange.post(), receiver)
-    await until(lambda: receiver.over)
-    assert isinstance(receiver.error, ConnectionLost)
-    assert receiver.error.sent
-    await exchange.is_healthy()
-
-
-async def test_a_cancelled_exchange_closes_its_connection_and_calls_nobody(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
-    started = exchange.upstream.start(exchange.post(), receiver)
-    await until(lambda: receiver.body)
-    started.cancel()
-    await exchange.peer.wait_closed()
-    assert not receiver.over
-    await exchange.is_healthy()
-
-
 @plain_only
+@pytest.mark.parametrize("connected", [True, False])
 async def test_a_paused_exchange_leaves_the_body_with_the_upstream(
-    exchange: Exchange, server: RawServer, receiver: RecordingReceiver
+    exchange: Exchange, server: RawServer, receiver: RecordingReceiver, *, connected: bool
 ) -> None:
     size = 40_000_000
     server.behave = say(reply(bytes(size)))
     started = exchange.upstream.start(exchange.post(), receiver)
-    await until(lambda: receiver.status)
+    if connected:
+        await until(lambda: receiver.status)
     started.pause()
+    await until(lambda: receiver.status)  # the head still comes
     await take_turns(2_000)
     assert exchange.peer.transport.get_write_buffer_size() > size // 2
     assert len(receiver.body) < size // 2
@@ -142,42 +100,6 @@ async def test_a_resting_connection_takes_a_request_without_a_task(
     await until(lambda: receiver.over)
     assert receiver.body == b"at once"
     assert len(exchange.server.peers) == 1
-
-
-@plain_only
-@pytest.mark.parametrize(
-    ("error", "change"),
-    [
-        (ConnectFailed, {"url": "ftp://127.0.0.1/"}),
-        (ProtocolViolation, {"headers": (("X", "a\nb"),)}),
-        (ProtocolViolation, {"method": "NO WORD"}),
-    ],
-)
-async def test_a_request_that_cannot_be_sent_is_an_error_after_start_has_returned(
-    exchange: Exchange,
-    receiver: RecordingReceiver,
-    error: type[UpstreamError],
-    change: Mapping[str, object],
-) -> None:
-    request = exchange.post()
-    for name, value in change.items():
-        object.__setattr__(request, name, value)
-    exchange.upstream.start(request, receiver)
-    assert not receiver.calls
-    await until(lambda: receiver.over)
-    assert isinstance(receiver.error, error)
-    assert not receiver.error.sent
-
-
-@plain_only
-async def test_a_closed_client_is_an_error_after_start_has_returned(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    await exchange.upstream.close()
-    exchange.upstream.start(exchange.post(), receiver)
-    assert not receiver.calls
-    await until(lambda: receiver.over)
-    assert isinstance(receiver.error, ClientClosed)
 
 
 async def test_an_error_that_was_cancelled_in_time_is_told_to_nobody(
@@ -296,23 +218,6 @@ async def test_the_total_limit_holds_while_paused(exchange: Exchange) -> None:
     receiver.exchange = exchange.upstream.start(exchange.post(total=0.5), receiver)
     await until(lambda: receiver.over)
     assert isinstance(receiver.error, TotalTimeout)
-
-
-@plain_only
-async def test_an_exchange_may_be_paused_before_it_has_a_connection(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    """The head still comes; only the body is left with the upstream."""
-    size = 40_000_000
-    exchange.server.behave = say(reply(bytes(size)))
-    started = exchange.upstream.start(exchange.post(), receiver)
-    started.pause()
-    await until(lambda: receiver.status)
-    await take_turns(2_000)
-    assert len(receiver.body) < size // 2
-    started.resume()
-    await until(lambda: receiver.over)
-    assert len(receiver.body) == size
 
 
 async def test_a_connection_that_was_paused_at_the_end_is_used_again(exchange: Exchange) -> None:

@@ -3,18 +3,13 @@
 import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import (
-    SHORT,
-    Exchange,
-    plain_only,
-    post,
-    until,
-)
+from tests.component.outbound.http.exchange import SHORT, Exchange, plain_only, post
+from tests.component.outbound.http.points import Begun
 from tests.support.loop_time import LoopTime
-from tests.support.providers.byte_script import End, Pause
-from tests.support.providers.raw_server import Peer, RawServer, reply, say, unresponsive_port
+from tests.support.providers.byte_script import End, Pause, Step
+from tests.support.providers.raw_server import Peer, RawServer, reply, say
 from tests.support.upstream_faults import CHUNKED, COUNTED
-from tests.support.waiting import take_turns
+from tests.support.waiting import take_turns, until
 from tollhouse.outbound.http.port import (
     ConnectTimeout,
     HeadTimeout,
@@ -22,6 +17,7 @@ from tollhouse.outbound.http.port import (
     PoolTimeout,
     TotalTimeout,
     Upstream,
+    UpstreamError,
 )
 
 DRIPS = 200
@@ -51,35 +47,29 @@ async def test_waiting_for_a_place_has_its_own_limit_and_has_sent_nothing(
         await exchange.is_healthy()
 
 
-async def test_no_head_is_a_head_timeout(exchange: Exchange) -> None:
-    exchange.server.behave = say(End.HANG)
-    error = await exchange.fails(HeadTimeout, head=SHORT)
-    assert error.sent
+DRIPPED_HEAD = [step for _ in range(DRIPS) for step in (Pause(0.01), b"x")]
+INTERIM = [Pause(0.01), b"HTTP/1.1 102 Processing\r\n\r\n"] * DRIPS
 
 
-async def test_a_head_that_drips_is_a_head_timeout(exchange: Exchange) -> None:
-    drips = [step for _ in range(DRIPS) for step in (Pause(0.01), b"x")]
-    exchange.server.behave = say(b"HTTP/1.1 200 OK\r\nX: ", *drips, End.HANG)
-    error = await exchange.fails(HeadTimeout, head=3 * SHORT)
-    assert error.sent
-
-
-@plain_only
-async def test_interim_responses_do_not_extend_the_head_limit(exchange: Exchange) -> None:
-    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
-    exchange.server.behave = say(*([Pause(0.01), interim] * DRIPS), End.HANG)
-    await exchange.fails(HeadTimeout, head=3 * SHORT)
-
-
-async def test_a_pause_in_the_body_is_an_idle_timeout(exchange: Exchange) -> None:
-    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", End.HANG)
-    error = await exchange.fails(IdleTimeout, idle=SHORT)
-    assert error.sent
-
-
-async def test_a_pause_right_after_the_head_is_an_idle_timeout(exchange: Exchange) -> None:
-    exchange.server.behave = say(COUNTED, End.HANG)
-    await exchange.fails(IdleTimeout, idle=SHORT)
+@pytest.mark.parametrize(
+    ("script", "limits", "error"),
+    [
+        ([], {"head": SHORT}, HeadTimeout),
+        ([b"HTTP/1.1 200 OK\r\nX: ", *DRIPPED_HEAD], {"head": 3 * SHORT}, HeadTimeout),
+        (INTERIM, {"head": 3 * SHORT}, HeadTimeout),
+        ([COUNTED], {"idle": SHORT}, IdleTimeout),
+        ([CHUNKED, b"3\r\none\r\n"], {"idle": SHORT}, IdleTimeout),
+    ],
+    ids=["no head", "a head that drips", "interim responses", "no body", "a pause in the body"],
+)
+async def test_what_does_not_come_in_time_is_the_timeout_of_its_phase(
+    exchange: Exchange,
+    script: list[Step],
+    limits: dict[str, float],
+    error: type[UpstreamError],
+) -> None:
+    exchange.server.behave = say(*script, End.HANG)
+    assert (await exchange.fails(error, **limits)).sent
 
 
 async def test_an_idle_timeout_closes_the_connection_by_itself(exchange: Exchange) -> None:
@@ -125,36 +115,13 @@ async def test_an_idle_limit_leaves_nothing_on_a_connection_that_is_used_again(
     assert len(exchange.server.peers) == 1
 
 
-async def test_the_total_limit_holds_while_waiting_for_a_place(make_upstream: MakeUpstream) -> None:
-    async with RawServer() as server:
-        exchange = Exchange(make_upstream(connections_per_host=1), server)
-        server.behave = say(COUNTED, End.HANG)
-        holder = await exchange.open()
-        with pytest.raises(TotalTimeout) as caught:
-            await exchange.read(total=SHORT)
-        assert not caught.value.sent
-        await holder.close()
-        await exchange.is_healthy()
-
-
-async def test_the_total_limit_holds_while_connecting(upstream: Upstream) -> None:
-    with unresponsive_port() as port, pytest.raises(TotalTimeout) as caught:
-        await upstream.send(post(f"http://127.0.0.1:{port}/", total=SHORT))
-    assert not caught.value.sent
-
-
-async def test_the_total_limit_holds_for_the_head(exchange: Exchange) -> None:
-    await exchange.is_healthy(1)
-    exchange.server.behave = say(End.HANG)
-    error = await exchange.fails(TotalTimeout, total=SHORT)
-    assert error.sent
-
-
-async def test_the_total_limit_holds_in_the_body(exchange: Exchange) -> None:
-    await exchange.is_healthy(1)
-    exchange.server.behave = say(COUNTED, b"half", End.HANG)
-    error = await exchange.fails(TotalTimeout, total=SHORT)
-    assert error.sent
+@pytest.mark.parametrize("limits", [{"total": SHORT}])
+async def test_the_total_limit_holds_at_any_point(begun: Begun) -> None:
+    with pytest.raises(TotalTimeout) as caught:
+        await begun.task
+    assert caught.value.sent is begun.sent
+    await begun.gives_way()
+    await begun.exchange.is_healthy()
 
 
 async def test_the_total_limit_holds_for_a_body_that_drips(exchange: Exchange) -> None:

@@ -28,18 +28,14 @@ async def is_refused(upstream: Upstream, context: ssl.SSLContext) -> None:
         assert server.requests == 0
 
 
-async def test_an_unknown_authority_is_refused(upstream: Upstream) -> None:
-    await is_refused(upstream, serving(trustme.CA().issue_cert("127.0.0.1")))
-
-
-async def test_a_certificate_for_another_name_is_refused(
-    upstream: Upstream, authority: trustme.CA
+@pytest.mark.parametrize("wrong", ["authority", "name", "date"])
+async def test_a_server_with_a_wrong_certificate_is_refused(
+    upstream: Upstream, authority: trustme.CA, wrong: str
 ) -> None:
-    await is_refused(upstream, serving(authority.issue_cert("other.example")))
-
-
-async def test_an_expired_certificate_is_refused(upstream: Upstream, authority: trustme.CA) -> None:
-    await is_refused(upstream, serving(authority.issue_cert("127.0.0.1", not_after=LONG_AGO)))
+    signed_by = trustme.CA() if wrong == "authority" else authority
+    name = "other.example" if wrong == "name" else "127.0.0.1"
+    ends = LONG_AGO if wrong == "date" else None
+    await is_refused(upstream, serving(signed_by.issue_cert(name, not_after=ends)))
 
 
 async def test_without_a_context_of_its_own_the_client_trusts_only_the_systems_authorities(
