@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from tests.support.client_process import CLIENTS, run_client
@@ -21,8 +22,10 @@ def rejected_replies(folder: Path) -> list[str]:
     if not files:
         return []
     env = {"PYTHONPATH": str(CLIENTS), "FILES": json.dumps(files)}
-    return [
-        f"{library}: {fault}"
-        for library in LIBRARIES
-        for fault in run_client(library, "check_replies.py", env=env, timeout=300)
-    ]
+
+    def faults_by(library: str) -> list[str]:
+        return run_client(library, "check_replies.py", env=env, timeout=300)
+
+    with ThreadPoolExecutor() as at_once:
+        found = zip(LIBRARIES, at_once.map(faults_by, LIBRARIES), strict=True)
+        return [f"{library}: {fault}" for library, faults in found for fault in faults]
