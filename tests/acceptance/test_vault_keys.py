@@ -6,6 +6,7 @@ import base64
 import re
 import resource
 import shutil
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -74,7 +75,9 @@ def test_another_key_is_refused_and_both_are_named(stopped_server: tuple[Path, s
     (folder / "data" / "vault.keys").write_text(other + "\n")
     before = content(folder)
     said = refused(folder)
-    assert len(set(re.findall(r"\b[0-9a-f]{16}\b", said))) == 2
+    named = set(re.findall(r"\b[0-9a-f]{16}\b", said))
+    assert len(named) == 2
+    assert sha256(b"tollhouse/kek-id/1" + bytes(range(32))).hexdigest()[:16] in named
     assert "put it back" in said
     assert other not in said
     assert content(folder) == before

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.sandbox
 SOME = (
     Crash("provision", "intern.sandbox.made", "bubblewrap"),
     Crash("suspend", "intern.suspend.before", "daemon"),
+    Crash("resume", "intern.sandbox.after", "init"),
     Crash("delete", "intern.archive.after", "server"),
 )
 """For everyday; the soak has each operation with each victim."""

@@ -55,6 +55,7 @@ def kill_both(server: ServerProcess) -> None:
 VICTIMS = {"server": kill_server, "books": kill_books, "both": kill_both}
 EVERYDAY = (
     ("request.held", "server"),
+    ("journal.append.after", "server"),
     ("books.write.after", "server"),
     ("books.write.after", "books"),
     ("books.answer.after", "both"),

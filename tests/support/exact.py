@@ -10,6 +10,9 @@ from typing import Final
 
 EXACT: Final = (
     # Money
+    "tests/acceptance/cli/test_resource_commands.py",
+    "tests/acceptance/test_batch_faults.py",
+    "tests/acceptance/test_batch_runs.py",
     "tests/acceptance/test_costs.py",
     "tests/acceptance/test_intern_chat_spend.py",
     "tests/acceptance/test_intern_payers.py",
@@ -25,6 +28,7 @@ EXACT: Final = (
     "tests/acceptance/cli/test_vault",
     "tests/acceptance/test_egress",
     "tests/acceptance/test_intern_chat_secret.py",
+    "tests/acceptance/test_intern_life.py",
     "tests/acceptance/test_vault",
     "tests/component/vault/egress/test_attacks.py",
     "tests/component/vault/egress/test_egress_leaks.py",

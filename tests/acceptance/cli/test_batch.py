@@ -150,8 +150,10 @@ def test_a_batch_that_runs_is_cancelled_and_then_deleted(
     assert batches.run("cancel", name, "--json").json()["status"] in {"cancelling", "cancelled"}
     done = batches.run("show", name, "--watch")
     assert (done.code, "status\tcancelled" in done.out.splitlines()) == (4, True)
+    assert "cancelled" in batches.run("cancel", name).error_line(1)
     assert len(batches.run("results", name).out.splitlines()) == 200
-    assert batches.run("delete", name, "--json").json()["deletion"]["openrouter"] == "deleted"
+    deleted = batches.run("delete", name, "--yes").out.splitlines()
+    assert deleted[:2] == [f"id\t{name}", "deleted\tyes"]
     assert "deleted" in batches.run("show", name).error_line(1)
 
 

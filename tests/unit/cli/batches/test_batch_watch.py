@@ -60,6 +60,20 @@ async def test_a_server_that_stays_away_is_given_up(clock: FakeClock) -> None:
     assert meter.said == ["nobody is there. Trying again for 5 minutes."]
 
 
+async def test_a_refusal_ends_it_at_once(clock: FakeClock) -> None:
+    meter = Said()
+
+    async def look() -> Any:
+        raise CommandFailed("no such batch")
+
+    async def sleep(seconds: float) -> None:
+        raise AssertionError(f"waits {seconds} s")
+
+    with pytest.raises(CommandFailed, match="no such batch"):
+        await poll_until_ended(look, meter, clock, sleep)
+    assert meter.said == []
+
+
 def test_lines_tell_of_changes_only_and_not_too_often(clock: FakeClock) -> None:
     said: list[str] = []
     lines = LineProgress(said.append, clock)
