@@ -9,13 +9,6 @@ from tests.support.seams.batches import CAREFUL_FROM, BatchStatus, ItemFailures,
 from tollhouse.storage.blobs import BlobsUnavailable
 
 
-async def test_a_chunk_is_nobodys_but_his_who_leased_it(batches: BatchFixture) -> None:
-    await batches.submit(items=10, chunk=5)
-    numbers = [(await batches.lease()).lease.chunk.number for _ in range(2)]
-    assert numbers == [0, 1]
-    assert await batches.chunks.lease() is None
-
-
 async def test_many_at_once_get_different_chunks(batches: BatchFixture) -> None:
     await batches.submit(items=30, chunk=1)
 

@@ -2,7 +2,6 @@ from datetime import timedelta
 from itertools import product
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
 from tests.component.batches.batch_fixture import BatchFixture
@@ -52,35 +51,12 @@ async def test_every_fact_of_a_batch_is_read_back(batches: BatchFixture) -> None
     assert await batches.get(made.id) == made
 
 
-async def test_an_idempotency_key_is_one_workspaces(batches: BatchFixture) -> None:
-    made = await batches.submit(idempotency_key="once")
-    async with batches.database.reading() as read:
-        mine = await repository.with_idempotency_key(read, made.workspace_id, "once")
-        assert mine == made
-        assert await repository.with_idempotency_key(read, "other", "once") is None
-        assert await repository.with_idempotency_key(read, made.workspace_id, "two") is None
-
-
 async def listed(
     batches: BatchFixture, limit: int = 100, after: Batch | None = None, **wanted: object
 ) -> Any:
     visibility, filters = VisibilityFilter(batches.tenant.workspace.id), BatchFilter(**wanted)  # type: ignore[arg-type]
     async with batches.database.reading() as read:
         return [each.id for each in await repository.page(read, visibility, filters, after, limit)]
-
-
-async def test_batches_are_listed_newest_first_page_by_page(batches: BatchFixture) -> None:
-    made = []
-    for number in range(7):
-        batches.clock.advance(number % 2)
-        made.append(await batches.submit(items=1))
-    pages, after = [], None
-    while page := await listed(batches, 3, after):
-        pages.append(page)
-        after = await batches.get(page[-1])
-    newest = sorted(made, key=lambda each: (each.created_at, each.id), reverse=True)
-    assert [len(page) for page in pages] == [3, 3, 1]
-    assert [name for page in pages for name in page] == [each.id for each in newest]
 
 
 async def test_a_list_has_only_what_its_filters_want(batches: BatchFixture) -> None:
@@ -99,24 +75,6 @@ async def test_a_list_has_only_what_its_filters_want(batches: BatchFixture) -> N
     assert await listed(batches, created_after=old.created_at) == [new.id]
     assert await listed(batches, created_before=new.created_at) == [old.id]
     assert await listed(batches, kept_since=old.created_at) == [new.id]
-
-
-async def test_what_is_deleted_is_not_listed(batches: BatchFixture) -> None:
-    made = await batches.submit(items=1)
-    await batches.answer_all()
-    async with batches.database.writing() as write:
-        assert await repository.mark_deleted(write, made.id, batches.clock.now()) is not None
-    assert await listed(batches) == []
-
-
-@pytest.mark.parametrize("status", [status for status in BatchStatus if not status.is_terminal])
-async def test_what_has_not_ended_cannot_be_deleted(
-    batches: BatchFixture, status: BatchStatus
-) -> None:
-    made = await batches.submit(items=1, chunk=1)
-    await put_into(batches, status)
-    async with batches.database.writing() as write:
-        assert await repository.mark_deleted(write, made.id, batches.clock.now()) is None
 
 
 async def test_what_an_account_submitted_and_has_open_is_counted(batches: BatchFixture) -> None:
@@ -145,13 +103,3 @@ async def test_an_upload_that_was_given_up_cannot_end(batches: BatchFixture) -> 
         assert await repository.give_up_uploads(write, batches.clock.now()) == ["one"]
         await repository.forget_upload(write, "one")
         assert await repository.give_up_uploads(write, batches.clock.now()) == []
-
-
-async def test_parts_are_in_the_order_of_their_chunks(batches: BatchFixture) -> None:
-    made = await batches.submit(items=3, chunk=1)
-    leases = [await batches.lease() for _ in range(3)]
-    for leased in reversed(leases):
-        await batches.finish(leased)
-    async with batches.database.reading() as read:
-        parts = await repository.parts(read, made.id)
-    assert [part.chunk for part in parts] == [0, 1, 2]

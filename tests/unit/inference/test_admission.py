@@ -7,6 +7,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.clock import START
 from tests.support.seams.accounting import FREE, AccountingRules, Price, Rates
 from tests.support.seams.inference import (
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tests.support.seams.inference import InferenceRequest
 
 RULES = AccountingRules()
+CAP = RULES.request_cap_nano
+MILLI = NANO_PER_CREDIT // 1_000
 ZERO = Decimal(0)
 
 
@@ -58,78 +62,61 @@ def test_it_names_the_request_its_account_and_its_key() -> None:
     assert found.now == START
 
 
-def test_the_output_that_max_tokens_allows_is_claimed() -> None:
-    found = request(candidate(price(completion="0.001")), max_tokens=100)
-    assert found.estimate_nano == 100 * 1_000_000
-    assert found.paid
-    assert not found.open_ended
+CHEAP, DEAR = price(completion="0.001"), price(completion="0.002")
+FREE_MODEL = "acme/large:free"
+PER_MINUTE = ("free-models-per-min", None, 20)
 
 
-def test_without_max_tokens_the_cap_is_claimed() -> None:
-    found = request(candidate(price(completion="0.000000001")))
-    assert found.estimate_nano == RULES.request_cap_nano
-    assert found.open_ended
+@pytest.mark.parametrize(
+    ("ways", "limit", "claimed"),
+    [
+        ([CHEAP], 100, {"estimate_nano": 100 * MILLI, "paid": True, "open_ended": False}),
+        # Without a limit, or above the cap, the cap is claimed.
+        ([price(completion="0.000000001")], None, {"estimate_nano": CAP, "open_ended": True}),
+        ([price(completion="1")], 1_000, {"estimate_nano": CAP}),
+        ([CHEAP, DEAR], 100, {"estimate_nano": 200 * MILLI}),
+        ([DEAR, CHEAP, FREE], 100, {"estimate_nano": 200 * MILLI}),
+        ([price(request="0.5")], None, {"estimate_nano": 0, "paid": True}),
+        ([FREE], None, {"estimate_nano": 0, "paid": False, "free": False, "rate": None}),
+        # The most that it may cost has no cap, and counts fees.
+        (
+            [price(completion="0.001", request="1")],
+            100_000,
+            {"maximum_nano": 101 * NANO_PER_CREDIT, "estimate_nano": CAP},
+        ),
+    ],
+)
+def test_what_the_dearest_of_the_ways_may_cost_is_claimed(
+    ways: list[Price], limit: int | None, claimed: dict[str, object]
+) -> None:
+    found = request(*map(candidate, ways), **({} if limit is None else {"max_tokens": limit}))
+    assert {name: getattr(found, name) for name in claimed} == claimed
 
 
-def test_no_more_than_the_cap_is_claimed() -> None:
-    found = request(candidate(price(completion="1")), max_tokens=1_000)
-    assert found.estimate_nano == RULES.request_cap_nano
+def free_way(**fields: Any) -> Candidate:
+    return candidate(FREE, FREE_MODEL, **fields)
 
 
-def test_the_dearest_of_the_ways_counts() -> None:
-    cheap, dear = candidate(price(completion="0.001")), candidate(price(completion="0.002"))
-    assert request(cheap, dear, max_tokens=100).estimate_nano == 200 * 1_000_000
-    assert request(dear, cheap, candidate(FREE), max_tokens=100).estimate_nano == 200 * 1_000_000
-
-
-def test_a_fee_is_paid_and_not_estimated() -> None:
-    found = request(candidate(price(request="0.5")))
-    assert found.paid
-    assert found.estimate_nano == 0
-
-
-def test_a_price_of_nothing_claims_nothing() -> None:
-    found = request(candidate(FREE))
-    assert not found.paid
-    assert found.estimate_nano == 0
-    assert not found.free
-    assert found.rate is None
-
-
-def test_free_models_share_a_limit_of_requests() -> None:
-    found = request(candidate(FREE, "acme/large:free"))
-    assert found.free
-    assert found.only_free
-    assert found.rate == ("free-models-per-min", None, 20)
-
-
-def test_a_free_model_may_have_a_limit_of_its_own() -> None:
-    found = request(candidate(FREE, "acme/large:free", requests_per_minute=3))
-    assert found.rate == ("free-models-per-min", "acme/large:free", 3)
-
-
-def test_an_exempt_endpoint_is_not_limited() -> None:
-    found = request(candidate(FREE, "acme/large:free", free_limits=False))
-    assert not found.free
-    assert found.rate is None
-
-
-def test_a_paid_model_beside_a_free_one_is_not_bound_to_it() -> None:
-    found = request(candidate(FREE, "acme/large:free"), candidate(price("0.001")), max_tokens=1)
-    assert found.free
-    assert not found.only_free
-    assert found.paid
-
-
-def test_a_paid_model_has_a_limit_of_requests_only_where_that_is_set() -> None:
-    assert request(candidate(price("0.001"))).rate is None
-    found = request(candidate(price("0.001"), requests_per_minute=7))
-    assert found.rate == ("requests-per-min", "acme/large", 7)
-
-
-def test_a_free_model_behind_a_paid_one_counts_towards_the_minute() -> None:
-    found = request(candidate(price("0.001")), candidate(FREE, "acme/large:free"))
-    assert found.rate == ("free-models-per-min", None, 20)
+@pytest.mark.parametrize(
+    ("ways", "claimed"),
+    [
+        ([free_way()], {"free": True, "only_free": True, "rate": PER_MINUTE}),
+        ([free_way(requests_per_minute=3)], {"rate": ("free-models-per-min", FREE_MODEL, 3)}),
+        ([free_way(free_limits=False)], {"free": False, "rate": None}),
+        ([free_way(), candidate(CHEAP)], {"free": True, "only_free": False, "paid": True}),
+        ([candidate(CHEAP), free_way()], {"rate": PER_MINUTE}),
+        ([candidate(CHEAP)], {"rate": None}),
+        (
+            [candidate(CHEAP, requests_per_minute=7)],
+            {"rate": ("requests-per-min", "acme/large", 7)},
+        ),
+    ],
+)
+def test_limits_of_requests_are_those_of_free_models_and_a_models_own(
+    ways: list[Candidate], claimed: dict[str, object]
+) -> None:
+    found = request(*ways, max_tokens=1)
+    assert {name: getattr(found, name) for name in claimed} == claimed
 
 
 def test_without_room_at_free_models_the_paid_ways_are_left() -> None:
@@ -146,30 +133,23 @@ def test_a_request_without_free_models_keeps_its_ways() -> None:
     )
 
 
-def test_the_most_that_it_may_cost_has_no_cap_and_counts_fees() -> None:
-    dear = candidate(price(completion="0.001", request="1"))
-    found = request(dear, max_tokens=100_000)
-    assert found.maximum_nano == 101 * NANO_PER_CREDIT
-    assert found.estimate_nano == RULES.request_cap_nano
-
-
 def test_without_max_tokens_it_may_cost_all_that_its_model_writes() -> None:
     known = candidate(price(completion="0.001"), max_completion_tokens=500)
-    assert request(known).maximum_nano == 500 * 1_000_000
-    assert request(known, n=3).maximum_nano == 1_500 * 1_000_000
-    assert request(candidate(price(completion="0.001"))).maximum_nano == 128_000 * 1_000_000
+    assert request(known).maximum_nano == 500 * MILLI
+    assert request(known, n=3).maximum_nano == 1_500 * MILLI
+    assert request(candidate(price(completion="0.001"))).maximum_nano == 128_000 * MILLI
 
 
 def test_without_max_tokens_it_costs_its_prompt_at_least() -> None:
     found = request(candidate(price(prompt="0.001", completion="0.001", request="1")))
     tokens = estimate_demand(asked().parsed).input_tokens
-    assert found.minimum_nano == NANO_PER_CREDIT + tokens * 1_000_000
+    assert found.minimum_nano == NANO_PER_CREDIT + tokens * MILLI
 
 
 def test_reasoning_must_be_paid_for_beside_the_prompt() -> None:
     dear = candidate(price(completion="0.001"))
-    assert request(dear, reasoning={"max_tokens": 2_000}).minimum_nano == 2_000 * 1_000_000
-    assert request(dear, reasoning_effort="low").minimum_nano == 1_024 * 1_000_000
+    assert request(dear, reasoning={"max_tokens": 2_000}).minimum_nano == 2_000 * MILLI
+    assert request(dear, reasoning_effort="low").minimum_nano == 1_024 * MILLI
 
 
 def test_the_limit_of_output_is_what_the_dearest_way_pays_for() -> None:

@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.support.seams.accounting import AdmissionPreview, AdmissionRequest, Admitted
 from tests.support.seams.identity import AccessPolicy
 from tests.support.seams.inference import DryRun, RequestEstimate, parse_request, policy_filter
@@ -15,12 +13,10 @@ from tests.unit.inference.fakes import (
     MODEL,
     FakeProvider,
     PipelineFixture,
-    failed,
     parsed_request,
-    received,
     whole_reply,
 )
-from tollhouse.kernel.errors import Forbidden, NotFound, TollhouseError, Unavailable
+from tollhouse.kernel.errors import Forbidden, TollhouseError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,18 +59,6 @@ async def estimated(
     return await dry_run.estimate(asked, flagged)
 
 
-async def test_it_claims_what_the_request_claims_and_reaches_nobody() -> None:
-    w, forecast = PipelineFixture([FakeProvider(whole_reply())]), FakeForecast()
-    told = await estimated(w, forecast, max_tokens=50)
-    [provider] = w.providers
-    assert (provider.calls, w.admission.requests, w.settler.records) == ([], [], [])
-    await received(w.begin(max_tokens=50))
-    [foretold], [real] = forecast.requests, w.admission.requests
-    assert foretold.estimate_nano == real.estimate_nano > 0
-    assert (foretold.paid, foretold.open_ended) == (real.paid, real.open_ended)
-    assert [each.candidate.endpoint.provider for each in told.candidates] == ["p0"]
-
-
 async def test_guardrails_are_named_and_not_asked() -> None:
     guard: Any = Guard()
     policies = (AccessPolicy("key", guardrails=("privacy",)),)
@@ -91,23 +75,8 @@ async def test_what_admission_says_is_the_refusal() -> None:
     assert len(told.candidates) == 1
 
 
-async def test_where_a_policy_leaves_nobody_admission_is_not_asked() -> None:
-    policies = (AccessPolicy("key", blocked_models=("acme/*",)),)
-    w, forecast = PipelineFixture([FakeProvider(whole_reply())], policies=policies), FakeForecast()
-    told = await estimated(w, forecast)
-    assert isinstance(told.refusal, Forbidden)
-    assert (told.admission, forecast.requests) == (None, ())
-    assert [each.reason for each in told.excluded] == ["policy"]
-    assert (await failed(w.begin())).message == told.refusal.message
-
-
 async def test_the_first_refusal_is_the_one_that_is_told() -> None:
     policies = (AccessPolicy("key", blocked_models=("acme/*",), patterns=("hi",)),)
     told = await estimated(PipelineFixture([FakeProvider(whole_reply())], policies=policies))
     assert told.refusal is not None
     assert told.refusal.metadata["patterns"] == ["hi"]
-
-
-async def test_an_unknown_model_is_no_estimate() -> None:
-    with pytest.raises(NotFound):
-        await estimated(PipelineFixture([FakeProvider(whole_reply())]), model="acme/none")

@@ -66,79 +66,65 @@ def order(*models: Model, **wanted: Any) -> list[str]:
     return [candidate.endpoint.provider for candidate in chosen(*models, **wanted)]
 
 
-def test_endpoints_are_tried_in_the_catalogues_order() -> None:
-    assert order() == ["a", "b/eu", "c"]
+def fails(*failed: Endpoint) -> Callable[[Endpoint], bool]:
+    return lambda endpoint: endpoint in failed
 
 
-def test_an_endpoint_that_failed_of_late_is_tried_last() -> None:
-    assert order(cooling=lambda endpoint: endpoint is A) == ["b/eu", "c", "a"]
+DEAREST = PRICE.rates.completion * 1_000_000
+DENIES = AccessPolicy("workspace", data_collection="deny")
 
 
-def test_the_requests_order_comes_first_even_of_one_that_failed_of_late() -> None:
-    assert order(order=("c", "b"), cooling=lambda endpoint: endpoint is C) == ["c", "b/eu", "a"]
+@pytest.mark.parametrize(
+    ("wanted", "providers"),
+    [
+        ({}, ["a", "b/eu", "c"]),
+        # One that failed of late is last, unless the request's order has it first.
+        ({"cooling": fails(A)}, ["b/eu", "c", "a"]),
+        ({"order": ("c", "b"), "cooling": fails(C)}, ["c", "b/eu", "a"]),
+        # A provider goes by slug, stem or name.
+        *(({"only": (name,)}, ["b/eu"]) for name in ("b", "b/eu", "Beta", "BETA")),
+        *(({"ignore": (name,)}, ["a", "c"]) for name in ("b", "b/eu", "Beta", "BETA")),
+        # Without fallbacks the first has the last word.
+        ({"allow_fallbacks": False}, ["a"]),
+        ({"allow_fallbacks": False, "order": ("c",)}, ["c"]),
+        # What an endpoint or a dialect cannot say excludes it only on request.
+        ({"require_parameters": True}, ["a", "b/eu"]),
+        ({"spoken": {Dialect.MESSAGES}}, ["a", "b/eu", "c"]),
+        ({"deny_data_collection": True}, ["a"]),
+        ({"max_price": MaxPrice(prompt=Decimal(0))}, ["b/eu"]),
+        ({"max_price": MaxPrice(completion=DEAREST)}, ["a", "b/eu", "c"]),
+        ({"by_price": True}, ["b/eu", "a", "c"]),
+        # Every policy has to allow it.
+        ({"policies": [AccessPolicy("key", blocked_providers=("a",))]}, ["b/eu", "c"]),
+        ({"policies": [AccessPolicy("account", blocked_providers=("b*",)), DENIES]}, ["a"]),
+    ],
+)
+def test_endpoints_are_tried_in_the_order_that_is_wanted(
+    wanted: dict[str, Any], providers: list[str]
+) -> None:
+    assert order(**wanted) == providers
 
 
-@pytest.mark.parametrize("name", ["b", "b/eu", "Beta", "BETA"])
-def test_a_provider_goes_by_slug_stem_or_name(name: str) -> None:
-    assert order(only=(name,)) == ["b/eu"]
-    assert order(ignore=(name,)) == ["a", "c"]
-
-
-def test_a_longer_name_than_the_slug_is_another_provider() -> None:
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"only": ("a/us",)},  # longer than the slug
+        {"only": ()},
+        {"spoken": {Dialect.MESSAGES}, "require_parameters": True},
+        {"unsupported_guarantees": True},  # nobody vouches for them
+    ],
+)
+def test_where_nobody_meets_what_is_required_the_model_is_unavailable(
+    wanted: dict[str, Any],
+) -> None:
     with pytest.raises(Unavailable, match="routing requirements"):
-        chosen(only=("a/us",))
-
-
-def test_an_empty_list_allows_nobody() -> None:
-    with pytest.raises(Unavailable):
-        chosen(only=())
-
-
-def test_without_fallbacks_the_first_endpoint_has_the_last_word() -> None:
-    assert order(allow_fallbacks=False) == ["a"]
-    assert order(allow_fallbacks=False, order=("c",)) == ["c"]
-
-
-def test_without_fallbacks_further_models_are_still_tried_once_each() -> None:
-    other = model(B, C, name="n")
-    assert order(M, other, allow_fallbacks=False) == ["a", "b/eu"]
-
-
-def test_all_parameters_are_required_of_an_endpoint_only_on_request() -> None:
-    assert order(require_parameters=True) == ["a", "b/eu"]
-
-
-def test_a_parameter_that_a_dialect_cannot_say_excludes_it_where_all_are_required() -> None:
-    with pytest.raises(Unavailable):
-        chosen(spoken={Dialect.MESSAGES}, require_parameters=True)
-    assert order(spoken={Dialect.MESSAGES}) == ["a", "b/eu", "c"]
-
-
-def test_who_keeps_data_is_left_out_where_that_is_denied() -> None:
-    assert order(deny_data_collection=True) == ["a"]
-
-
-def test_what_nobody_vouches_for_excludes_everybody() -> None:
-    with pytest.raises(Unavailable):
-        chosen(unsupported_guarantees=True)
-
-
-def test_a_max_price_excludes_what_is_dearer() -> None:
-    assert order(max_price=MaxPrice(prompt=Decimal(0))) == ["b/eu"]
-    dearest = PRICE.rates.completion * 1_000_000
-    assert order(max_price=MaxPrice(completion=dearest)) == ["a", "b/eu", "c"]
-
-
-def test_the_cheapest_is_first_on_request() -> None:
-    assert order(by_price=True) == ["b/eu", "a", "c"]
+        chosen(**wanted)
 
 
 def test_further_models_come_after_the_first_ones_endpoints() -> None:
-    assert [candidate.model.id for candidate in chosen(model(A, B), model(C, name="n"))] == [
-        "m",
-        "m",
-        "n",
-    ]
+    found = chosen(model(A, B), model(C, name="n"))
+    assert [candidate.model.id for candidate in found] == ["m", "m", "n"]
+    assert order(M, model(B, C, name="n"), allow_fallbacks=False) == ["a", "b/eu"]
 
 
 def test_the_best_way_that_a_provider_understands_is_taken() -> None:
@@ -151,19 +137,6 @@ def test_a_model_that_can_be_asked_in_less_than_its_provider_speaks_is_asked_in_
     narrow = replace(A, dialects=frozenset({Dialect.EMBEDDINGS}))
     with pytest.raises(NotFound, match="does not answer requests of this kind"):
         chosen(model(narrow))
-
-
-def test_what_a_policy_blocks_is_not_tried() -> None:
-    policies = [AccessPolicy("key", blocked_providers=("a",))]
-    assert [candidate.endpoint.provider for candidate in chosen(policies=policies)] == ["b/eu", "c"]
-
-
-def test_every_policy_must_allow_an_endpoint() -> None:
-    policies = [
-        AccessPolicy("account", blocked_providers=("b*",)),
-        AccessPolicy("workspace", data_collection="deny"),
-    ]
-    assert [candidate.endpoint.provider for candidate in chosen(policies=policies)] == ["a"]
 
 
 def test_where_policies_allow_nothing_the_request_is_forbidden_with_the_reasons() -> None:

@@ -104,11 +104,11 @@ def adapters(path: str, body: bytes) -> Adapters:
 
 
 def adapter_of(path: str, dialect: Dialect) -> FormatAdapter:
-    return adapters(path, encoded(shapes("requests")[path]["plain"]))[dialect]
+    return adapters(path, encoded(large("requests", path, "plain", 1)))[dialect]
 
 
 def dialects(path: str) -> list[Dialect]:
-    return list(adapters(path, encoded(shapes("requests")[path]["plain"])))
+    return list(adapters(path, encoded(large("requests", path, "plain", 1))))
 
 
 def clients(dialect: Dialect) -> list[str]:
