@@ -98,7 +98,6 @@ class InternFixture:
             )
 
     async def set_state(self, intern: Intern, state: InternState) -> Intern:
-        """Set the state of an intern in the database."""
         async with self.database.writing() as write:
             await write.execute(
                 interns.update()
@@ -117,7 +116,6 @@ class InternFixture:
             return await repository.get(read, intern_id)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
-        """Wait until an intern meets a condition; fail at the deadline."""
         found = None
         try:
             async with asyncio.timeout(WAIT_SECONDS):

@@ -96,7 +96,6 @@ class VaultFixture:
             await self.identity.change_account(write, OPERATOR, self.tenant.account.id, **switches)
 
     async def workspace(self, slug: str) -> Subject:
-        """Create a workspace; return a subject in it."""
         async with self.database.writing() as write:
             made = await self.identity.create_workspace(
                 write, self.tenant.account.id, {"name": slug, "slug": slug}, None
@@ -164,7 +163,6 @@ class VaultFixture:
             return await self.audit.rows(read, chain or self.tenant.account.id, 0, 1_000)
 
     async def audit_fault(self) -> ChainFault | None:
-        """Verify the account's record."""
         verifier = ChainVerifier()
         async with self.database.reading() as read:
             head = await self.audit.head(read, self.tenant.account.id)

@@ -162,7 +162,6 @@ class EgressFixture:
         return str(self.folder / "proxy.sock")
 
     async def restart(self, **changes: object) -> None:
-        """Restart the proxy with other settings."""
         await self.close()
         for name, value in changes.items():
             setattr(self, name, value)
@@ -205,7 +204,6 @@ class EgressFixture:
         await self.proxy.stop()
 
     async def client(self) -> Client:
-        """Return a connection to the proxy's socket."""
         reader, writer = await asyncio.open_unix_connection(self.path)
         client = Client(reader, writer)
         self.clients.append(client)
@@ -257,7 +255,6 @@ class Client:
         self._left = b""
 
     async def connect(self, host: str, port: int, *lines: str) -> None:
-        """Open a tunnel with CONNECT."""
         target = f"{host}:{port}"
         head = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *lines, "", ""]
         await self.send("\r\n".join(head).encode())
@@ -277,7 +274,6 @@ class Client:
         self._tls = layer
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
         self._writer.write(data if self._tls is None else self._tls.encrypt(data))
         await self._writer.drain()
 
@@ -295,14 +291,12 @@ class Client:
                 return data
 
     async def receive_all(self) -> bytes:
-        """Return everything up to the end."""
         pieces: list[bytes] = []
         while data := await self.receive():
             pieces.append(data)
         return b"".join(pieces)
 
     async def response(self, method: str = "GET") -> Response:
-        """Read one response as `h11` does."""
         reader = h11.Connection(h11.CLIENT)
         reader.send(h11.Request(method=method, target="/", headers=[("Host", "any")]))
         reader.send(h11.EndOfMessage())
@@ -323,24 +317,19 @@ class Client:
                 raise EOFError
 
     async def request(self, data: bytes, method: str = "GET") -> Response:
-        """Send a request, and return its response."""
         await self.send(data)
         return await self.response(method)
 
     def close_notify(self) -> None:
-        """Send TLS's close_notify."""
         assert self._tls is not None
         self._writer.write(self._tls.goodbye())
 
     def half_close(self) -> None:
-        """Close the sending side of the connection."""
         self._writer.write_eof()
 
     def abort(self) -> None:
-        """Abort the connection."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection gracefully."""
         self._writer.close()
         await self._writer.wait_closed()
