@@ -66,19 +66,26 @@ async def test_an_import_with_a_name_twice_is_refused(vault: VaultFixture) -> No
 # Who may
 
 
-async def test_writes_that_are_switched_off_meanwhile_are_refused_in_the_transaction(
-    vault: VaultFixture,
+@pytest.mark.parametrize(
+    ("switches", "refusal"),
+    [({"vault_writes": False}, WritesDisabled), ({"intern_programme": False}, NotFound)],
+    ids=["no writes", "no programme"],
+)
+async def test_what_is_switched_off_meanwhile_is_looked_at_in_the_transaction(
+    vault: VaultFixture, switches: dict[str, bool], refusal: type[Exception]
 ) -> None:
     intern = await vault.intern()
     await vault.put("token")
-    await vault.set_switches(vault_writes=False)
-    with pytest.raises(WritesDisabled):
+    await vault.set_switches(**switches)
+    with pytest.raises(refusal):
         await vault.put("token", "other")
-    with pytest.raises(WritesDisabled):
+    with pytest.raises(refusal):
         await vault.delete("token")
-    with pytest.raises(WritesDisabled):
+    with pytest.raises(refusal):
         await vault.service.copy(vault.caller, intern.id, ["token"])
+    await vault.set_switches(vault_writes=True, intern_programme=True)
     assert await vault.names(intern) == []
+    assert await vault.value((await vault.effective(intern))["token"].secret) == "value"
 
 
 # The record
@@ -172,17 +179,6 @@ async def test_a_workspace_takes_its_vault_with_it(vault: VaultFixture) -> None:
         assert not (await read.execute(sa.select(vaults))).all()
     last = (await vault.audit_rows())[-1].entry
     assert (last.action, last.actor) == (AuditAction.VAULT_DELETED, "operator")
-
-
-async def test_a_programme_that_is_left_meanwhile_is_looked_at_in_the_transaction(
-    vault: VaultFixture,
-) -> None:
-    await vault.put("token")
-    await vault.set_switches(intern_programme=False)
-    with pytest.raises(NotFound):
-        await vault.put("token", "other")
-    with pytest.raises(NotFound):
-        await vault.delete("token")
 
 
 async def test_a_workspace_with_interns_stays(vault: VaultFixture) -> None:

@@ -9,7 +9,6 @@ from tests.support.builders import OPERATOR, Tenant
 from tests.support.seams.identity import (
     Authenticator,
     IdentityService,
-    KeyKind,
     Subject,
     subject_of,
 )
@@ -63,7 +62,6 @@ class VaultFixture:
         self.ids = ids
         self.kek = new_key()
         self.keys = keys or SymmetricKeys([self.kek])
-        self.changed: list[str] = []
         self.authenticator = Authenticator(database, clock, None)
         self.identity = IdentityService(
             clock, ids, self.authenticator, workspace_leaves=self._leaves
@@ -109,9 +107,6 @@ class VaultFixture:
         async with self.database.writing() as write:
             await self.service.add_subject(write, intern_id, own, attached)
         return Intern(intern_id, own.id)
-
-    def own_key(self, intern: Intern) -> Subject:
-        return replace(self.caller, kind=KeyKind.INTERN, intern_id=intern.id)
 
     async def delete_intern(self, intern: Intern) -> None:
         async with self.database.writing() as write:
@@ -170,7 +165,6 @@ class VaultFixture:
         return verifier.fault_in(rows) or verifier.fault_at_end(head)
 
     def _changed(self, vault_id: str) -> None:
-        self.changed.append(vault_id)
         self.resolutions.forget(vault_id)
 
     async def _leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:

@@ -46,13 +46,9 @@ async def test_the_gateways_refusal_is_passed_on(
     model.always = refuses(status, LIMIT)
     retryable = status in {408, 429, 503}
     assert check_failed(await session.run("Work."), retryable=retryable) == LIMIT
-
-
-async def test_a_budget_that_fills_up_again_is_worth_another_try(
-    model: FakeModel, session: SessionClient
-) -> None:
-    model.always = refuses(402, LIMIT, Retry_After="30")
-    assert check_failed(await session.run("Work."), retryable=True) == LIMIT
+    if status == 402:  # a budget that fills up again is worth another try
+        model.always = refuses(402, LIMIT, Retry_After="30")
+        assert check_failed(await session.run("Work."), retryable=True) == LIMIT
 
 
 async def test_an_error_amid_an_answer_ends_the_run(
@@ -118,8 +114,7 @@ async def test_half_a_character_is_replaced_or_ends_the_run(
     model: FakeModel, session: SessionClient
 ) -> None:
     model.turns = [says("half \ud83d"), says("Again.")]
-    events = await session.run("Work.")
-    assert events[-1].kind == "run.ended"
+    assert (await session.run("Work."))[-1].kind == "run.ended"
     assert (await session.run("Go on.")).text == "Again."
 
 

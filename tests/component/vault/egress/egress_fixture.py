@@ -28,7 +28,7 @@ from tollhouse.outbound.tls import TlsLayer
 from tollhouse.vault import policy
 from tollhouse.vault.egress.messages import OpenSession, SessionLimits
 from tollhouse.vault.egress.proxy import EgressProxy, ProxyContext
-from tollhouse.vault.egress.rejections import OTHER_HOST, UNKNOWN_SECRET, Rejected, Rejection
+from tollhouse.vault.egress.rejections import OTHER_HOST, UNKNOWN_SECRET, Rejected
 from tollhouse.vault.egress.request_head import Target
 from tollhouse.vault.egress.routes import GatewayUpstream, HostConnector
 from tollhouse.vault.egress.secret_broker import DisclosedSecret, Grant
@@ -69,10 +69,6 @@ class FakeSecretBroker:
     )
     released: list[tuple[str, str]] = field(default_factory=list)
     """Names and hosts of the disclosed secrets."""
-    rejection: Rejection | None = None
-    """The rejection of every release, where it is set."""
-    all_lapsed: bool = False
-    """Whether every grant has lapsed."""
     unresponsive: bool = False
     """Whether the question which grants have lapsed is never answered."""
 
@@ -93,8 +89,6 @@ class FakeSecretBroker:
     async def release(
         self, session: str, host: str, names: Sequence[str]
     ) -> Mapping[str, DisclosedSecret]:
-        if self.rejection is not None:
-            raise Rejected(self.rejection)
         found: dict[str, DisclosedSecret] = {}
         for name in names:
             verdict = policy.verdict(self.resolved, name, host, release_unbound=False)
@@ -108,7 +102,8 @@ class FakeSecretBroker:
     async def lapsed(self, grants: Collection[Grant]) -> Collection[Grant]:
         if self.unresponsive:
             await asyncio.get_running_loop().create_future()
-        return list(grants) if self.all_lapsed else []
+        del grants
+        return []
 
 
 class FakeNameServer:
@@ -144,9 +139,10 @@ class EgressFixture:
     allowed: Sequence[str] = ("127.0.0.0/8",)
     plain_http: bool = False
     password: str | None = None
-    tunnel_hosts: frozenset[str] = frozenset()
     allow_ports: frozenset[Target] | None = None
     """The ports at which the hosts of this process listen, unless given."""
+    patience: float = 20.0
+    """Seconds for which an attack waits until it is stopped."""
     clients: list[Client] = field(default_factory=list)
 
     @property
@@ -184,7 +180,7 @@ class EgressFixture:
         if ports is None:
             ports = frozenset(Target(host, server.port) for host, server in self.hosts.items())
         network = HostConnector(dialer, trust)
-        context = ProxyContext(self.broker, network, gateway, self.tunnel_hosts, ports)
+        context = ProxyContext(self.broker, network, gateway, frozenset(), ports)
         self.proxy = EgressProxy(context, self.limits, SystemClock())
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self.path)
@@ -222,7 +218,7 @@ class EgressFixture:
         client = await self.client()
         await client.connect(host, self.port_of(host) if port is None else port)
         trust = self.trust
-        if host == OTHER or host in self.tunnel_hosts:
+        if host == OTHER:
             trust = ssl.create_default_context()
             self.authority.configure_trust(trust)
         await client.handshake(trust, host if name is None else name)
