@@ -73,7 +73,6 @@ class ChatServer:
         return f"/v1/interns/{self.intern.id}/chat/completions"
 
     async def send(self, body: Any = None, **more: Any) -> httpx2.Response:
-        """Send a prompt, or another body, and wait for the end of the response."""
         return await self.http.post(self.path, json={**PROMPT, **(body or {}), **more})
 
     async def stream(self, body: Any = None, **more: Any) -> ParsedChat:
@@ -87,7 +86,6 @@ class ChatServer:
         return await self.stream(answer(session, interaction, content))
 
     async def open(self, body: Any = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send a prompt on a connection of its own, which the test may break."""
         host, port = self.origin.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(self.request(body))
@@ -95,7 +93,6 @@ class ChatServer:
         return reader, writer
 
     def request(self, body: Any = None) -> bytes:
-        """Return the bytes that send a prompt, for a connection of a test's own."""
         sent = json.dumps({**PROMPT, **(body or {})}).encode()
         lines = (
             f"POST {self.path} HTTP/1.1",
@@ -106,7 +103,6 @@ class ChatServer:
         return "".join(f"{line}\r\n" for line in (*lines, "")).encode() + sent
 
     def chat_count(self, outcome: str) -> float:
-        """Return how many chats have ended with an outcome."""
         labels = {"outcome": outcome}
         found = self.metrics.registry.get_sample_value("tollhouse_intern_chats_total", labels)
         return found or 0.0

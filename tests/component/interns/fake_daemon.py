@@ -83,13 +83,11 @@ def chunk(data: bytes) -> bytes:
 
 
 def stream(*events: tuple[str, dict[str, Any]], first: int = 1) -> list[Step]:
-    """Return the steps of a complete stream of events."""
     sent = [chunk(event(kind, data, first + place)) for place, (kind, data) in enumerate(events)]
     return [STREAM, *sent, chunk(b"")]
 
 
 def json_response(status: int, body: Any, *headers: str) -> list[Step]:
-    """Return the steps of a JSON response."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = (
         f"HTTP/1.1 {status} Something",
@@ -102,7 +100,6 @@ def json_response(status: int, body: Any, *headers: str) -> list[Step]:
 
 
 def error_response(status: int, reason: str | None, **more: Any) -> list[Step]:
-    """Return the steps of an error of the sessions' protocol."""
     error = {"code": status, "message": "No.", **({"reason": reason} if reason else {}), **more}
     return json_response(status, {"error": error})
 
@@ -146,7 +143,6 @@ class FakeDaemon:
         await self._play(steps, reader, writer)
 
     def script(self, *answers: Sequence[Step]) -> None:
-        """Set the responses from now on."""
         self.answers = list(answers)
         self._numbers = count()
 

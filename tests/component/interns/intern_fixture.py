@@ -14,7 +14,6 @@ from tests.support.waiting import WAIT_SECONDS
 from tollhouse.interns import repository
 from tollhouse.interns.context import InternContext, Notifications, Rules
 from tollhouse.interns.logs import InternLogs
-from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService
 from tollhouse.interns.types import CreateIntern, Intern, InternLease
 from tollhouse.storage.tables.interns import interns
@@ -37,18 +36,11 @@ LEASE = timedelta(seconds=30)
 class StubReconciler:
     """Stands in for the reconciler, and runs no intern."""
 
-    def __init__(self) -> None:
-        self.reachable = True
-        self.boots_expected = 0
-
     def expect_boot(self) -> None:
-        self.boots_expected += 1
+        pass
 
     async def check_reachable(self, read: Read, machine: str | None) -> None:
         del read, machine
-        if not self.reachable:
-            message = "Nobody is there."
-            raise ServiceUnreachable(message)
 
     def is_here(self, machine: str) -> bool:
         return machine == MACHINE
@@ -98,7 +90,6 @@ class InternFixture:
             )
 
     async def set_state(self, intern: Intern, state: InternState) -> Intern:
-        """Set the state of an intern in the database."""
         async with self.database.writing() as write:
             await write.execute(
                 interns.update()
@@ -117,7 +108,6 @@ class InternFixture:
             return await repository.get(read, intern_id)
 
     async def until(self, intern: Intern, is_there: Callable[[Intern], bool]) -> Intern:
-        """Wait until an intern meets a condition; fail at the deadline."""
         found = None
         try:
             async with asyncio.timeout(WAIT_SECONDS):

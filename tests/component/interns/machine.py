@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
+    import pytest
+
     from tests.component.interns.intern_fixture import InternFixture
     from tests.support.seams.identity import ApiKey
     from tollhouse.interns.types import Intern
@@ -39,6 +41,18 @@ if TYPE_CHECKING:
 AWAY = 120.0
 LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64, 1_000_000)
 TIMEOUTS = ActionTimeouts(boot_seconds=5, suspend_seconds=5, destroy_seconds=5, stop_seconds=0.1)
+
+
+def hold(patch: pytest.MonkeyPatch, owner: object, name: str) -> asyncio.Event:
+    """Have a method never end; return an event that is set once it has begun."""
+    begun = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    patch.setattr(owner, name, never)
+    return begun
 
 
 class FakeSandbox:
@@ -73,6 +87,18 @@ class FakeSandbox:
             connection.transport.abort()
         if not self.ended.done():
             self.ended.set_result(reason)
+
+    def slow_stop(self, patch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+        """Have its stop take long; return an event of its begin, and one that ends it."""
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: float) -> None:
+            begun.set()
+            await may_end.wait()
+            self.end("it was stopped")
+
+        patch.setattr(self, "stop", slow)
+        return begun, may_end
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
@@ -246,7 +272,6 @@ class Machine:
         return await self.interns.until(intern, is_there)
 
     async def until_gone(self, intern: Intern) -> None:
-        """Wait until an intern is deleted; fail at the deadline."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self.interns.find(intern.id) is not None:
                 await asyncio.sleep(0.005)
@@ -262,7 +287,6 @@ class Machine:
         return await self.until(intern, lambda found: found.state == state)
 
     async def running_intern(self, name: str = "ada") -> Intern:
-        """Return an intern that runs."""
         intern = await self.interns.create(name, provision=True)
         return await self.until_status(intern, InternStatus.RUNNING)
 
@@ -280,7 +304,6 @@ class Machine:
         return [each for each in page.items if each.kind is KeyKind.INTERN]
 
     async def accepts_key(self, text: Secret) -> bool:
-        """Tell whether a key authenticates."""
         try:
             await self.interns.vault.authenticator.authenticate(text.reveal())
         except Unauthenticated:

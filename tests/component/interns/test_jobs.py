@@ -4,20 +4,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.component.interns.job_processes import running_jobs, wait_for_jobs
 from tests.support.slow_start import SlowStart, is_gone
-from tests.support.waiting import wait_for_event
+from tests.support.waiting import until, wait_for_event
+from tollhouse.interns.runtimes.filesize import descendants
 from tollhouse.interns.workspaces import jobs as jobs_module
 from tollhouse.interns.workspaces.archive_format import pack
 from tollhouse.interns.workspaces.contents import digest, measure
 from tollhouse.interns.workspaces.jobs import JobBroken, JobRefused, WorkspaceJobs
 
+_MARKER = b'"memory_bytes"'
+"""Part of every job's command line."""
 _BLOCK_BYTES = 4096
 
 
@@ -73,6 +75,24 @@ def holding_deleted_file(folder: Path) -> Iterator[int]:
         with subprocess.Popen(["sleep", "600"], stdin=held) as process:
             yield process.pid
             process.kill()
+
+
+def running_jobs() -> list[int]:
+    """Return the ids of this process's running jobs."""
+    return [each for each in descendants(os.getpid()) if _MARKER in command(each)]
+
+
+def command(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+async def wait_for_jobs(count: int = 1) -> list[int]:
+    """Wait until so many jobs run."""
+    return await until(
+        lambda: found if len(found := running_jobs()) >= count else None, pause=0.002
+    )
 
 
 def environment_of(process: int) -> bytes:

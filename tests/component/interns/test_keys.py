@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.support.builders import OPERATOR
 from tests.support.seams.identity import NewKey, subject_of
 from tollhouse.interns.lifecycle import RUNNING
 from tollhouse.interns.types import Operation
-from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from tests.component.interns.machine import Machine
@@ -33,17 +30,6 @@ async def test_it_runs_again_with_another_token_and_another_text_of_its_key(
     assert again.run.key_hash == intern.run.key_hash
     assert not await machine.accepts_key(text)
     assert await machine.accepts_key(machine.key_text(intern))
-
-
-async def test_it_has_one_key_however_often_it_boots(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    [first] = await machine.stored_keys()
-    for _ in range(2):
-        await machine.request(Operation.SUSPEND, intern)
-        assert [key.hash for key in await machine.stored_keys()] == [first.hash]
-        await machine.request(Operation.PROVISION, intern)
-        await machine.until_state(intern, RUNNING)
-    assert [key.hash for key in await machine.stored_keys()] == [first.hash]
 
 
 async def test_a_key_that_a_manager_disabled_stays_so_at_the_next_boot(machine: Machine) -> None:
@@ -73,20 +59,7 @@ async def test_a_key_that_a_manager_deleted_is_made_anew_at_the_next_boot(machin
     assert made.hash != key.hash
 
 
-async def test_its_key_is_not_what_keeps_its_workspace(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    await machine.request(Operation.SUSPEND, intern)
-    interns = machine.interns
-    identity, account = interns.vault.identity, interns.caller.account_id
-    with pytest.raises(Invalid, match="still has interns"):
-        async with interns.database.writing() as write:
-            await identity.delete_workspace(
-                write, OPERATOR, account, intern.workspace_id, default_confirmed=True
-            )
-
-
 async def payer_of(machine: Machine, intern: Intern) -> str | None:
-    """Return who answers for what the intern's key is used for."""
     text = machine.key_text(intern)
     return (await machine.interns.vault.authenticator.authenticate(text.reveal())).payer_hash
 

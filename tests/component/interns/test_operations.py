@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.component.interns.machine import hold
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import WAIT_SECONDS, until, wait_for_event
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
@@ -63,24 +64,45 @@ async def test_what_is_missing_on_the_machine_is_said(machine: Machine) -> None:
     assert (await machine.until_state(intern, RUNNING)).last_failure_message is None
 
 
-async def test_a_sandbox_that_does_not_start_leaves_nothing(machine: Machine) -> None:
+def is_full(machine: Machine, patch: pytest.MonkeyPatch) -> None:
+    async def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "/var/lib/secret-place")
+
+    patch.setattr(machine.workspaces, "prepare", full)
+
+
+def has_no_proxy(machine: Machine, _: object) -> None:
+    machine.egress.broken = Unavailable("secret reason of ours")
+
+
+def starts_no_sandbox(machine: Machine, _: object) -> None:
     machine.runtime.broken = "the kernel refused"
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        (is_full, "Preparing the workspace: "),
+        (has_no_proxy, "Opening the way out: "),
+        (starts_no_sandbox, "Starting the sandbox: the kernel refused"),
+    ],
+)
+async def test_a_boot_that_fails_says_where_and_leaves_nothing(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: Callable[[Machine, pytest.MonkeyPatch], None],
+    told: str,
+) -> None:
+    fails(machine, monkeypatch)
     intern = await machine.interns.create(provision=True)
     failed = await machine.until_state(intern, FAILED)
-    assert failed.last_failure_message == "Starting the sandbox: the kernel refused"
+    assert str(failed.last_failure_message).startswith(told)
+    assert "secret" not in str(failed.last_failure_message)
     assert failed.run is None
     assert await machine.active_key_hashes() == []
     assert machine.egress.open_for == {}
     assert machine.sandboxes.all() == ()
-    assert list((machine.folder / "run").iterdir()) == []
-
-
-async def test_a_proxy_that_does_not_serve_it_fails_the_boot(machine: Machine) -> None:
-    machine.egress.broken = Unavailable("secret reason of ours")
-    intern = await machine.interns.create(provision=True)
-    failed = await machine.until_state(intern, FAILED)
-    assert str(failed.last_failure_message).startswith("Opening the way out: ")
-    assert "secret reason" not in str(failed.last_failure_message)
+    assert list((machine.folder / "run").glob("*")) == []
 
 
 async def test_a_daemon_that_never_answers_fails_the_boot_at_its_deadline(machine: Machine) -> None:
@@ -104,19 +126,6 @@ async def test_a_daemon_that_ends_fails_the_boot_at_once(machine: Machine) -> No
     assert failed.last_failure_message == (
         "Waiting for the daemon: the sandbox ended: no memory was left"
     )
-
-
-async def test_a_full_disk_fails_the_boot(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def full(*_: object) -> None:
-        raise OSError(28, "No space left on device", "/var/lib/secret-place")
-
-    monkeypatch.setattr(machine.workspaces, "prepare", full)
-    intern = await machine.interns.create(provision=True)
-    failed = await machine.until_state(intern, FAILED)
-    assert str(failed.last_failure_message).startswith("Preparing the workspace: ")
-    assert "secret-place" not in str(failed.last_failure_message)
 
 
 async def test_who_waits_for_its_turn_to_boot_has_its_whole_time_after_it(
@@ -183,13 +192,7 @@ async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
 ) -> None:
     intern = await machine.running_intern()
     await machine.request(Operation.SUSPEND, intern)
-    begun = asyncio.Event()
-
-    async def never(*_: object) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(machine.port_forwarder, "open", never)
+    begun = hold(monkeypatch, machine.port_forwarder, "open")
     await machine.request(Operation.PROVISION, intern)
     await wait_for_event(begun)
     (machine.workspaces.path(intern.id) / "log").write_text("the daemon's")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
+from tests.component.interns.machine import hold
 from tests.support.waiting import until, wait_for_event
 from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
@@ -63,15 +64,7 @@ async def test_what_is_taken_down_is_taken_down_though_its_caller_goes(
 ) -> None:
     intern = await machine.running_intern()
     sandbox = machine.runtime.running[0]
-    begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def slow(seconds: float) -> None:
-        del seconds
-        begun.set()
-        await may_end.wait()
-        sandbox.end("it was stopped")
-
-    monkeypatch.setattr(sandbox, "stop", slow)
+    begun, may_end = sandbox.slow_stop(monkeypatch)
     taking = asyncio.create_task(machine.sandboxes.take_down(intern.id, 5))
     await wait_for_event(begun)
     taking.cancel()
@@ -124,20 +117,14 @@ async def test_sockets_of_a_killed_server_are_removed(machine: Machine) -> None:
 async def test_a_boot_goes_on_after_a_kill_at_any_step(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    at_step = asyncio.Event()
-
-    async def never(*_: object, **__: object) -> None:
-        at_step.set()
-        await asyncio.Event().wait()
-
     with monkeypatch.context() as patch:
-        hold = {
+        held = {
             1: (machine.workspaces, "prepare"),
             2: (machine.egress, "open"),
             3: (machine.runtime, "start"),
             4: (machine.port_forwarder, "open"),
         }
-        patch.setattr(*hold[step], never)
+        at_step = hold(patch, *held[step])
         intern = await machine.interns.create(provision=True)
         await wait_for_event(at_step)
         assert (await machine.interns.get(intern.id)).step == step
@@ -149,42 +136,23 @@ async def test_a_boot_goes_on_after_a_kill_at_any_step(
     assert list(machine.egress.open_for) == [intern.id]
 
 
-async def test_a_suspension_goes_on_after_a_kill(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "step"), [(Operation.SUSPEND, "digest"), (Operation.DELETE, "archive")]
+)
+async def test_an_operation_goes_on_after_a_kill(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, operation: Operation, step: str
 ) -> None:
     intern = await machine.running_intern()
-    begun = asyncio.Event()
-
-    async def never(*_: object, **__: object) -> str:
-        begun.set()
-        await asyncio.Event().wait()
-        return ""
-
-    monkeypatch.setattr(machine.workspaces, "digest", never)
-    asking = asyncio.create_task(machine.request(Operation.SUSPEND, intern))
+    begun = hold(monkeypatch, machine.workspaces, step)
+    asking = asyncio.create_task(machine.request(operation, intern))
     await wait_for_event(begun)
     asking.cancel()
     await machine.kill()
-    await machine.until_state(intern, STOPPED)
+    if operation is Operation.DELETE:
+        await machine.until_gone(intern)
+    else:
+        await machine.until_state(intern, STOPPED)
     assert machine.runtime.running == []
-    assert await machine.active_key_hashes() == []
-
-
-async def test_a_removal_goes_on_after_a_kill(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    intern = await machine.running_intern()
-    begun = asyncio.Event()
-
-    async def never(*_: object) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(machine.workspaces, "archive", never)
-    await machine.request(Operation.DELETE, intern)
-    await wait_for_event(begun)
-    await machine.kill()
-    await machine.until_gone(intern)
     assert await machine.active_key_hashes() == []
 
 
@@ -192,11 +160,7 @@ async def test_files_of_what_is_gone_are_removed_at_the_next_start(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intern = await machine.running_intern()
-
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(machine.workspaces, "remove", never)
+    hold(monkeypatch, machine.workspaces, "remove")
     await machine.request(Operation.DELETE, intern)
     await machine.until_gone(intern)
     assert machine.workspace_names()
@@ -210,16 +174,7 @@ async def test_a_server_that_stops_says_of_nobody_that_it_runs_while_it_takes_th
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intern = await machine.running_intern()
-    sandbox = machine.runtime.running[0]
-    stopping, may_end = asyncio.Event(), asyncio.Event()
-
-    async def slow(seconds: float) -> None:
-        del seconds
-        stopping.set()
-        await may_end.wait()
-        sandbox.end("it was stopped")
-
-    monkeypatch.setattr(sandbox, "stop", slow)
+    stopping, may_end = machine.runtime.running[0].slow_stop(monkeypatch)
     ending = asyncio.create_task(machine.reconciler.stop(0.1))
     await wait_for_event(stopping)
     assert (await machine.interns.get(intern.id)).state == QUEUED

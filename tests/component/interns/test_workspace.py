@@ -1,19 +1,32 @@
+"""Workspaces: their digests, what they take, and their archives."""
+
+from __future__ import annotations
+
 import io
 import os
 import socket
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.memory_blobs import MemoryBlobs
 from tollhouse.interns.workspaces import contents
 from tollhouse.interns.workspaces.archive_format import ArchiveBroken, pack, unpack
+from tollhouse.interns.workspaces.archive_store import ArchiveDamaged, ArchiveStore
 from tollhouse.interns.workspaces.contents import chown, digest, make_workspace, measure
 from tollhouse.interns.workspaces.tree import BLOCK, FileChanged, TreeTooLarge, walk
 from tollhouse.kernel.files import zstd
+from tollhouse.storage.blobs import BlobsUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from tests.component.interns.intern_fixture import InternFixture
+    from tollhouse.interns.types import Intern
 
 
 @pytest.fixture
@@ -136,16 +149,13 @@ def test_all_is_flushed_that_is_on_the_disk(filled: Path, monkeypatch: pytest.Mo
     assert flushed[-1] == filled.stat().st_ino
 
 
-def test_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
+def test_unpacked_is_what_was_packed_and_the_same_content_is_the_same_archive(
+    filled: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     unpack(pack(filled), copy)
     assert digest(copy) == digest(filled)
     assert (copy / "holes").stat().st_blocks * 512 < 5_000_000
-
-
-def test_the_same_content_is_the_same_archive(filled: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    unpack(pack(filled), copy)
     assert b"".join(pack(copy)) == b"".join(pack(filled))
 
 
@@ -347,9 +357,6 @@ def test_folders_of_any_depth_come_back_from_an_archive(deep: Path, tmp_path: Pa
     unpack(pack(deep), tmp_path / "copy")
     assert digest(tmp_path / "copy") == digest(deep)
     assert sum(1 for _ in walk(tmp_path / "copy")) == sum(1 for _ in walk(deep)) == 603
-
-
-def test_folders_of_any_depth_are_measured(deep: Path) -> None:
     assert measure(deep, 10_000).names == 603
 
 
@@ -407,3 +414,136 @@ def test_a_file_that_is_written_to_while_it_is_packed_is_noticed(workspace: Path
     os.truncate(workspace / "a", 100)
     with pytest.raises(FileChanged):
         list(packing)
+
+
+_PIECE = 8 * 1024 * 1024
+
+
+@pytest.fixture
+def blobs() -> MemoryBlobs:
+    return MemoryBlobs()
+
+
+@pytest.fixture
+def archives(interns: InternFixture, blobs: MemoryBlobs) -> ArchiveStore:
+    return ArchiveStore(blobs, interns.context.ids, interns.clock)
+
+
+@pytest.fixture
+async def intern(interns: InternFixture) -> Intern:
+    return await interns.create("ada")
+
+
+async def content(*pieces: bytes) -> AsyncIterator[bytes]:
+    for each in pieces:
+        yield each
+
+
+async def cut(*pieces: bytes) -> AsyncIterator[bytes]:
+    for each in pieces:
+        yield each
+    raise OSError(5, "Input/output error")
+
+
+async def only(archives: ArchiveStore) -> bytes:
+    (archive,) = await archives.list()
+    return b"".join([each async for each in archives.read(archive)])
+
+
+def known(*interns: str) -> Callable[[], Awaitable[set[str]]]:
+    """Return what reads every intern there is."""
+
+    async def read() -> set[str]:
+        return set(interns)
+
+    return read
+
+
+async def test_what_was_stored_is_listed_and_read_back(
+    archives: ArchiveStore, intern: Intern, interns: InternFixture
+) -> None:
+    await archives.store(intern, content(b"a" * _PIECE, b"b"))
+    (found,) = await archives.list()
+    assert (found.manifest.intern_id, found.manifest.name) == (intern.id, "ada")
+    assert found.manifest.workspace_id == interns.caller.workspace_id
+    assert (found.manifest.pieces, found.manifest.bytes) == (2, _PIECE + 1)
+    assert await only(archives) == b"a" * _PIECE + b"b"
+
+
+async def test_a_store_that_fails_at_the_end_has_no_archive(
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    blobs.failures[1] = BlobsUnavailable("gone")
+    with pytest.raises(BlobsUnavailable):
+        await archives.store(intern, content(b"a"))
+    assert await archives.list() == []
+    assert blobs.blobs == {}
+
+
+async def test_what_a_killed_server_left_is_no_archive_and_goes_with_the_next(
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
+    assert await archives.list() == []
+    await archives.store(intern, content(b"whole"))
+    assert await only(archives) == b"whole"
+    assert not any("killed" in key for key in blobs.blobs)
+
+
+async def test_one_that_becomes_whole_while_others_are_looked_for_stays(
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await archives.store(intern, content(b"whole"))
+    (folder,) = (each.folder for each in await archives.list())
+    manifest = blobs.blobs.pop(f"{folder}/manifest.json")
+
+    async def gone_now() -> set[str]:
+        await blobs.put(f"{folder}/manifest.json", manifest)
+        return set()
+
+    await archives.sweep(gone_now)
+    assert await only(archives) == b"whole"
+
+
+async def test_what_a_killed_server_left_of_nobody_goes_at_a_start(
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await blobs.put(f"interns/{intern.id}/killed/00000", b"half")
+    await blobs.put("interns/gone/killed/00000", b"half")
+    await archives.sweep(known(intern.id))
+    assert list(blobs.blobs) == [f"interns/{intern.id}/killed/00000"]
+
+
+async def test_a_second_archive_takes_the_place_of_the_first_and_stays_without_its_intern(
+    archives: ArchiveStore, intern: Intern
+) -> None:
+    await archives.store(intern, content(b"first"))
+    await archives.store(intern, content(b"second"))
+    await archives.sweep(known())
+    assert await only(archives) == b"second"
+
+
+async def test_an_attempt_that_fails_leaves_nothing_and_the_archive_before_it(
+    archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    with pytest.raises(OSError, match="Input/output"):
+        await archives.store(intern, cut(b"a" * _PIECE))
+    assert blobs.blobs == {}
+    await archives.store(intern, content(b"first"))
+    with pytest.raises(OSError, match="Input/output"):
+        await archives.store(intern, cut(b"second"))
+    assert await only(archives) == b"first"
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+async def test_an_archive_that_is_not_as_it_was_written_is_noticed(
+    damage: str, archives: ArchiveStore, intern: Intern, blobs: MemoryBlobs
+) -> None:
+    await archives.store(intern, content(b"whole"))
+    (key,) = (key for key in blobs.blobs if key.endswith("00000"))
+    if damage == "changed":
+        blobs.blobs[key] = b"whale"
+    else:
+        del blobs.blobs[key]
+    with pytest.raises(ArchiveDamaged):
+        await only(archives)

@@ -16,7 +16,6 @@ from tollhouse.vault.key_encryption import (
     KeysUnavailable,
     LocalKeys,
     SymmetricKeys,
-    WrongKey,
     key_id,
     open_local,
 )
@@ -224,13 +223,6 @@ async def test_no_vault_is_made_without_a_key(vault: VaultFixture) -> None:
         await vault.put("token")
     vault.restart_with(SymmetricKeys([vault.kek]))
     assert await vault.names() == []
-
-
-async def test_a_start_with_keys_that_do_not_open_is_refused(vault: VaultFixture) -> None:
-    await vault.put("token")
-    with pytest.raises(WrongKey):
-        async with vault.database.reading() as read:
-            await check_keys(read, Failing(vault.kek, Unopenable()))
 
 
 async def test_a_start_goes_on_where_the_keys_are_away_for_now(vault: VaultFixture) -> None:

@@ -15,16 +15,6 @@ from tollhouse.storage.tables.vault import vault_secrets, vaults
 from tollhouse.vault.policy import WritesDisabled
 
 
-async def test_a_secret_is_stored_sealed_and_opens_again(vault: VaultFixture) -> None:
-    stored = await vault.put("token", "hunter2", ("a.com", "b.com"))
-    assert (stored.version, stored.hosts) == (1, ("a.com", "b.com"))
-    assert await vault.value(stored) == "hunter2"
-    async with vault.database.reading() as read:
-        rows = [tuple(row) for row in await read.execute(sa.select(vault_secrets))]
-    assert "hunter2" not in str(rows)
-    assert b"hunter2" not in b"".join(each for row in rows for each in row if type(each) is bytes)
-
-
 async def test_storing_again_counts_versions_and_keeps_when_it_was_first_stored(
     vault: VaultFixture,
 ) -> None:
@@ -56,17 +46,6 @@ async def test_many_writes_at_once_are_all_counted(vault: VaultFixture) -> None:
     assert await vault.audit_fault() is None
 
 
-async def test_only_another_interns_vault_of_the_workspace_can_be_attached(
-    vault: VaultFixture,
-) -> None:
-    stored = await vault.put("token")
-    elsewhere = await vault.workspace("elsewhere")
-    foreign = await vault.intern(caller=elsewhere)
-    for vault_id in (stored.vault_id, foreign.vault_id, "nowhere"):
-        with pytest.raises(Invalid, match="attached_vault_id"):
-            await vault.intern(attached=vault_id)
-
-
 async def test_a_copy_is_all_or_nothing(vault: VaultFixture) -> None:
     intern = await vault.intern()
     await vault.put("one")
@@ -87,31 +66,26 @@ async def test_an_import_with_a_name_twice_is_refused(vault: VaultFixture) -> No
 # Who may
 
 
-async def test_a_workspace_can_be_left_out_of_its_accounts_programme(vault: VaultFixture) -> None:
-    elsewhere = await vault.workspace("elsewhere")
-    await vault.service.admit(elsewhere, None, writes=True)
-    async with vault.database.writing() as write:
-        await vault.identity.change_workspace(
-            write, OPERATOR, elsewhere.account_id, "elsewhere", {"intern_programme": False}
-        )
-    with pytest.raises(NotFound):
-        await vault.service.admit(elsewhere, None, writes=False)
-    await vault.service.admit(vault.caller, None, writes=True)
-
-
-async def test_writes_that_are_switched_off_meanwhile_are_refused_in_the_transaction(
-    vault: VaultFixture,
+@pytest.mark.parametrize(
+    ("switches", "refusal"),
+    [({"vault_writes": False}, WritesDisabled), ({"intern_programme": False}, NotFound)],
+    ids=["no writes", "no programme"],
+)
+async def test_what_is_switched_off_meanwhile_is_looked_at_in_the_transaction(
+    vault: VaultFixture, switches: dict[str, bool], refusal: type[Exception]
 ) -> None:
     intern = await vault.intern()
     await vault.put("token")
-    await vault.set_switches(vault_writes=False)
-    with pytest.raises(WritesDisabled):
+    await vault.set_switches(**switches)
+    with pytest.raises(refusal):
         await vault.put("token", "other")
-    with pytest.raises(WritesDisabled):
+    with pytest.raises(refusal):
         await vault.delete("token")
-    with pytest.raises(WritesDisabled):
+    with pytest.raises(refusal):
         await vault.service.copy(vault.caller, intern.id, ["token"])
+    await vault.set_switches(vault_writes=True, intern_programme=True)
     assert await vault.names(intern) == []
+    assert await vault.value((await vault.effective(intern))["token"].secret) == "value"
 
 
 # The record
@@ -205,17 +179,6 @@ async def test_a_workspace_takes_its_vault_with_it(vault: VaultFixture) -> None:
         assert not (await read.execute(sa.select(vaults))).all()
     last = (await vault.audit_rows())[-1].entry
     assert (last.action, last.actor) == (AuditAction.VAULT_DELETED, "operator")
-
-
-async def test_a_programme_that_is_left_meanwhile_is_looked_at_in_the_transaction(
-    vault: VaultFixture,
-) -> None:
-    await vault.put("token")
-    await vault.set_switches(intern_programme=False)
-    with pytest.raises(NotFound):
-        await vault.put("token", "other")
-    with pytest.raises(NotFound):
-        await vault.delete("token")
 
 
 async def test_a_workspace_with_interns_stays(vault: VaultFixture) -> None:

@@ -9,7 +9,6 @@ from tests.support.builders import OPERATOR, Tenant
 from tests.support.seams.identity import (
     Authenticator,
     IdentityService,
-    KeyKind,
     Subject,
     subject_of,
 )
@@ -63,7 +62,6 @@ class VaultFixture:
         self.ids = ids
         self.kek = new_key()
         self.keys = keys or SymmetricKeys([self.kek])
-        self.changed: list[str] = []
         self.authenticator = Authenticator(database, clock, None)
         self.identity = IdentityService(
             clock, ids, self.authenticator, workspace_leaves=self._leaves
@@ -96,7 +94,6 @@ class VaultFixture:
             await self.identity.change_account(write, OPERATOR, self.tenant.account.id, **switches)
 
     async def workspace(self, slug: str) -> Subject:
-        """Create a workspace; return a subject in it."""
         async with self.database.writing() as write:
             made = await self.identity.create_workspace(
                 write, self.tenant.account.id, {"name": slug, "slug": slug}, None
@@ -110,9 +107,6 @@ class VaultFixture:
         async with self.database.writing() as write:
             await self.service.add_subject(write, intern_id, own, attached)
         return Intern(intern_id, own.id)
-
-    def own_key(self, intern: Intern) -> Subject:
-        return replace(self.caller, kind=KeyKind.INTERN, intern_id=intern.id)
 
     async def delete_intern(self, intern: Intern) -> None:
         async with self.database.writing() as write:
@@ -164,7 +158,6 @@ class VaultFixture:
             return await self.audit.rows(read, chain or self.tenant.account.id, 0, 1_000)
 
     async def audit_fault(self) -> ChainFault | None:
-        """Verify the account's record."""
         verifier = ChainVerifier()
         async with self.database.reading() as read:
             head = await self.audit.head(read, self.tenant.account.id)
@@ -172,7 +165,6 @@ class VaultFixture:
         return verifier.fault_in(rows) or verifier.fault_at_end(head)
 
     def _changed(self, vault_id: str) -> None:
-        self.changed.append(vault_id)
         self.resolutions.forget(vault_id)
 
     async def _leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:

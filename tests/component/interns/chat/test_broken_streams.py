@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     ENDED,
@@ -23,6 +21,8 @@ from tollhouse.interns.chat.events import LARGEST_EVENT
 from tollhouse.interns.chat.transcript import Transcript
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.component.interns.chat_server import ChatServer
     from tests.component.interns.fake_daemon import FakeDaemon
 
@@ -40,60 +40,48 @@ def data(text: bytes, number: int = 2, kind: bytes = b"text") -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (number, kind, text)
 
 
-@pytest.mark.parametrize(
-    "poison",
-    [
-        b"",
-        SAID[:10],
-        data(b"{"),
-        data(b"null"),
-        data(b'{"text": 1}'),
-        data(b'{"text": "\xff\xfe"}'),
-        data(b"[" * 100_000),
-        data(b'{"outcome": "fine"}', kind=b"run.ended"),
-        data(json.dumps(PERMISSION[1]).replace("allow_once", "maybe").encode(), kind=b"question"),
-        data(b'{"text": "x"}', number=3),
-        data(b'{"text": "x"}', number=1),
-        b'event: text\ndata: {"text": "x"}\n\n',
-        b"\x00\xff" * 1_000 + b"\n\n" + b"data: x\n\n",
-    ],
-    ids=[
-        *("ends", "ends inside", "cut json", "null", "wrong type", "no text", "deep"),
-        *("outcome", "option", "hole", "twice", "no number", "binary"),
-    ],
-)
-async def test_what_is_garbage_severs_the_stream(
-    chat: ChatServer, daemon: FakeDaemon, poison: bytes
-) -> None:
-    daemon.script([STREAM, chunk(FIRST), *([chunk(poison)] if poison else []), chunk(b"")])
-    told = await chat.stream(session_id="mine")
-    assert told.reason == "stream_severed"
-    assert told.session_id == "mine"
-    assert (chat.chat_count("stream_severed"), chat.open_streams()) == (1, 0)
+POISONS = {
+    "ends": b"",
+    "ends inside": SAID[:10],
+    "cut json": data(b"{"),
+    "null": data(b"null"),
+    "wrong type": data(b'{"text": 1}'),
+    "no text": data(b'{"text": "\xff\xfe"}'),
+    "deep": data(b"[" * 100_000),
+    "outcome": data(b'{"outcome": "fine"}', kind=b"run.ended"),
+    "option": data(
+        json.dumps(PERMISSION[1]).replace("allow_once", "maybe").encode(), kind=b"question"
+    ),
+    "hole": data(b'{"text": "x"}', number=3),
+    "twice": data(b'{"text": "x"}', number=1),
+    "no number": b'event: text\ndata: {"text": "x"}\n\n',
+    "binary": b"\x00\xff" * 1_000 + b"\n\n" + b"data: x\n\n",
+}
+
+
+async def test_what_is_garbage_severs_the_stream(chat: ChatServer, daemon: FakeDaemon) -> None:
+    for number, (name, poison) in enumerate(POISONS.items(), 1):
+        daemon.script([STREAM, chunk(FIRST), *([chunk(poison)] if poison else []), chunk(b"")])
+        told = await chat.stream(session_id="mine")
+        assert (told.reason, told.session_id) == ("stream_severed", "mine"), name
+        assert (chat.chat_count("stream_severed"), chat.open_streams()) == (number, 0), name
 
 
 ENDLESS = [b"x" * 60_000, b"data: x\n" * 8_000, b": x\n" * 15_000]
 
 
-@pytest.mark.parametrize("piece", ENDLESS, ids=["line", "event", "comment"])
-async def test_an_event_without_end_is_not_gathered(
-    chat: ChatServer, daemon: FakeDaemon, piece: bytes
-) -> None:
-    pieces = 3 * LARGEST_EVENT // len(piece)
-    daemon.script([STREAM, chunk(FIRST), *[chunk(piece)] * pieces])
-    assert (await chat.stream()).reason == "stream_severed"
+async def test_an_event_without_end_is_not_gathered(chat: ChatServer, daemon: FakeDaemon) -> None:
+    for piece in ENDLESS:
+        pieces = 3 * LARGEST_EVENT // len(piece)
+        daemon.script([STREAM, chunk(FIRST), *[chunk(piece)] * pieces])
+        assert (await chat.stream()).reason == "stream_severed", piece[:9]
 
 
-@pytest.mark.parametrize(
-    "poison",
-    [b"zz\r\ngarbage", b"fffffffffffffffff\r\n", b"5\r\nabcdefgh", b"0\r\n" + b"X: y\r\n" * 20_000],
-    ids=["no size", "huge size", "wrong size", "trailers"],
-)
-async def test_a_broken_transfer_severs_the_stream(
-    chat: ChatServer, daemon: FakeDaemon, poison: bytes
-) -> None:
-    daemon.script([STREAM, chunk(FIRST), poison, 0.01, DISCONNECT])
-    assert (await chat.stream()).reason == "stream_severed"
+async def test_a_broken_transfer_severs_the_stream(chat: ChatServer, daemon: FakeDaemon) -> None:
+    trailers = b"0\r\n" + b"X: y\r\n" * 20_000
+    for poison in (b"zz\r\ngarbage", b"fffffffffffffffff\r\n", b"5\r\nabcdefgh", trailers):
+        daemon.script([STREAM, chunk(FIRST), poison, 0.01, DISCONNECT])
+        assert (await chat.stream()).reason == "stream_severed", poison[:20]
 
 
 def cut_points(raw: bytes) -> list[int]:
@@ -164,35 +152,23 @@ async def test_events_that_are_not_for_callers_are_passed_over(
     assert (await chat.stream()).content == "x"
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "reason", "retryable"),
-    [
-        ({"reason": "turn_failed", "retryable": True}, 502, "turn_failed", True),
-        ({"reason": "turn_failed", "retryable": False}, 502, "turn_failed", False),
-        ({"reason": "stream_severed", "retryable": True}, 502, "stream_severed", True),
-        ({"reason": "not of the protocol"}, 502, "turn_failed", False),
-        ({"reason": "rate_limited", "code": 429}, 502, "turn_failed", False),
-    ],
-)
-async def test_a_run_that_fails(
-    chat: ChatServer,
-    daemon: FakeDaemon,
-    error: dict[str, Any],
-    code: int,
-    reason: str,
-    *,
-    retryable: bool,
-) -> None:
-    ended = {"outcome": "failed", "usage": None, "error": {"message": "No model.", **error}}
-    daemon.script(stream(STARTED, ("run.ended", ended)))
-    told = await chat.stream()
-    assert told.error == {
-        "code": code,
-        "message": "No model.",
-        "metadata": {"reason": reason, "retryable": retryable},
-    }
-    assert told.session_id is not None
-    assert chat.chat_count(reason) == 1
+async def test_a_run_that_fails(chat: ChatServer, daemon: FakeDaemon) -> None:
+    errors: list[tuple[dict[str, Any], str, bool]] = [
+        ({"reason": "turn_failed", "retryable": True}, "turn_failed", True),
+        ({"reason": "turn_failed", "retryable": False}, "turn_failed", False),
+        ({"reason": "stream_severed", "retryable": True}, "stream_severed", True),
+        ({"reason": "not of the protocol"}, "turn_failed", False),
+        ({"reason": "rate_limited", "code": 429}, "turn_failed", False),
+    ]
+    for error, reason, retryable in errors:
+        before = chat.chat_count(reason)
+        ended = {"outcome": "failed", "usage": None, "error": {"message": "No model.", **error}}
+        daemon.script(stream(STARTED, ("run.ended", ended)))
+        told = await chat.stream()
+        metadata = {"reason": reason, "retryable": retryable}
+        assert told.error == {"code": 502, "message": "No model.", "metadata": metadata}
+        assert told.session_id is not None
+        assert chat.chat_count(reason) == before + 1
 
 
 async def test_a_failed_run_tells_what_it_has_used(chat: ChatServer, daemon: FakeDaemon) -> None:

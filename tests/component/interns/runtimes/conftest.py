@@ -72,7 +72,6 @@ def any_sandbox(
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return a data folder with a server's permissions."""
     return make_data(tmp_path / "data")
 
 
@@ -98,7 +97,6 @@ async def sandboxes(runtime: Runtime, data: Path) -> AsyncIterator[SandboxRunner
 
 @pytest.fixture
 async def boxes(bubblewrap: BubblewrapRuntime, data: Path) -> AsyncIterator[SandboxRunner]:
-    """Starts sandboxes with bubblewrap."""
     made = SandboxRunner(bubblewrap, data, f"test-{os.getpid()}")
     yield made
     await made.end()

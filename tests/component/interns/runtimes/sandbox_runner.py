@@ -82,7 +82,6 @@ class SandboxedCall:
         return self.launch.workspace
 
     async def result(self) -> Any:
-        """Wait for the function and return its result."""
         ended = asyncio.ensure_future(self.sandbox.wait())
         async with asyncio.timeout(_SECONDS):
             while not (self.workspace / "answer").exists():
@@ -142,7 +141,6 @@ class SandboxRunner:
         return await self.start(self.launch(function, *arguments, **limits))
 
     async def call(self, function: Callable[..., object], *arguments: object, **limits: Any) -> Any:
-        """Run the function and return its result."""
         return await (await self.run(function, *arguments, **limits)).result()
 
     async def end(self) -> None:

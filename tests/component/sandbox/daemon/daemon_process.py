@@ -108,7 +108,6 @@ class DaemonProcess:
         return terminal
 
     async def refusal(self, *, headers: dict[str, str] | None = None, **query: object) -> Response:
-        """Return the answer to a handshake that is refused."""
         with pytest.raises(InvalidStatus) as refused:
             await self.connect(headers=headers, **query)
         return refused.value.response
@@ -173,7 +172,6 @@ class Terminal:
         self.output = bytearray()
 
     async def attached(self) -> dict[str, Any]:
-        """Read the first message."""
         while not self.controls:
             await self.read_message()
         return self.controls[0]

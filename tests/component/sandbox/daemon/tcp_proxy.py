@@ -47,7 +47,6 @@ class TcpProxy:
         self._in_loop(self._cut)
 
     def reconnect(self) -> None:
-        """Accept connections again."""
         self._is_open = True
 
     def reset_connections(self) -> None:

@@ -125,16 +125,6 @@ async def test_a_file_whose_connection_breaks_is_gone_on_with(
     assert breaking.count == 2
 
 
-async def test_a_fetch_that_fails_leaves_nothing_and_what_was_there(
-    files: InternFiles, tmp_path: Path
-) -> None:
-    (tmp_path / "x").write_text("old")
-    with pytest.raises(CommandFailed, match="There is no such file or folder"):
-        await files.get("none", tmp_path / "x")
-    assert (tmp_path / "x").read_text() == "old"
-    assert {path for path in os.listdir(tmp_path) if "part" in path} == set()  # noqa: PTH208 - names
-
-
 async def test_a_pipe_gets_a_file_and_stays_a_pipe(
     files: InternFiles, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
@@ -147,48 +137,45 @@ async def test_a_pipe_gets_a_file_and_stays_a_pipe(
     assert pipe.is_fifo()
 
 
-async def test_a_link_leads_to_the_file_that_is_replaced(
-    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
-) -> None:
-    (daemon.workspace / "x").write_text("new")
-    (tmp_path / "file").write_text("old")
-    (tmp_path / "link").symlink_to("file")
-    await files.get("x", tmp_path / "link")
-    assert (tmp_path / "file").read_text() == "new"
-    assert (tmp_path / "link").is_symlink()
-
-
-async def test_a_folder_is_not_fetched_as_a_file(
-    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
-) -> None:
-    (daemon.workspace / "folder").mkdir()
-    with pytest.raises(CommandFailed, match="folder is a folder"):
-        await files.get("folder", tmp_path / "x")
-
-
-async def test_a_file_is_not_listed_as_a_folder(files: InternFiles, daemon: DaemonProcess) -> None:
-    (daemon.workspace / "file").touch()
-    with pytest.raises(CommandFailed, match="file is a file"):
-        await files.listed("file")
-
-
 async def test_what_cannot_be_read_here_is_told(files: InternFiles, tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot be read"):
         await files.put(tmp_path / "none", "x")
 
 
-async def test_a_wrong_token_is_told(tcp_proxy: TcpProxy) -> None:
-    async with open_files(
-        DaemonCredentials(tcp_proxy.environment["ORIGIN"], Secret("wrong"))
-    ) as files:
-        with pytest.raises(CommandFailed, match="refused the token"):
-            await files.listed()
+async def test_a_link_leads_to_the_file_that_is_replaced_once_it_is_there(
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(CommandFailed, match="There is no such file or folder"):
+        await files.get("x", tmp_path / "link")
+    assert (tmp_path / "file").read_text() == "old"
+    (daemon.workspace / "x").write_text("new")
+    await files.get("x", tmp_path / "link")
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()
+    assert {*os.listdir(tmp_path)} == {"file", "link"}  # noqa: PTH208 - names
 
 
-async def test_an_intern_that_is_not_there_is_told() -> None:
-    async with open_files(DaemonCredentials("http://127.0.0.1:9", Secret("x"))) as files:
-        with pytest.raises(CommandFailed, match="the connection to the intern failed"):
-            await files.listed()
+async def test_what_is_no_file_is_not_fetched_and_no_folder_not_listed(
+    files: InternFiles, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    (daemon.workspace / "folder").mkdir()
+    (daemon.workspace / "file").touch()
+    with pytest.raises(CommandFailed, match="folder is a folder"):
+        await files.get("folder", tmp_path / "x")
+    with pytest.raises(CommandFailed, match="file is a file"):
+        await files.listed("file")
+
+
+async def test_a_way_that_leads_nowhere_is_told(tcp_proxy: TcpProxy) -> None:
+    for origin, why in (
+        (tcp_proxy.environment["ORIGIN"], "refused the token"),
+        ("http://127.0.0.1:9", "the connection to the intern failed"),
+    ):
+        async with open_files(DaemonCredentials(origin, Secret("wrong"))) as files:
+            with pytest.raises(CommandFailed, match=why):
+                await files.listed()
 
 
 class Breaking:

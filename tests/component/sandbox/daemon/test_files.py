@@ -157,7 +157,16 @@ class TestLinks:
     ) -> None:
         (tmp_path / "outside").mkdir()
         (tmp_path / "outside" / "file").write_text("not yours")
-        links = {"up": "../outside", "absolute": str(tmp_path / "outside"), "etc": "/etc"}
+        beside = daemon.workspace.with_name("workspace-2")
+        links = {
+            "up": "../outside",
+            "absolute": str(tmp_path / "outside"),
+            "etc": "/etc",
+            "out and back": "../workspace/real",
+            "beside": str(beside),  # its name begins the same
+        }
+        (daemon.workspace / "real").mkdir()
+        beside.mkdir(exist_ok=True)
         for name, target in links.items():
             (daemon.workspace / name).symlink_to(target)
         for name in links:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
 # In the background, deaf, and in a session of its own: only who adopts it can find it.
 DEAF = "trap '' HUP TERM INT; echo re''ady > deaf; while :; do sleep 1000; done"
 HIDDEN = f'(setsid sh -c "{DEAF}" &) ; sleep 1000\n'
-NAMESPACE = (
-    "bwrap",
-    *("--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--as-pid-1"),
-    "--die-with-parent",
-)
 
 
 async def start_hidden(daemon: DaemonProcess) -> None:
@@ -63,60 +55,38 @@ async def test_sigterm_ends_the_daemon_and_all_that_runs(daemon: DaemonProcess) 
     assert daemon.processes() == []
 
 
-async def test_a_client_is_told_that_the_intern_ends(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
+async def test_a_client_is_told_that_the_intern_ends(own_daemon: DaemonProcess) -> None:
+    async with own_daemon.terminal() as terminal:
         await terminal.attached()
-        daemon.process.terminate()
+        own_daemon.process.terminate()
         assert await terminal.end() == (1001, "the intern ends")
 
 
-async def test_a_program_may_clean_up_before_the_end(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
+async def test_a_program_may_clean_up_before_the_end(own_daemon: DaemonProcess) -> None:
+    async with own_daemon.terminal() as terminal:
         program = (
             "sh -c \"trap 'touch cleaned; exit' TERM; touch ready; while :; do sleep 0.1; done\""
         )
         await terminal.type(f"setsid {program}\n")
-        await until((daemon.workspace / "ready").exists)
-        daemon.end()
-    assert (daemon.workspace / "cleaned").exists()
+        await until((own_daemon.workspace / "ready").exists)
+        own_daemon.end()
+    assert (own_daemon.workspace / "cleaned").exists()
 
 
-async def test_a_kill_of_the_daemon_hangs_its_terminals_up(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
+async def test_a_kill_of_the_daemon_hangs_its_terminals_up(own_daemon: DaemonProcess) -> None:
+    async with own_daemon.terminal() as terminal:
         await terminal.type("sleep 1000 & sh -c 'echo re\"\"ady; exec sleep 1000'\n")
         await terminal.read_until(b"ready")
-        daemon.process.kill()
-        daemon.process.wait(SECONDS)
-        await until(lambda: daemon.processes() == [])
+        own_daemon.process.kill()
+        own_daemon.process.wait(SECONDS)
+        await until(lambda: own_daemon.processes() == [])
 
 
-@pytest.mark.sandbox
-async def test_as_the_first_process_of_a_sandbox_it_takes_all_with_it_when_it_is_killed(
-    tmp_path: Path,
-) -> None:
-    with DaemonProcess(tmp_path, (*NAMESPACE, *COMMAND)) as daemon:
-        await start_hidden(daemon)
-        (first,) = (pid for pid in daemon.processes() if is_daemon(pid))
-        os.kill(first, signal.SIGKILL)
-        await until(lambda: daemon.processes() == [])
-        daemon.process.wait(SECONDS)
-
-
-@pytest.mark.sandbox
-async def test_as_the_first_process_of_a_sandbox_it_ends_with_its_standard_input(
-    tmp_path: Path,
-) -> None:
-    with DaemonProcess(tmp_path, (*NAMESPACE, *COMMAND)) as daemon:
-        await start_hidden(daemon)
-        assert daemon.end() == 0
-        assert daemon.processes() == []
-
-
-async def test_orphans_are_reaped(daemon: DaemonProcess) -> None:
-    async with daemon.terminal() as terminal:
+async def test_orphans_are_reaped(own_daemon: DaemonProcess) -> None:
+    async with own_daemon.terminal() as terminal:
         await terminal.type("(sh -c 'echo $$ > orphan; exec sleep 0.1' &)\n")
-        await until(lambda: bool(text(daemon.workspace / "orphan")))
-        pid = text(daemon.workspace / "orphan").strip()
+        await until(lambda: bool(text(own_daemon.workspace / "orphan")))
+        pid = text(own_daemon.workspace / "orphan").strip()
         await until(lambda: not Path(f"/proc/{pid}").exists())
 
 
@@ -141,21 +111,6 @@ def test_a_workspace_that_is_missing_ends_it_with_1(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, COMMAND, workspace=str(tmp_path / "none")) as daemon:
         assert daemon.process.wait(SECONDS) == 1
         assert daemon.log.read_text().startswith("tollhouse daemon: cannot serve: ")
-
-
-def test_nothing_of_the_gateway_is_loaded() -> None:
-    program = (
-        "import sys, tollhouse.sandbox.daemon.__main__\n"
-        "print([name for name in sys.modules if name.startswith('tollhouse.')\n"
-        "       and not ('tollhouse.sandbox.daemon' + '.').startswith(name + '.')\n"
-        "       and not name.startswith('tollhouse.sandbox.daemon')])"
-    )
-    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
-
-
-def is_daemon(pid: int) -> bool:
-    """Tell whether a process is the daemon itself, of those that have its mark."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())
 
 
 def text(path: Path) -> str:

@@ -228,7 +228,6 @@ def taken(terminal: Terminal) -> int:
 
 
 def resident(pid: int) -> int:
-    """Return how much memory a process has, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 

@@ -71,7 +71,6 @@ class Served:
         )
 
     async def refusal(self, token: str, *query: str, **given: Any) -> Response:
-        """Return the answer to a handshake that is refused."""
         with pytest.raises(InvalidStatus) as refused:
             await self.terminal(token, *query, **given)
         return refused.value.response

@@ -68,7 +68,6 @@ class SessionMcpServer:
 
 @asynccontextmanager
 async def serve_mcp(kind: str) -> AsyncGenerator[HttpMcpServer]:
-    """Run a server of one kind on loopback."""
     made, path = APPS[kind]
     inner = made(_server())
     served = HttpMcpServer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 REACH = call("http_request", url="http://127.0.0.1:9/asked")
 OTHER = call("http_request", url="http://127.0.0.1:9/other")
 ASKED = "GET http://127.0.0.1:9/asked"
+SWAP_EVENT = "UPDATE events SET data = "
 SWAP_BODY = "UPDATE questions SET body = replace(body, '/asked', '/swapped')"
 
 
@@ -77,6 +79,16 @@ async def test_a_question_is_shown_as_it_was_asked(
     assert (await session.events())[-1] == asked[-1]
     events = await session.answer(asked.last["interaction"], "allow_once")
     assert (events.outcomes, events.text) == (["failed"], "Done.")  # nobody listens there
+
+
+async def test_an_event_that_is_no_question_any_more_is_shown_as_it_is(
+    daemon: DaemonProcess, model: FakeModel, session: SessionClient
+) -> None:
+    model.turns = [says(REACH)]
+    await session.run("Work.", approval_mode="manual")
+    for garbage in ({}, {"run": "r", "interaction": "other", "expires_at": ""}):
+        swap_log(daemon, f"{SWAP_EVENT}'{json.dumps(garbage)}' WHERE kind = 'question'")
+        assert (await session.events()).last == garbage
 
 
 async def test_a_question_that_waits_its_turn_is_shown_as_the_agent_asks_it(

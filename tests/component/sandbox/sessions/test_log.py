@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sqlite3
 from contextlib import closing, contextmanager, suppress
@@ -60,18 +59,6 @@ def no_damaged_files_left(tmp_path: Path) -> Iterator[None]:
     shutil.rmtree(tmp_path / "workspace" / ".intern", ignore_errors=True)
 
 
-async def test_a_log_that_cannot_be_read_is_set_aside_and_the_client_is_told(
-    model: FakeModel, start: Callable[..., DaemonProcess], home: Path
-) -> None:
-    (home / "sessions" / "log.sqlite3").write_bytes(os.urandom(50_000))
-    (home / "sessions" / "log.sqlite3-wal").write_bytes(os.urandom(50_000))
-    model.turns = [says("Two.")]
-    with start() as daemon:
-        assert (await SessionClient(daemon).run("second")).text == "Two."
-        assert (await SessionClient(daemon).events())[0].number == 1
-    assert len(set_aside(home)) == 1
-
-
 async def test_a_conversation_that_cannot_be_read_says_so(
     model: FakeModel, start: Callable[..., DaemonProcess], home: Path
 ) -> None:
@@ -117,10 +104,6 @@ async def test_nothing_is_made_before_somebody_talks(
         assert len(daemon.processes()) == 1
 
 
-def set_aside(home: Path) -> list[Path]:
-    return [*home.glob("sessions.damaged-*")]
-
-
 # What a daemon finds in the log when it starts, and whom it believes
 
 
@@ -158,18 +141,6 @@ async def test_a_run_of_before_asks_whatever_the_log_says_of_its_mode(
     with start() as daemon:
         events = await SessionClient(daemon).answer(asked.last["interaction"], BLUE)
         assert events.last["permission"]["operation"] == "GET http://127.0.0.1:9/"
-
-
-async def test_an_answer_for_always_is_asked_for_again_after_a_suspension(
-    model: FakeModel, start: Callable[..., DaemonProcess]
-) -> None:
-    model.turns = [says(REACH), says("No."), says(REACH)]
-    with start() as daemon:
-        asked = await SessionClient(daemon).run("Ask there.", approval_mode="manual")
-        await SessionClient(daemon).answer(asked.last["interaction"], "reject_always")
-    with start() as daemon:
-        again = await SessionClient(daemon).run("Ask there.", approval_mode="manual")
-        assert "permission" in again.last
 
 
 class FullOnce(SessionLog):

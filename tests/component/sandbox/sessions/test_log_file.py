@@ -20,7 +20,7 @@ from tollhouse.sandbox.daemon.sessions.log_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -29,6 +29,15 @@ def add_event(log: SessionLog, session: str = "s") -> int:
     with log.writing() as write:
         write.run(run)
         return write.event(run, "text", text="words")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SessionLog]:
+    """A log with one event."""
+    log = SessionLog(tmp_path)
+    add_event(log)
+    yield log
+    log.close()
 
 
 def garbage(file: Path) -> None:
@@ -138,15 +147,14 @@ def test_a_log_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
     assert len(SessionLog(tmp_path).events("s", 0, 10)) == 1
 
 
-def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(tmp_path: Path) -> None:
-    log = SessionLog(tmp_path)
-    add_event(log)
+def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(
+    log: SessionLog, tmp_path: Path
+) -> None:
     with log.writing() as write:
         shutil.rmtree(tmp_path / "sessions")
         (run,) = log.runs("working")
         assert write.event(run, "text", text="words") == 2
     assert len(log.events("s", 0, 10)) == 0
-    log.close()
 
 
 @pytest.mark.parametrize(
@@ -154,28 +162,23 @@ def test_a_log_that_was_removed_amid_a_change_is_not_left_before_its_end(tmp_pat
     [sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_CLOSE, sqlite3.SQLITE_PERM],
     ids=["read only", "another i/o error", "no permission"],
 )
-def test_what_says_nothing_of_the_file_is_no_damage(tmp_path: Path, code: int) -> None:
-    log = SessionLog(tmp_path)
-    add_event(log)
+def test_what_says_nothing_of_the_file_is_no_damage(log: SessionLog, code: int) -> None:
     error = sqlite3.OperationalError("It cannot be done.")
     error.sqlite_errorcode = code
     with pytest.raises(LogFailed, match="cannot be used now") as raised, log.writing():
         raise error
     assert not isinstance(raised.value, LogDamaged)
     assert add_event(log) == 2
-    log.close()
 
 
+@pytest.mark.usefixtures("log")
 def test_no_other_program_reads_or_writes_the_log_meanwhile(tmp_path: Path) -> None:
-    log = SessionLog(tmp_path)
-    add_event(log)
     file = tmp_path / "sessions" / "log.sqlite3"
     with (
         closing(sqlite3.connect(file, timeout=0)) as other,
         pytest.raises(sqlite3.OperationalError, match="locked"),
     ):
         other.execute("DELETE FROM events")
-    log.close()
 
 
 def test_a_log_that_cannot_be_made_is_no_damage(tmp_path: Path) -> None:
@@ -199,24 +202,18 @@ def fail_midway(log: SessionLog, run: SessionRun) -> None:
         raise RuntimeError
 
 
-def test_a_full_disk_leaves_what_is_there(tmp_path: Path) -> None:
-    log = SessionLog(tmp_path)
-    add_event(log)
+def test_a_full_disk_leaves_what_is_there(log: SessionLog) -> None:
     run = log.runs("working")[0]
     with pytest.raises(LogFull):
         fill(log, run)
     assert len(log.events("s", 0, 10)) == 1
-    log.close()
 
 
-def test_what_fails_midway_is_not_there(tmp_path: Path) -> None:
-    log = SessionLog(tmp_path)
-    add_event(log)
+def test_what_fails_midway_is_not_there(log: SessionLog) -> None:
     run = log.runs("working")[0]
     with pytest.raises(RuntimeError):
         fail_midway(log, run)
     assert [event.number for event in log.events("s", 0, 10)] == [1]
-    log.close()
 
 
 def test_a_run_of_a_log_that_is_gone_writes_nothing_into_the_next(tmp_path: Path) -> None:

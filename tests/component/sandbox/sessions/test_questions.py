@@ -35,7 +35,6 @@ def interaction(events: Events) -> str:
 
 @contextmanager
 def port() -> Iterator[int]:
-    """Listen on a port of loopback."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -129,15 +128,6 @@ async def test_what_a_question_does_not_offer_is_refused_and_the_run_waits_on(
     assert (await session.answer(interaction(asked), BLUE)).text == "Blue."
 
 
-async def test_an_answer_counts_once(model: FakeModel, session: SessionClient) -> None:
-    model.turns = [says(ASK), says("Blue.")]
-    asked = await session.run("Paint it.")
-    await session.answer(interaction(asked), BLUE)
-    body = {"interaction": interaction(asked), "answer": json.dumps(BLUE)}
-    again = await session.post("answers", body)
-    assert (again.status_code, again.json()["error"]["reason"]) == (409, "interaction_not_pending")
-
-
 async def test_a_question_is_one_of_its_session(
     daemon: DaemonProcess, model: FakeModel, session: SessionClient
 ) -> None:
@@ -204,18 +194,6 @@ async def test_a_run_waits_on_without_its_agent(
         assert (await session.answer(interaction(asked), BLUE)).text == "Blue."
 
 
-async def test_a_run_waits_on_across_a_suspension(
-    model: FakeModel, start: Callable[..., DaemonProcess]
-) -> None:
-    model.turns = [says("Hm. ", ASK), says("Blue.")]
-    with start() as daemon:
-        asked = await SessionClient(daemon).run("Paint it.")
-    with start() as daemon:
-        events = await SessionClient(daemon).answer(interaction(asked), BLUE)
-        assert events.text == "Blue."
-        assert [event.number for event in await SessionClient(daemon).events()] == [*range(1, 9)]
-
-
 @pytest.mark.parametrize("answer", ["reject_once", "reject_always", "cancel"])
 async def test_what_is_rejected_is_not_done(
     model: FakeModel, session: SessionClient, answer: str
@@ -280,19 +258,6 @@ async def test_an_answer_for_always_answers_what_would_be_asked_next(
     asked = await session.run("Ask both.", approval_mode="manual")
     events = await session.answer(interaction(asked), "reject_always")
     assert (events.outcomes, events.text) == (["rejected", "rejected"], "Neither.")
-
-
-async def test_a_manual_run_has_no_network_in_its_shell_until_that_is_allowed(
-    model: FakeModel, session: SessionClient
-) -> None:
-    with port() as number:
-        model.turns = [says(reach(number), call("shell", command="echo works")), says("No way.")]
-        events = await session.run("Reach out.", approval_mode="manual")
-    first, second = (message["content"] for message in model.messages()[-2:])
-    assert "reached" not in first
-    assert "Permission denied" in first
-    assert "works" in second
-    assert events.outcomes == ["done", "done"]
 
 
 async def test_any_answer_waits_for_the_run_that_works(

@@ -109,9 +109,11 @@ async def test_a_file_that_cannot_be_read_ends_no_run(
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> McpServers:
+async def servers(tmp_path: Path) -> AsyncIterator[McpServers]:
     configure(tmp_path, "good", "hangs", "silent", "dies", "fails", "leaves", "counts")
-    return McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=1)
+    servers = McpServers(tmp_path, dict(os.environ), start_seconds=20, call_seconds=1)
+    yield servers
+    await servers.close()
 
 
 async def ask_who_hangs(servers: McpServers) -> None:
@@ -124,16 +126,25 @@ async def ask_who_hangs(servers: McpServers) -> None:
 async def test_a_server_that_dies_at_its_start_is_an_error(servers: McpServers) -> None:
     with pytest.raises(ToolFailed, match="cannot be started"):
         await servers.tools(servers.configured()["dies"])
-    await servers.close()
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"), [("silent", "did not answer within 1 s"), ("fails", "Hello again")]
+    ("kind", "said", "why", "then"),
+    [
+        ("silent", "Hello", "did not answer within 1 s", None),
+        ("fails", "Hello", "Hello again", None),
+        ("leaves", "Go", "Connection closed", "And again"),  # it is started anew
+        ("counts", "Miss your schema", "output schema", "call 2"),  # it runs on
+    ],
 )
-async def test_a_call_that_fails_is_an_error(servers: McpServers, kind: str, why: str) -> None:
+async def test_a_call_that_fails_is_an_error(
+    servers: McpServers, kind: str, said: str, why: str, then: str | None
+) -> None:
+    config = servers.configured()[kind]
     with pytest.raises(ToolFailed, match=why):
-        await servers.call(servers.configured()[kind], "echo", {"text": "Hello"})
-    await servers.close()
+        await servers.call(config, "echo", {"text": said})
+    if then is not None:
+        assert await servers.call(config, "echo", {"text": "And"}) == then
 
 
 async def test_a_server_that_hangs_keeps_no_other_from_working(servers: McpServers) -> None:
@@ -142,23 +153,6 @@ async def test_a_server_that_hangs_keeps_no_other_from_working(servers: McpServe
     good = servers.configured()["good"]
     assert await servers.call(good, "echo", {"text": "Hello"}) == "Hello again"
     assert await servers.call(good, "echo", {"text": "And"}) == "And again"
-    await servers.close()
-
-
-async def test_a_server_that_ended_is_started_anew(servers: McpServers) -> None:
-    config = servers.configured()["leaves"]
-    with pytest.raises(ToolFailed, match="Connection closed"):
-        await servers.call(config, "echo", {"text": "Go"})
-    assert await servers.call(config, "echo", {"text": "And"}) == "And again"
-    await servers.close()
-
-
-async def test_a_server_that_misses_its_own_schema_runs_on(servers: McpServers) -> None:
-    config = servers.configured()["counts"]
-    with pytest.raises(ToolFailed, match="output schema"):
-        await servers.call(config, "echo", {"text": "Miss your schema"})
-    assert await servers.call(config, "echo", {"text": "And"}) == "call 2"
-    await servers.close()
 
 
 async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
@@ -167,14 +161,13 @@ async def test_whoever_gives_a_server_up_leaves_the_one_in_its_place_alone(
     named = servers.configured()
     new = replace(named["counts"], name="hangs")
     with monkeypatch.context() as patched:
-        patched.setattr(servers, "start_seconds", 2)
+        patched.setattr(servers, "start_seconds", 1)
         waiting = asyncio.create_task(servers.tools(named["hangs"]))
         await asyncio.sleep(0)
     assert await servers.call(new, "echo", {"text": "Hello"}) == "call 1"
     with pytest.raises(ToolFailed, match="did not start within"):
         await waiting
     assert await servers.call(new, "echo", {"text": "And"}) == "call 2"
-    await servers.close()
 
 
 @pytest.fixture(params=["http", "sse"])

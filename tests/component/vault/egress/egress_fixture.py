@@ -28,7 +28,7 @@ from tollhouse.outbound.tls import TlsLayer
 from tollhouse.vault import policy
 from tollhouse.vault.egress.messages import OpenSession, SessionLimits
 from tollhouse.vault.egress.proxy import EgressProxy, ProxyContext
-from tollhouse.vault.egress.rejections import OTHER_HOST, UNKNOWN_SECRET, Rejected, Rejection
+from tollhouse.vault.egress.rejections import OTHER_HOST, UNKNOWN_SECRET, Rejected
 from tollhouse.vault.egress.request_head import Target
 from tollhouse.vault.egress.routes import GatewayUpstream, HostConnector
 from tollhouse.vault.egress.secret_broker import DisclosedSecret, Grant
@@ -69,10 +69,6 @@ class FakeSecretBroker:
     )
     released: list[tuple[str, str]] = field(default_factory=list)
     """Names and hosts of the disclosed secrets."""
-    rejection: Rejection | None = None
-    """The rejection of every release, where it is set."""
-    all_lapsed: bool = False
-    """Whether every grant has lapsed."""
     unresponsive: bool = False
     """Whether the question which grants have lapsed is never answered."""
 
@@ -93,8 +89,6 @@ class FakeSecretBroker:
     async def release(
         self, session: str, host: str, names: Sequence[str]
     ) -> Mapping[str, DisclosedSecret]:
-        if self.rejection is not None:
-            raise Rejected(self.rejection)
         found: dict[str, DisclosedSecret] = {}
         for name in names:
             verdict = policy.verdict(self.resolved, name, host, release_unbound=False)
@@ -108,7 +102,8 @@ class FakeSecretBroker:
     async def lapsed(self, grants: Collection[Grant]) -> Collection[Grant]:
         if self.unresponsive:
             await asyncio.get_running_loop().create_future()
-        return list(grants) if self.all_lapsed else []
+        del grants
+        return []
 
 
 class FakeNameServer:
@@ -144,9 +139,10 @@ class EgressFixture:
     allowed: Sequence[str] = ("127.0.0.0/8",)
     plain_http: bool = False
     password: str | None = None
-    tunnel_hosts: frozenset[str] = frozenset()
     allow_ports: frozenset[Target] | None = None
     """The ports at which the hosts of this process listen, unless given."""
+    patience: float = 20.0
+    """Seconds for which an attack waits until it is stopped."""
     clients: list[Client] = field(default_factory=list)
 
     @property
@@ -162,7 +158,6 @@ class EgressFixture:
         return str(self.folder / "proxy.sock")
 
     async def restart(self, **changes: object) -> None:
-        """Restart the proxy with other settings."""
         await self.close()
         for name, value in changes.items():
             setattr(self, name, value)
@@ -185,7 +180,7 @@ class EgressFixture:
         if ports is None:
             ports = frozenset(Target(host, server.port) for host, server in self.hosts.items())
         network = HostConnector(dialer, trust)
-        context = ProxyContext(self.broker, network, gateway, self.tunnel_hosts, ports)
+        context = ProxyContext(self.broker, network, gateway, frozenset(), ports)
         self.proxy = EgressProxy(context, self.limits, SystemClock())
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self.path)
@@ -205,7 +200,6 @@ class EgressFixture:
         await self.proxy.stop()
 
     async def client(self) -> Client:
-        """Return a connection to the proxy's socket."""
         reader, writer = await asyncio.open_unix_connection(self.path)
         client = Client(reader, writer)
         self.clients.append(client)
@@ -224,7 +218,7 @@ class EgressFixture:
         client = await self.client()
         await client.connect(host, self.port_of(host) if port is None else port)
         trust = self.trust
-        if host == OTHER or host in self.tunnel_hosts:
+        if host == OTHER:
             trust = ssl.create_default_context()
             self.authority.configure_trust(trust)
         await client.handshake(trust, host if name is None else name)
@@ -257,7 +251,6 @@ class Client:
         self._left = b""
 
     async def connect(self, host: str, port: int, *lines: str) -> None:
-        """Open a tunnel with CONNECT."""
         target = f"{host}:{port}"
         head = [f"CONNECT {target} HTTP/1.1", f"Host: {target}", *lines, "", ""]
         await self.send("\r\n".join(head).encode())
@@ -277,7 +270,6 @@ class Client:
         self._tls = layer
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
         self._writer.write(data if self._tls is None else self._tls.encrypt(data))
         await self._writer.drain()
 
@@ -295,14 +287,12 @@ class Client:
                 return data
 
     async def receive_all(self) -> bytes:
-        """Return everything up to the end."""
         pieces: list[bytes] = []
         while data := await self.receive():
             pieces.append(data)
         return b"".join(pieces)
 
     async def response(self, method: str = "GET") -> Response:
-        """Read one response as `h11` does."""
         reader = h11.Connection(h11.CLIENT)
         reader.send(h11.Request(method=method, target="/", headers=[("Host", "any")]))
         reader.send(h11.EndOfMessage())
@@ -323,24 +313,19 @@ class Client:
                 raise EOFError
 
     async def request(self, data: bytes, method: str = "GET") -> Response:
-        """Send a request, and return its response."""
         await self.send(data)
         return await self.response(method)
 
     def close_notify(self) -> None:
-        """Send TLS's close_notify."""
         assert self._tls is not None
         self._writer.write(self._tls.goodbye())
 
     def half_close(self) -> None:
-        """Close the sending side of the connection."""
         self._writer.write_eof()
 
     def abort(self) -> None:
-        """Abort the connection."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection gracefully."""
         self._writer.close()
         await self._writer.wait_closed()

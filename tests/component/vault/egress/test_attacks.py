@@ -36,6 +36,7 @@ async def test_is_seen_where_its_rule_is_off(
     egress: EgressFixture, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ATTACKS[name].off(monkeypatch)
+    egress.patience = 0.8
     with pytest.raises((AssertionError, EOFError, TimeoutError, pytest.fail.Exception)):
         await ATTACKS[name].run(egress)
 

@@ -135,20 +135,6 @@ async def test_a_process_that_was_made_ready_ends_without_a_session(egress: Egre
 # A process that dies
 
 
-async def test_who_connects_while_there_is_no_process_is_answered_by_the_next_one(
-    egress: EgressService,
-) -> None:
-    folder = await egress.open(SessionSpec("session", WHO))
-    before, first = authority_of(folder), pid_of(egress)
-    os.kill(first, signal.SIGKILL)
-    await until(lambda: not pid_of(egress))
-    client = await asked(folder)
-    assert b"no_route" in await asyncio.wait_for(client.receive_all(), 20)
-    client.abort()
-    await until(lambda: authority_of(folder) != before)
-    assert pid_of(egress) != first
-
-
 async def test_all_of_many_sessions_are_served_and_served_again(egress: EgressService) -> None:
     names = [f"session-{number}" for number in range(MANY)]
     key = Secret("k" * 10_000)  # together they are more than the socket between both holds

@@ -49,11 +49,6 @@ def told(*events: DaemonEvent, fault: ChatFault = SEVERED, known: bool = True) -
     return check_stream(b"".join([*stream, transcript.fail(fault)]))
 
 
-def test_a_cost_that_nobody_told_is_left_out() -> None:
-    used = DaemonRunUsage(input_tokens=1, output_tokens=1)
-    assert "cost" not in (told(RunEnded(outcome="completed", usage=used)).usage or {"cost": 1})
-
-
 def test_chunks_name_the_model_from_its_report_on() -> None:
     found = told(
         RunStarted(model="a/b"),

@@ -181,22 +181,12 @@ def moving(tmp_path: Path) -> Path:
     return tmp_path / "workspace"
 
 
-def test_what_is_moved_away_just_before_it_is_read_is_found_by_another_look(moving: Path) -> None:
+@pytest.mark.parametrize("moment", [2, 3], ids=["just before it is read", "while it is read"])
+def test_what_is_moved_away_is_found_by_another_look(moving: Path, moment: int) -> None:
     calls = count(1)
 
     def move() -> None:
-        if next(calls) == 2:
-            (moving / "a" / "inner").rename(moving / "0")
-
-    whole = size(moving)
-    assert measure(moving, 100, (), move).disk_bytes == whole
-
-
-def test_a_folder_that_moves_while_it_is_read_does_not_hide_the_rest(moving: Path) -> None:
-    calls = count(1)
-
-    def move() -> None:
-        if next(calls) == 3:
+        if next(calls) == moment:
             (moving / "a" / "inner").rename(moving / "0")
 
     whole = size(moving)
@@ -215,15 +205,11 @@ def test_folders_that_move_all_the_time_cannot_be_measured(moving: Path) -> None
         measure(moving, 100, (), move)
 
 
-async def test_what_is_small_is_measured_without_a_process_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert await measure_workspace(WorkspaceJobs(), tmp_path, os.getpid()) == DiskUsage(4096, 1)
-
-
-async def test_one_of_many_names_is_measured_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_thread", [2, 100], ids=["by a job", "here"])
+async def test_what_is_on_a_disk_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_thread: int
 ) -> None:
-    monkeypatch.setattr("tollhouse.interns.runtimes.quota._NAMES_IN_THREAD", 2)
+    monkeypatch.setattr("tollhouse.interns.runtimes.quota._NAMES_IN_THREAD", in_thread)
     for number in range(5):
         (tmp_path / f"empty-{number}").touch()
     assert await measure_workspace(WorkspaceJobs(), tmp_path, os.getpid()) == DiskUsage(5 * 4096, 5)
@@ -257,30 +243,6 @@ def watching(
         return measure(folder, 10_000)
 
     return DiskWatch(launch, measuring or measured, writers, clock)
-
-
-async def test_a_watch_stops_and_lets_go_again(tmp_path: Path, clock: FakeClock) -> None:
-    writers = Writers()
-    watch = watching(tmp_path, writers, clock)
-    await watch.look()
-    assert (watch.full, writers) == (False, [])
-    (tmp_path / "filler").write_bytes(b"x" * 2 * _MIB)
-    clock.advance(61)
-    await watch.look()
-    assert (watch.full, writers) == (True, [(0, True)])
-    (tmp_path / "filler").unlink()
-    clock.advance(61)
-    await watch.look()
-    assert (watch.full, writers) == (False, [(0, True), (_MIB, False)])
-    assert not watch.killed
-
-
-async def test_names_alone_fill_a_disk_too(tmp_path: Path, clock: FakeClock) -> None:
-    watch = watching(tmp_path, Writers(), clock, files=3)
-    for number in range(4):
-        (tmp_path / f"empty-{number}").touch()
-    await watch.look()
-    assert watch.full
 
 
 async def test_one_that_keeps_growing_is_to_be_killed(tmp_path: Path, clock: FakeClock) -> None:

@@ -45,7 +45,6 @@ class Client:
 
 
 def certificate_of(authority: Authority, host: str = HOST) -> x509.Certificate:
-    """Return what a client is shown."""
     client = Client(authority, host)
     shown = client.greet(authority.context(host)).getpeercert(binary_form=True)
     assert shown is not None

@@ -139,7 +139,6 @@ class Gateway:
         self.asked.append(msgspec.to_builtins(FROM_PROXY.decode(framed)))
 
     async def bound(self, host: str = HOST) -> asyncio.Task[bool]:
-        """Return a question that has been asked."""
         asking = asyncio.create_task(self.broker.is_bound("session", host))
         await asyncio.sleep(0)
         return asking

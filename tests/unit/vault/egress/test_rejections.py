@@ -15,7 +15,6 @@ ALL = [each for each in vars(rejections).values() if isinstance(each, Rejection)
 
 
 def read(data: bytes) -> tuple[h11.Response, bytes, h11.Connection]:
-    """Return an answer as a client reads it."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("host", "a.com")]))
     client.send(h11.EndOfMessage())

@@ -35,12 +35,10 @@ def hello(
 
 
 def message(data: bytes) -> bytes:
-    """Return what one record holds."""
     return data[5:]
 
 
 def records(content: bytes, size: int) -> bytes:
-    """Return a message in records of a size."""
     pieces = [content[at : at + size] for at in range(0, len(content), size)]
     return b"".join(b"\x16\x03\x01" + len(each).to_bytes(2, "big") + each for each in pieces)
 
@@ -54,7 +52,6 @@ def extension(kind: int, content: bytes) -> bytes:
 
 
 def names(*entries: tuple[int, bytes]) -> bytes:
-    """Return a server name extension."""
     listed = b"".join(bytes([kind]) + vector(2, name) for kind, name in entries)
     return extension(0, vector(2, listed))
 

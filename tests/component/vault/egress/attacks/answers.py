@@ -176,7 +176,7 @@ async def a_metadata_address_in_a_network_that_is_open(egress: EgressFixture) ->
     # Reserved for documentation: nobody is there, where the rule is off.
     egress.name_server.addresses[API] = ["168.63.129.16", "192.0.2.1"]
     with pytest.raises(ConnectRefusedError, match="destination"):
-        await asyncio.wait_for(egress.tunnel(), 2)
+        await asyncio.wait_for(egress.tunnel(), egress.patience)
 
 
 class Rebinding(FakeNameServer):
@@ -241,7 +241,7 @@ async def an_address_in_place_of_a_name(egress: EgressFixture) -> None:
 async def a_head_of_more_than_64_kb(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await client.send(b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * 9_000)
-    status, _, _ = await asyncio.wait_for(client.response(), 2)
+    status, _, _ = await asyncio.wait_for(client.response(), egress.patience)
     assert status == 431
 
 
@@ -266,7 +266,7 @@ SLOW = SessionLimits(connections=64, idle_seconds=60, total_seconds=600, bytes_p
 async def a_connection_that_says_nothing(egress: EgressFixture) -> None:
     await egress.restart(limits=IDLE)
     client = await egress.tunnel()
-    assert await asyncio.wait_for(client.receive(), 2) == b""
+    assert await asyncio.wait_for(client.receive(), egress.patience) == b""
 
 
 async def _trickle(client: Client) -> None:
@@ -287,7 +287,7 @@ async def a_connection_that_never_ends(egress: EgressFixture) -> None:
     trickling = asyncio.create_task(_trickle(client))
     try:
         with suppress(ConnectionResetError):  # it was dropped with bytes that nobody had read
-            assert await asyncio.wait_for(client.receive(), 3) == b""
+            assert await asyncio.wait_for(client.receive(), egress.patience) == b""
     finally:
         trickling.cancel()
         await asyncio.gather(trickling, return_exceptions=True)
@@ -299,4 +299,4 @@ async def more_bytes_than_a_minute_allows(egress: EgressFixture) -> None:
     egress.api.behave = say(reply(bytes(1_000_000)))
     client = await egress.tunnel()
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client.request(egress.head()), 1.0)
+        await asyncio.wait_for(client.request(egress.head()), 0.5)

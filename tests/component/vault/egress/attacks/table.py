@@ -43,7 +43,6 @@ def attack(row: str, off: DisableRule) -> Callable[[RunAttack], RunAttack]:
 
 
 def without(owner: object, name: str, instead: object) -> DisableRule:
-    """Return a function that replaces a rule."""
     return lambda patch: patch.setattr(owner, name, instead)
 
 
