@@ -322,7 +322,7 @@ def test_what_a_reply_is_charged(
     provider_nano: int | None,
     factor: str,
 ) -> None:
-    """A failed reply, and one without output and without an end, costs nothing, whoever bills it."""
+    """A failed reply, and one without output and without an end, costs nothing, whoever bills."""
     price = Price(flat("0.000000002"))
     booked = charge_for(
         reported,

@@ -17,7 +17,6 @@ from tests.support.seams.identity import KeyKind
 from tests.support.waiting import take_turns
 from tests.unit.api.asgi_client import Answer, call
 from tollhouse.kernel.errors import (
-    Forbidden,
     Unauthenticated,
     Unavailable,
 )
@@ -79,23 +78,6 @@ async def test_readiness_says_what_stands_in_the_way() -> None:
     answer = await answer_to("GET", "/readyz", database="OSError")
     assert answer.status == 503
     assert answer.json() == {"status": "unavailable", "problems": {"database": "OSError"}}
-
-
-@pytest.mark.parametrize(
-    ("headers", "refusal"),
-    [
-        ({}, Unauthenticated),
-        ({"authorization": "Bearer nonsense"}, Unauthenticated),
-        ({"x-api-key": "management"}, Unauthenticated),
-        ({"authorization": "Bearer api"}, Forbidden),
-        ({"authorization": "Bearer intern"}, Forbidden),
-    ],
-)
-async def test_metrics_are_closed_to_everybody_else(
-    headers: dict[str, str], refusal: type[Exception]
-) -> None:
-    with pytest.raises(refusal):
-        await answer_to("GET", "/metrics", headers)
 
 
 async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> None:
