@@ -47,10 +47,6 @@ def usage(days: dict[date, Spend], now: datetime = THURSDAY) -> KeyUsage:
 
 
 class TestWindows:
-    def test_both_kinds_of_spend_are_summed(self) -> None:
-        days = {date(2026, 3, 11): Spend(1, 10), date(2026, 3, 12): Spend(2, 20)}
-        assert usage(days).weekly == Spend(3, 30)
-
     @given(histories, instants)
     def test_agree_with_counting_day_by_day(self, history: dict[int, Spend], now: datetime) -> None:
         today = now.astimezone(UTC).date()

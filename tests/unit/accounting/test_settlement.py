@@ -160,28 +160,6 @@ async def test_a_reply_does_not_wait_for_ever_since_its_charge_is_safe(
     await settler.close()
 
 
-async def test_too_many_pending_charges_refuse_the_next(
-    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_PENDING", 2)
-    writer.let.clear()
-    await settle(settler, "a", "b")
-    with pytest.raises(Unavailable):
-        await settle(settler, "c")
-    writer.let.set()
-    await settler.close()
-    assert writer.booked == {"a", "b"}
-
-
-async def test_closing_leaves_in_the_journal_what_cannot_be_booked(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    writer.failure = lambda _: OSError("disk full")
-    await settle(settler, "a", "b")
-    await settler.close()
-    assert left_in(folder) == ["a", "b"]
-
-
 async def test_with_sync_a_charge_waits_for_the_disk(
     journal: Journal, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
