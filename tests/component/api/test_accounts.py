@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.component.api.conftest import Acme, Client, message
+from tests.component.api.conftest import Acme, message
 from tests.support.clock import FakeClock
 
 
@@ -25,18 +25,6 @@ class TestCreate:
         }
         workspaces = await acme.operator.get("/workspaces", params={"account_id": account_id})
         assert [each["id"] for each in workspaces.json()["data"]] == [made["workspace_id"]]
-
-    async def test_makes_one_that_pays_otherwise(self, acme: Acme) -> None:
-        body = {"name": "New", "type": "invoice", "free_limits_exempt": True}
-
-        made = (await acme.operator.post("/accounts", json=body)).json()["data"]
-
-        assert (made["type"], made["free_limits_exempt"]) == ("invoice", True)
-        found = await acme.operator.get(f"/accounts/{made['id']}")
-        assert found.json()["data"] == made
-
-    async def test_a_local_command_makes_the_first(self, local: Client) -> None:
-        assert (await local.post("/accounts", json={"name": "First"})).status_code == 201
 
 
 class TestList:

@@ -7,8 +7,6 @@ import pytest
 
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import generation_record
-from tests.support.seams.accounting import AccountingService
-from tollhouse.storage.database import Database
 
 
 async def total(client: Client, **query: Any) -> float:
@@ -54,35 +52,19 @@ class TestAdd:
     async def test_takes_an_amount_as_text_or_as_an_exact_number(
         self, acme: Acme, subtests: pytest.Subtests
     ) -> None:
+        # A float of the last one's size has no room for its last digit.
         amounts = {
-            '"12.5"': 12.5,
-            '"0.000000001"': 1e-9,
-            '"1000000"': 1_000_000.0,
-            "3": 3.0,
-            "0.1": 0.1,
-            "1.5e2": 150.0,
+            '"12.5"': "12.5",
+            '"0.000000001"': "0.000000001",
+            "3": "3",
+            "1.5e2": "150",
+            "100000000.000000001": "100000000.000000001",
         }
         for amount, added in amounts.items():
             with subtests.test(amount=amount):
-                reply = await acme.operator.post("/credits", content=f'{{"amount": {amount}}}')
-                assert reply.json()["data"]["amount"] == added
-
-    async def test_keeps_the_last_digit_of_a_number(
-        self, acme: Acme, accounting: AccountingService, database: Database
-    ) -> None:
-        # A float of this size has no room for the last digit.
-        await acme.operator.post("/credits", content='{"amount": 100000000.000000001}')
-
-        async with database.reading() as read:
-            credits_ = await accounting.credits(read, acme.account_id)
-        assert credits_.purchased_nano == 100_000_000_000_000_001
-
-    async def test_a_local_command_needs_no_account_where_there_is_one(
-        self, acme: Acme, local: Client
-    ) -> None:
-        reply = await local.post("/credits", json={"amount": 1})
-
-        assert reply.json()["data"]["account_id"] == acme.account_id
+                await acme.operator.post("/credits", content=f'{{"amount": {amount}}}')
+                statement = (await acme.management.get("/ledger/statement")).json()["data"]
+                assert statement["lines"][-1]["amount"] == added
 
     async def test_the_same_request_again_changes_nothing(self, acme: Acme) -> None:
         first = await acme.operator.post(

@@ -1,15 +1,13 @@
 """`/keys`: made, listed, changed and revoked with a management key."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from tests.component.api.conftest import Acme, Client, message
-from tests.support.builders import generation_record
-from tests.support.clock import START, FakeClock
+from tests.support.clock import FakeClock
 
 ConnectWith = Callable[[str], Client]
 ZEROS = {
@@ -108,19 +106,6 @@ class TestCreate:
         assert data["account_id"] == other.account_id
         assert data["workspace_id"] == other.workspace_id
 
-    async def test_a_local_command_needs_no_account_where_there_is_one(
-        self, acme: Acme, local: Client
-    ) -> None:
-        data = (await local.post("/keys", json={"name": "ci"})).json()["data"]
-
-        assert data["account_id"] == acme.account_id
-
-    @pytest.mark.usefixtures("acme", "other")
-    async def test_a_local_command_names_one_of_several_accounts(self, local: Client) -> None:
-        reply = await local.post("/keys", json={"name": "ci"})
-
-        assert message(reply, 400) == "Name the account: account_id."
-
     async def test_refuses_a_user_and_a_workspace_of_another_account(
         self, acme: Acme, other: Acme
     ) -> None:
@@ -199,38 +184,6 @@ class TestList:
 
         assert set(shown) == {"Other api", "Other management", "Other intern"}
 
-    async def test_says_that_there_is_no_default_workspace(self, local: Client) -> None:
-        account = (await local.post("/accounts", json={"name": "Bare"})).json()
-        bare = {"account_id": account["data"]["id"]}
-        await local.delete(
-            f"/workspaces/{account['workspace_id']}",
-            params={**bare, "confirm_default_workspace_deletion": True},
-        )
-
-        reply = await local.get("/keys", params=bare)
-
-        assert message(reply, 404).startswith("The account has no default workspace")
-
-
-class TestGet:
-    async def test_shows_what_it_used(self, acme: Acme, book: Callable[..., Any]) -> None:
-        key = acme.api_key.key.hash
-        await book(
-            generation_record(id="gen-1", key_hash=key, account_id=acme.account_id, cost_nano=1),
-            generation_record(
-                id="gen-2",
-                key_hash=key,
-                account_id=acme.account_id,
-                cost_nano=3_000_000_000,
-                created_at=START - timedelta(days=1),
-            ),
-        )
-
-        data = (await acme.management.get(f"/keys/{key}")).json()["data"]
-
-        assert data["usage"] == 3.000000001
-        assert data["usage_daily"] == 1e-9
-
 
 class TestChange:
     async def test_changes_what_is_given_and_leaves_the_rest(
@@ -244,17 +197,6 @@ class TestChange:
 
         assert changed == {**before, "name": "renamed", "updated_at": "2026-03-12T10:30:05.000Z"}
         assert (await acme.management.get(path)).json()["data"] == changed
-
-    async def test_a_disabled_key_is_refused_from_the_answer_on(self, acme: Acme) -> None:
-        assert (await acme.api.get("/key")).status_code == 200
-        path = f"/keys/{acme.api_key.key.hash}"
-
-        reply = await acme.management.patch(path, json={"disabled": True})
-
-        assert reply.json()["data"]["disabled"] is True
-        assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
-        await acme.management.patch(path, json={"disabled": False})
-        assert (await acme.api.get("/key")).status_code == 200
 
     async def test_moves_it_to_a_workspace_by_its_slug(self, acme: Acme) -> None:
         made = await acme.management.post("/workspaces", json={"name": "Lab", "slug": "lab"})
@@ -280,16 +222,3 @@ class TestDelete:
         assert message(await acme.api.get("/key"), 401).startswith("Invalid API key")
         message(await acme.management.get(f"/keys/{acme.api_key.key.hash}"), 404)
         assert "Acme api" not in await names(acme.management, include_disabled=True)
-
-    async def test_what_a_deleted_key_began_is_still_booked(
-        self, acme: Acme, book: Callable[..., Any]
-    ) -> None:
-        await acme.management.delete(f"/keys/{acme.api_key.key.hash}")
-
-        await book(
-            generation_record(
-                account_id=acme.account_id, key_hash=acme.api_key.key.hash, cost_nano=2_500_000_000
-            )
-        )
-
-        assert (await acme.management.get("/credits")).json()["data"]["total_usage"] == 2.5

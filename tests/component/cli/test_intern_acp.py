@@ -31,8 +31,9 @@ from tests.support.fake_chat_gateway import (
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from tests.support.acp_editor import Editor
     from tests.support.fake_chat_gateway import FakeChatGateway
 
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
@@ -45,6 +46,14 @@ BUSY = refusal(409, "busy", retry_after=600)
 def gateway() -> Iterator[FakeChatGateway]:
     with run_fake_chat_gateway() as gateway:
         yield gateway
+
+
+@pytest.fixture
+async def editor(gateway: FakeChatGateway) -> AsyncIterator[Editor]:
+    """One with a session."""
+    async with editor_in_process(gateway) as made:
+        await made.new_session()
+        yield made
 
 
 async def test_a_session_goes_on_and_another_one_is_apart(gateway: FakeChatGateway) -> None:
@@ -71,81 +80,73 @@ async def test_a_session_of_earlier_is_resumed(gateway: FakeChatGateway) -> None
     assert gateway.requests[0]["session_id"] == "notes"
 
 
-async def test_a_permission_that_is_closed_is_cancelled(gateway: FakeChatGateway) -> None:
+async def test_a_permission_that_is_closed_is_cancelled(
+    gateway: FakeChatGateway, editor: Editor
+) -> None:
     gateway.script(stream(ask=permission()), stream("Then not."))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        editor.decides = [None]
-        assert (await editor.prompt("x")).stop_reason == "end_turn"
+    editor.decides = [None]
+    assert (await editor.prompt("x")).stop_reason == "end_turn"
     assert gateway.received_answers == ["cancel"]
 
 
-async def test_cancel_at_a_question_stops_the_run(gateway: FakeChatGateway) -> None:
+async def test_cancel_at_a_question_stops_the_run(gateway: FakeChatGateway, editor: Editor) -> None:
     gateway.script(stream(ask=permission()), stream("Going on", Hang))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        editor.undecided = True
-        turn = asyncio.ensure_future(editor.prompt("work"))
-        await editor.wait_for_question()
-        await editor.agent.cancel(session_id=editor.session_id)
-        assert (await turn).stop_reason == "cancelled"
-        await asyncio.to_thread(gateway.wait_for_hang_up)
-        assert editor.text == ""
+    editor.undecided = True
+    turn = asyncio.ensure_future(editor.prompt("work"))
+    await editor.wait_for_question()
+    await editor.agent.cancel(session_id=editor.session_id)
+    assert (await turn).stop_reason == "cancelled"
+    await asyncio.to_thread(gateway.wait_for_hang_up)
+    assert editor.text == ""
     assert gateway.received_answers == ["cancel"]
 
 
 async def test_cancel_at_the_first_of_several_questions_stops_the_run(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     gateway.script(
         stream(ask=permission("a")), stream(ask=permission("b")), stream("Going on", Hang)
     )
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        editor.undecided = True
-        turn = asyncio.ensure_future(editor.prompt("work"))
-        await editor.wait_for_question()
-        await editor.agent.cancel(session_id=editor.session_id)
-        assert (await turn).stop_reason == "cancelled"
-        await asyncio.to_thread(gateway.wait_for_hang_up)
+    editor.undecided = True
+    turn = asyncio.ensure_future(editor.prompt("work"))
+    await editor.wait_for_question()
+    await editor.agent.cancel(session_id=editor.session_id)
+    assert (await turn).stop_reason == "cancelled"
+    await asyncio.to_thread(gateway.wait_for_hang_up)
     assert gateway.received_answers == ["cancel", "cancel"]
     assert gateway.requests[-1]["messages"][-1]["tool_call_id"] == "b"
 
 
 async def test_a_session_that_is_closed_at_a_question_stops_its_run(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     gateway.script(stream(ask=permission()), stream("Going on", Hang))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        editor.undecided = True
-        turn = asyncio.ensure_future(editor.prompt("work"))
-        await editor.wait_for_question()
-        await editor.agent.close_session(session_id=editor.session_id)
-        assert gateway.received_answers == ["cancel"]
-        assert (await turn).stop_reason == "cancelled"
+    editor.undecided = True
+    turn = asyncio.ensure_future(editor.prompt("work"))
+    await editor.wait_for_question()
+    await editor.agent.close_session(session_id=editor.session_id)
+    assert gateway.received_answers == ["cancel"]
+    assert (await turn).stop_reason == "cancelled"
 
 
 async def test_after_a_cancel_it_waits_until_the_server_has_noticed(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     gateway.script(refusal(409, "busy", retry_after=0), stream("Now."))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("again")
-        assert editor.text == "Now."
+    await editor.prompt("again")
+    assert editor.text == "Now."
 
 
-async def test_the_mode_holds_from_the_next_prompt_on(gateway: FakeChatGateway) -> None:
+async def test_the_mode_holds_from_the_next_prompt_on(
+    gateway: FakeChatGateway, editor: Editor
+) -> None:
     gateway.script(stream("a"), stream("b"))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        assert [each.id for each in editor.modes.available_modes] == ["self-drive", "manual"]
-        await editor.prompt("x")
-        await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="manual")
-        await editor.prompt("x")
-        with pytest.raises(RequestError, match="there is no mode yolo"):
-            await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="yolo")
+    assert [each.id for each in editor.modes.available_modes] == ["self-drive", "manual"]
+    await editor.prompt("x")
+    await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="manual")
+    await editor.prompt("x")
+    with pytest.raises(RequestError, match="there is no mode yolo"):
+        await editor.agent.set_session_mode(session_id=editor.session_id, mode_id="yolo")
     assert [each["approval_mode"] for each in gateway.requests] == ["self-drive", "manual"]
 
 
@@ -184,33 +185,31 @@ async def test_a_form_is_shown_by_an_editor_that_has_forms(gateway: FakeChatGate
 
 
 async def test_a_form_is_a_text_elsewhere_and_the_next_prompt_answers_it(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     field = {"name": "days", "type": "integer", "required": True}
     gateway.script(stream(ask=form("f", field, message="How long?")), stream("Booked."))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        assert (await editor.prompt("Book")).stop_reason == "end_turn"
-        assert "How long?" in editor.text
-        assert "- days (integer, required)" in editor.text
-        await editor.prompt("some")
-        assert editor.text.endswith("days: a whole number")
-        await editor.prompt("3")
-        assert editor.text.endswith("Booked.")
+    assert (await editor.prompt("Book")).stop_reason == "end_turn"
+    assert "How long?" in editor.text
+    assert "- days (integer, required)" in editor.text
+    await editor.prompt("some")
+    assert editor.text.endswith("days: a whole number")
+    await editor.prompt("3")
+    assert editor.text.endswith("Booked.")
     assert gateway.received_answers == ['{"action": "accept", "content": {"days": 3}}']
 
 
-async def test_an_answer_in_words_that_comes_too_late_is_a_prompt(gateway: FakeChatGateway) -> None:
+async def test_an_answer_in_words_that_comes_too_late_is_a_prompt(
+    gateway: FakeChatGateway, editor: Editor
+) -> None:
     gateway.script(
         stream(ask=form("f", {"name": "days", "type": "string"})),
         refusal(409, "interaction_not_pending"),
         stream("Hello."),
     )
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("Book")
-        await editor.prompt("three")
-        assert editor.text.endswith("Hello.")
+    await editor.prompt("Book")
+    await editor.prompt("three")
+    assert editor.text.endswith("Hello.")
     assert gateway.requests[2]["messages"] == [{"role": "user", "content": "three"}]
 
 
@@ -220,18 +219,16 @@ async def test_an_answer_in_words_that_comes_too_late_is_a_prompt(gateway: FakeC
     ids=["bad request", "busy", "unreachable"],
 )
 async def test_a_question_whose_answer_was_refused_is_still_asked(
-    gateway: FakeChatGateway, refused: Any
+    gateway: FakeChatGateway, editor: Editor, refused: Any
 ) -> None:
     gateway.script(
         stream(ask=form("f", {"name": "days", "type": "integer"})), refused, stream("Booked.")
     )
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("Book")
-        with pytest.raises(RequestError):
-            await editor.prompt("2")
-        await editor.prompt("3")
-        assert editor.text.endswith("Booked.")
+    await editor.prompt("Book")
+    with pytest.raises(RequestError):
+        await editor.prompt("2")
+    await editor.prompt("3")
+    assert editor.text.endswith("Booked.")
     assert gateway.received_answers == [
         '{"action": "accept", "content": {"days": 2}}',
         '{"action": "accept", "content": {"days": 3}}',
@@ -239,49 +236,43 @@ async def test_a_question_whose_answer_was_refused_is_still_asked(
 
 
 async def test_a_question_whose_answer_was_cancelled_before_it_was_sent_is_still_asked(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     gateway.script(
         stream(ask=form("f", {"name": "days", "type": "integer"})),
         refusal(409, "busy", retry_after=5),
         stream("Booked."),
     )
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("Book")
-        turn = asyncio.ensure_future(editor.prompt("2"))
-        await until(lambda: len(gateway.requests) == 2)
-        await editor.agent.cancel(session_id=editor.session_id)
-        assert (await turn).stop_reason == "cancelled"
-        await editor.prompt("3")
-        assert editor.text.endswith("Booked.")
+    await editor.prompt("Book")
+    turn = asyncio.ensure_future(editor.prompt("2"))
+    await until(lambda: len(gateway.requests) == 2)
+    await editor.agent.cancel(session_id=editor.session_id)
+    assert (await turn).stop_reason == "cancelled"
+    await editor.prompt("3")
+    assert editor.text.endswith("Booked.")
     assert gateway.received_answers[-1] == '{"action": "accept", "content": {"days": 3}}'
 
 
 async def test_after_an_answer_that_broke_off_a_prompt_is_a_prompt(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
     gateway.script(
         stream(ask=form("f", {"name": "days", "type": "integer"})),
         stream("Going on", Disconnect),
         stream("Well."),
     )
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("Book")
-        with pytest.raises(RequestError, match="Nothing was sent again"):
-            await editor.prompt("2")
-        await editor.prompt("And now?")
-        assert editor.text.endswith("Well.")
+    await editor.prompt("Book")
+    with pytest.raises(RequestError, match="Nothing was sent again"):
+        await editor.prompt("2")
+    await editor.prompt("And now?")
+    assert editor.text.endswith("Well.")
 
 
-async def test_what_is_attached_is_in_the_text(gateway: FakeChatGateway) -> None:
+async def test_what_is_attached_is_in_the_text(gateway: FakeChatGateway, editor: Editor) -> None:
     gateway.script(stream("ok"))
     file = resource_block(embedded_text_resource("file:///a.py", "x = 1"))
     link = resource_link_block("b.py", "file:///b.py")
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.prompt("Look at ", link, file)
+    await editor.prompt("Look at ", link, file)
     (message,) = gateway.requests[0]["messages"]
     assert message["content"] == (
         'Look at [b.py](file:///b.py)\n<file uri="file:///a.py">\nx = 1\n</file>\n'
@@ -289,14 +280,12 @@ async def test_what_is_attached_is_in_the_text(gateway: FakeChatGateway) -> None
 
 
 async def test_what_is_no_text_and_what_is_too_long_are_refused_here(
-    gateway: FakeChatGateway,
+    gateway: FakeChatGateway, editor: Editor
 ) -> None:
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        with pytest.raises(RequestError, match="reads text alone"):
-            await editor.prompt(image_block("aGk=", "image/png"))
-        with pytest.raises(RequestError, match="at most 32000"):
-            await editor.prompt("x" * 32_001)
+    with pytest.raises(RequestError, match="reads text alone"):
+        await editor.prompt(image_block("aGk=", "image/png"))
+    with pytest.raises(RequestError, match="at most 32000"):
+        await editor.prompt("x" * 32_001)
     assert gateway.requests == []
 
 
@@ -314,26 +303,24 @@ async def test_what_is_no_text_and_what_is_too_long_are_refused_here(
     ids=["refused", "failed", "cut", "garbage"],
 )
 async def test_what_goes_wrong_is_an_error_and_the_session_goes_on(
-    gateway: FakeChatGateway, reply: Any, expected: str
+    gateway: FakeChatGateway, editor: Editor, reply: Any, expected: str
 ) -> None:
     gateway.script(reply, stream("Well."))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        with pytest.raises(RequestError, match=expected):
-            await editor.prompt("x")
-        assert (await editor.prompt("x")).stop_reason == "end_turn"
+    with pytest.raises(RequestError, match=expected):
+        await editor.prompt("x")
+    assert (await editor.prompt("x")).stop_reason == "end_turn"
 
 
-async def test_a_second_prompt_meanwhile_is_refused(gateway: FakeChatGateway) -> None:
+async def test_a_second_prompt_meanwhile_is_refused(
+    gateway: FakeChatGateway, editor: Editor
+) -> None:
     gateway.script(stream("Working", Hang))
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        turn = asyncio.ensure_future(editor.prompt("work"))
-        await editor.wait_for_text()
-        with pytest.raises(RequestError, match="a turn under way"):
-            await editor.prompt("more")
-        await editor.agent.cancel(session_id=editor.session_id)
-        await turn
+    turn = asyncio.ensure_future(editor.prompt("work"))
+    await editor.wait_for_text()
+    with pytest.raises(RequestError, match="a turn under way"):
+        await editor.prompt("more")
+    await editor.agent.cancel(session_id=editor.session_id)
+    await turn
 
 
 async def test_a_session_that_nobody_made_is_not_there(gateway: FakeChatGateway) -> None:
@@ -343,9 +330,7 @@ async def test_a_session_that_nobody_made_is_not_there(gateway: FakeChatGateway)
             await editor.prompt("x")
 
 
-async def test_a_closed_session_is_forgotten_here(gateway: FakeChatGateway) -> None:
-    async with editor_in_process(gateway) as editor:
-        await editor.new_session()
-        await editor.agent.close_session(session_id=editor.session_id)
-        with pytest.raises(RequestError, match="there is no session"):
-            await editor.prompt("x")
+async def test_a_closed_session_is_forgotten_here(editor: Editor) -> None:
+    await editor.agent.close_session(session_id=editor.session_id)
+    with pytest.raises(RequestError, match="there is no session"):
+        await editor.prompt("x")

@@ -1,6 +1,6 @@
 """An intern's own key: one for its life, with another text each time that it is issued."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,7 +9,6 @@ from tests.support.builders import OPERATOR, Tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.identity import (
-    AccessPolicy,
     ApiKey,
     Authenticator,
     IdentityService,
@@ -17,14 +16,12 @@ from tests.support.seams.identity import (
     IssuedKey,
     KeyKind,
     NewKey,
-    PayerPolicy,
     Subject,
 )
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
 
 WANTED = NewKey("intern ada", kind=KeyKind.INTERN, intern_id="ada")
-CHEAP = AccessPolicy("key", allowed_models=("acme/small",))
 
 
 class Ada:
@@ -149,14 +146,6 @@ class TestPayer:
         async with ada.database.writing() as write:
             return (await service.create_key(write, OPERATOR, ada.acme.account.id, wanted)).key
 
-    async def test_is_another_one_when_the_key_is_issued_for_another(
-        self, ada: Ada, payer: ApiKey
-    ) -> None:
-        await ada.issue(payer)
-        found = await ada.who((await ada.issue(ada.acme.key)).text)
-        assert found is not None
-        assert found.payer_hash == ada.acme.key.hash
-
     async def test_that_is_deleted_stops_its_intern_at_once(
         self, ada: Ada, payer: ApiKey, service: IdentityService
     ) -> None:
@@ -173,21 +162,6 @@ class TestPayer:
         assert await ada.who(issued.text) is not None
         clock.advance(3_600)
         assert await ada.who(issued.text) is None
-
-    async def test_gives_its_policy_on_to_its_intern(
-        self, ada: Ada, payer: ApiKey, service: IdentityService
-    ) -> None:
-        issued = await ada.issue(payer)
-        before = await ada.who(issued.text)
-        own = AccessPolicy("key", blocked_models=("acme/large",))
-        async with ada.database.writing() as write:
-            await service.set_policy(write, OPERATOR, payer.hash, CHEAP)
-            await service.set_policy(write, OPERATOR, issued.key.hash, own)
-        after = await ada.who(issued.text)
-        assert before is not None
-        assert after is not None
-        assert before.policies == ()
-        assert after.policies == (own, PayerPolicy(**asdict(CHEAP)))
 
     async def test_is_who_answered_when_something_was_begun(
         self, ada: Ada, payer: ApiKey, service: IdentityService

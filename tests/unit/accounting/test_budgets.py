@@ -63,10 +63,6 @@ class TestOfAKeysLimit:
         assert status.remaining_nano == 0
         assert [(each.remaining_nano, each.is_spent) for each in status.budgets] == [(-1, True)]
 
-    def test_its_standing_tells_when_it_is_reset(self) -> None:
-        status = key_status(KeyLimit(9, Reset.DAILY), USAGE, TODAY)
-        assert [each.resets_at for each in status.budgets] == [datetime(2026, 3, 13, tzinfo=UTC)]
-
     def test_the_remainder_is_the_keys_own(self) -> None:
         others = (budget("workspace", 3), budget("key_limit", 7, 1), budget("member", 1))
         assert KeyStatus(budgets=others).remaining_nano == 6
@@ -79,19 +75,6 @@ class TestOfAKeysLimit:
 
 
 class TestTheEffectiveOne:
-    def test_has_the_least_left(self) -> None:
-        least = budget("member", 100, 95)
-        assert effective_budget([budget("key_limit", 6), least, budget("api_key", 7)]) == least
-
-    def test_is_the_first_in_the_order_of_enforcement_of_those_that_are_spent(self) -> None:
-        spent = budget("workspace", 5, 5)
-        given = [budget("key_limit", 5, 500), budget("workspace_default_member", 9), spent]
-        assert effective_budget(given) == spent
-
-    def test_is_the_first_in_that_order_of_those_with_as_little_left(self) -> None:
-        first = budget("workspace_default_key", 2)
-        assert effective_budget([budget("key_limit", 3, 1), first, budget("member", 2)]) == first
-
     @given(budgets)
     def test_is_what_the_wires_own_words_say(self, given: list[Budget]) -> None:
         in_order = [each for scope in BudgetScope for each in given if each.scope is scope]

@@ -2,7 +2,7 @@
 
 import os
 from binascii import crc32
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from mmap import mmap
 from pathlib import Path
 from shutil import rmtree
@@ -259,16 +259,35 @@ def missing_in(folder: Path) -> list[str]:
     return [each.file for each in Journal(folder).read_unbooked().missing]
 
 
-@pytest.mark.parametrize("size", [0, 10, GROWTH_BYTES // 2])
-def test_a_file_that_was_cut_is_missed(journal: Journal, folder: Path, size: int) -> None:
+def cut(size: int) -> Callable[[Path], object]:
+    return lambda folder: os.truncate(folder / "a.log", size)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        cut(0),
+        cut(10),
+        cut(GROWTH_BYTES // 2),
+        lambda folder: (folder / "a.log").unlink(),
+        lambda folder: (folder / "a.log").write_bytes(bytes(GROWTH_BYTES)),
+        rmtree,
+    ],
+    ids=["emptied", "cut to 10 bytes", "cut to half", "deleted", "zeros", "the folder deleted"],
+)
+def test_a_file_whose_charges_are_gone_is_missed(
+    journal: Journal, folder: Path, spoil: Callable[[Path], object]
+) -> None:
     for _ in range(GROWTH_BYTES // 2 // len(ONE)):
         journal.append(ONE)
     journal.close()
-    os.truncate(folder / "a.log", size)
+    spoil(folder)
     assert missing_in(folder) == ["a.log"]
 
 
-def test_a_file_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
+def test_of_a_file_that_was_deleted_it_says_how_much_is_missed(
+    journal: Journal, folder: Path
+) -> None:
     journal.switch_files()
     journal.append(ONE)
     journal.close()
@@ -276,22 +295,6 @@ def test_a_file_that_was_deleted_is_missed(journal: Journal, folder: Path) -> No
     [gone] = Journal(folder).read_unbooked().missing
     assert (gone.file, gone.found) == ("b.log", 0)
     assert gone.expected > len(ONE)
-
-
-def test_a_folder_that_was_deleted_is_missed(journal: Journal, folder: Path) -> None:
-    journal.append(ONE)
-    journal.switch_files()
-    journal.append(TWO)
-    journal.close()
-    rmtree(folder)
-    assert missing_in(folder) == ["a.log", "b.log"]
-
-
-def test_a_file_that_was_filled_with_zeros_is_missed(journal: Journal, folder: Path) -> None:
-    journal.append(ONE)
-    journal.close()
-    (folder / "a.log").write_bytes(bytes(GROWTH_BYTES))
-    assert missing_in(folder) == ["a.log"]
 
 
 def test_an_older_copy_is_missed(journal: Journal, folder: Path) -> None:

@@ -12,7 +12,6 @@ from tests.support.clock import START
 from tests.support.seams.accounting import (
     AccountingRules,
     Credits,
-    FreeRequests,
     KeyUsage,
     Posting,
     PostingKind,
@@ -22,7 +21,6 @@ from tests.support.seams.accounting import (
     credit_posting,
     credits_change,
     first_day_of_windows,
-    free_requests,
     is_same_posting,
     key_usage,
     rules_of,
@@ -49,10 +47,6 @@ def usage(days: dict[date, Spend], now: datetime = THURSDAY) -> KeyUsage:
 
 
 class TestWindows:
-    def test_both_kinds_of_spend_are_summed(self) -> None:
-        days = {date(2026, 3, 11): Spend(1, 10), date(2026, 3, 12): Spend(2, 20)}
-        assert usage(days).weekly == Spend(3, 30)
-
     @given(histories, instants)
     def test_agree_with_counting_day_by_day(self, history: dict[int, Spend], now: datetime) -> None:
         today = now.astimezone(UTC).date()
@@ -231,16 +225,3 @@ def test_every_setting_reaches_its_rule() -> None:
 def test_a_tolerance_larger_than_what_is_enough_asks_for_nothing() -> None:
     settings = LimitsSettings(free_raised_from=Decimal(1), free_raised_tolerance=Decimal(2))
     assert rules_of(settings).raised_from_nano == 0
-
-
-CREDIT = 1_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("purchased", "limit"),
-    [(0, 50), (9 * CREDIT - 1, 50), (9 * CREDIT, 1_000), (CREDIT * 99, 1_000)],
-)
-def test_nine_purchased_credits_raise_the_ceiling(purchased: int, limit: int) -> None:
-    assert free_requests(Credits(purchased_nano=purchased), 0, AccountingRules()) == FreeRequests(
-        0, limit, limit
-    )

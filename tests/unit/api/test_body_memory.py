@@ -93,19 +93,6 @@ async def test_one_that_waits_too_long_is_told_to_come_again() -> None:
         await hold.take(100)
 
 
-async def test_one_that_went_away_takes_nothing() -> None:
-    memory = BodyMemory(100, 9)
-    holder = Holder(memory, "a", 100)
-    gone = Holder(memory, "b", 100)
-    await steps()
-    await gone.gives_up()
-    await holder.ends()
-    last = Holder(memory, "c", 100)
-    await steps()
-    assert last.holds
-    await last.ends()
-
-
 async def test_a_large_one_is_not_kept_out_by_small_ones() -> None:
     memory = BodyMemory(100, 9)
     small = Holder(memory, "a", 40)

@@ -76,6 +76,11 @@ class Client:
 
 
 @pytest.fixture
+async def time(monkeypatch: pytest.MonkeyPatch) -> LoopTime:
+    return LoopTime(monkeypatch)
+
+
+@pytest.fixture
 async def client() -> Client:
     return connect(Handler())
 
@@ -164,10 +169,7 @@ async def test_who_answers_hears_of_a_hang_up_at_once() -> None:
 # How it ends
 
 
-async def test_an_idle_connection_is_closed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_an_idle_connection_is_closed(client: Client, time: LoopTime) -> None:
     for _ in range(3):
         client.sends(post(b""))
         await time.advance(KEEP_ALIVE_SECONDS - 1)
@@ -179,9 +181,8 @@ async def test_an_idle_connection_is_closed(
     assert client.statuses == [200] * 3
 
 
-async def test_a_response_has_as_much_time_as_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_has_as_much_time_as_it_needs(time: LoopTime) -> None:
     client = connect(Handler(at_once=False))
-    time = LoopTime(monkeypatch)
     client.sends(post(b""))
     for _ in range(5):
         await time.advance(KEEP_ALIVE_SECONDS)
@@ -208,9 +209,8 @@ async def test_a_stopping_server_closes_a_connection_after_its_last_response() -
 
 @pytest.mark.parametrize("takes", [False, True])
 async def test_who_takes_nothing_of_what_is_left_is_dropped(
-    client: Client, monkeypatch: pytest.MonkeyPatch, *, takes: bool
+    client: Client, time: LoopTime, *, takes: bool
 ) -> None:
-    time = LoopTime(monkeypatch)
     client.transport.unsent = 100
     client.sends(post(b"", b"connection: close\r\n"))
     for _ in range(3):
@@ -224,9 +224,8 @@ async def test_who_takes_nothing_of_what_is_left_is_dropped(
 
 
 async def test_a_refused_connection_is_read_for_a_while_and_closed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, time: LoopTime
 ) -> None:
-    time = LoopTime(monkeypatch)
     client.sends(b"garbage\r\n\r\n", post(b""))
     assert client.statuses == [400]
     assert not client.transport.closed
@@ -259,19 +258,15 @@ async def test_a_request_whose_body_breaks_off_in_garbage_is_gone() -> None:
 
 @pytest.mark.parametrize("begun", [b"", b"POST / HTTP/1.1\r\nhost"])
 async def test_a_head_that_does_not_come_in_time_is_a_408(
-    client: Client, monkeypatch: pytest.MonkeyPatch, begun: bytes
+    client: Client, time: LoopTime, begun: bytes
 ) -> None:
-    time = LoopTime(monkeypatch)
     client.sends(*([begun] if begun else []))
     await time.advance(HEAD_SECONDS + 1)
     await turns()
     assert client.statuses == [408]
 
 
-async def test_a_head_has_its_time_from_its_first_byte(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_a_head_has_its_time_from_its_first_byte(client: Client, time: LoopTime) -> None:
     client.sends(post(b"") + b"POST / HT")
     for piece in (b"T", b"P/1.1\r\n", b"x"):
         await time.advance(HEAD_SECONDS / 4)
@@ -283,10 +278,7 @@ async def test_a_head_has_its_time_from_its_first_byte(
     assert client.statuses == [200, 408]
 
 
-async def test_a_slow_body_is_a_408_for_a_handler_too(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    time = LoopTime(monkeypatch)
+async def test_a_slow_body_is_a_408_for_a_handler_too(client: Client, time: LoopTime) -> None:
     client.sends(post(b"x" * 100_000)[:-90_000], b"x" * 40_000)
     await time.advance(BODY_SECONDS + 1)
     await turns()
@@ -299,9 +291,8 @@ async def test_a_slow_body_is_a_408_for_a_handler_too(
 
 
 async def test_a_body_at_the_least_rate_may_take_as_long_as_it_needs(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, time: LoopTime
 ) -> None:
-    time = LoopTime(monkeypatch)
     a_window = b"x" * int(RATE * BODY_SECONDS)
     client.sends(post(3 * a_window)[: -3 * len(a_window)])
     for _ in range(3):
@@ -312,10 +303,9 @@ async def test_a_body_at_the_least_rate_may_take_as_long_as_it_needs(
 
 
 async def test_a_body_that_the_application_does_not_read_is_not_too_slow(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client, time: LoopTime
 ) -> None:
     client.let.clear()
-    time = LoopTime(monkeypatch)
     body = b"x" * (MOST_UNTAKEN + 2)
     client.sends(post(body, b"expect: 100-continue\r\n")[:-1])
     for _ in range(3):

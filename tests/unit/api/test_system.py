@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +13,8 @@ from tests.support.seams.api import (
     respond,
 )
 from tests.support.seams.identity import KeyKind
-from tests.support.waiting import take_turns
 from tests.unit.api.asgi_client import Answer, call
 from tollhouse.kernel.errors import (
-    Forbidden,
     Unauthenticated,
     Unavailable,
 )
@@ -79,49 +76,6 @@ async def test_readiness_says_what_stands_in_the_way() -> None:
     answer = await answer_to("GET", "/readyz", database="OSError")
     assert answer.status == 503
     assert answer.json() == {"status": "unavailable", "problems": {"database": "OSError"}}
-
-
-@pytest.mark.parametrize(
-    ("headers", "refusal"),
-    [
-        ({}, Unauthenticated),
-        ({"authorization": "Bearer nonsense"}, Unauthenticated),
-        ({"x-api-key": "management"}, Unauthenticated),
-        ({"authorization": "Bearer api"}, Forbidden),
-        ({"authorization": "Bearer intern"}, Forbidden),
-    ],
-)
-async def test_metrics_are_closed_to_everybody_else(
-    headers: dict[str, str], refusal: type[Exception]
-) -> None:
-    with pytest.raises(refusal):
-        await answer_to("GET", "/metrics", headers)
-
-
-async def test_of_two_who_want_the_description_at_once_one_has_it_rendered() -> None:
-    running: list[int] = []
-
-    async def render() -> bytes:
-        running.append(1)
-        await take_turns()
-        return b"{}"
-
-    routes = SystemRoutes(
-        version="1.2.3",
-        openapi=render,
-        docs={"/docs": (b"text/html; charset=utf-8", b"<html>")},
-        readiness=FakeReadiness({}),  # type: ignore[arg-type]
-        metrics=Metrics(),
-        authenticator=FakeAuthenticator(),  # type: ignore[arg-type]
-    )
-
-    async def app(scope: dict[str, Any], receive: object, send: Any) -> None:
-        del receive
-        await routes(scope, {}, send)
-
-    answers = await asyncio.gather(*(call(app, "GET", "/openapi.json") for _ in range(3)))
-    assert [answer.body for answer in answers] == [b"{}"] * 3
-    assert len(running) == 1
 
 
 class AnsweringDatabase:

@@ -13,48 +13,34 @@ from tollhouse.settings import environment
 SOMEWHERE = {"TOLLHOUSE_BASE_URL": "https://gateway.example", "TOLLHOUSE_API_KEY": "sk-th-v1-env"}
 
 
-def chosen(
-    flags: ServerFlags, env: dict[str, str] | None = None
-) -> tuple[str | Path | None, str | None]:
-    """Return the address or folder, and the key."""
-    found = choose_server(flags, env or {})
+@pytest.mark.parametrize(
+    ("flags", "env", "address", "key"),
+    [
+        (ServerFlags(), {}, None, None),
+        (ServerFlags(), SOMEWHERE, "https://gateway.example/v1", "sk-th-v1-env"),
+        (ServerFlags(), {"TOLLHOUSE_BASE_URL": " ", "TOLLHOUSE_API_KEY": ""}, None, None),
+        (
+            *(ServerFlags(), {"TOLLHOUSE_BASE_URL": "http://h", "TOLLHOUSE_API_KEY": ""}),
+            *("http://h/v1", None),
+        ),
+        (
+            *(ServerFlags(base_url="http://h", api_key=Secret("sk-th-v1-flag")), SOMEWHERE),
+            *("http://h/v1", "sk-th-v1-flag"),
+        ),
+        (ServerFlags(base_url="http://h"), SOMEWHERE, "http://h/v1", "sk-th-v1-env"),
+        (ServerFlags(data_dir=Path("here")), SOMEWHERE, Path("here"), None),
+        (ServerFlags(), {"TOLLHOUSE_API_KEY": "sk-th-v1-env"}, None, None),
+    ],
+)
+def test_flags_stand_before_the_environment_and_that_before_the_settings_folder(
+    flags: ServerFlags, env: dict[str, str], address: str | Path | None, key: str | None
+) -> None:
+    found = choose_server(flags, env)
     if isinstance(found, DataFolderServer):
-        return found.data_dir, None
-    return found.base_url, None if found.api_key is None else found.api_key.reveal()
-
-
-def test_without_a_word_the_settings_folder_is_meant() -> None:
-    assert choose_server(ServerFlags(), {}) == DataFolderServer(None, None)
-
-
-def test_the_environment_names_a_server() -> None:
-    assert chosen(ServerFlags(), SOMEWHERE) == ("https://gateway.example/v1", "sk-th-v1-env")
-
-
-def test_empty_variables_are_not_there() -> None:
-    assert chosen(ServerFlags(), {"TOLLHOUSE_BASE_URL": " ", "TOLLHOUSE_API_KEY": ""}) == (
-        None,
-        None,
-    )
-    env = {"TOLLHOUSE_BASE_URL": "http://h", "TOLLHOUSE_API_KEY": ""}
-    assert chosen(ServerFlags(), env) == ("http://h/v1", None)
-
-
-def test_flags_stand_before_the_environment() -> None:
-    flags = ServerFlags(base_url="http://127.0.0.1:1", api_key=Secret("sk-th-v1-flag"))
-    assert chosen(flags, SOMEWHERE) == ("http://127.0.0.1:1/v1", "sk-th-v1-flag")
-    assert chosen(ServerFlags(data_dir=Path("here")), SOMEWHERE) == (Path("here"), None)
-
-
-def test_a_key_of_the_environment_goes_with_an_address_of_the_command_line() -> None:
-    flags = ServerFlags(base_url="http://127.0.0.1:1")
-    assert chosen(flags, SOMEWHERE) == ("http://127.0.0.1:1/v1", "sk-th-v1-env")
-
-
-def test_a_key_of_the_environment_does_not_matter_to_a_folder() -> None:
-    assert choose_server(ServerFlags(), {"TOLLHOUSE_API_KEY": "sk-th-v1-env"}) == DataFolderServer(
-        None, None
-    )
+        assert (found.data_dir, found.api_key) == (address, None)
+    else:
+        shown = None if found.api_key is None else found.api_key.reveal()
+        assert (found.base_url, shown) == (address, key)
 
 
 def test_what_acts_for_a_key_takes_it_along_to_a_folder() -> None:

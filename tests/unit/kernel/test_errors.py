@@ -15,7 +15,6 @@ from tollhouse.kernel.errors import (
     ProviderFailure,
     ProviderOverloaded,
     TollhouseError,
-    Unauthenticated,
     error_body,
     error_object,
     without_frames,
@@ -99,12 +98,6 @@ def test_a_long_chain_of_causes_gives_up_its_frames_at_once() -> None:
         assert first.__traceback__ is None
         first = first.__cause__
     assert str(first) == "first"
-
-
-def test_the_code_is_the_status_as_an_integer() -> None:
-    assert error_body(Unauthenticated("No auth credentials found")) == {
-        "error": {"code": 401, "message": "No auth credentials found"}
-    }
 
 
 def test_metadata_stands_beside_the_message() -> None:

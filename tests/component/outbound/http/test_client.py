@@ -13,7 +13,6 @@ from tests.component.outbound.http.exchange import (
     Exchange,
     at_once,
     collect,
-    open_sockets,
     plain_only,
     post,
     read,
@@ -27,16 +26,12 @@ from tests.support.providers.raw_server import (
     say,
     unresponsive_port,
 )
-from tests.support.upstream_faults import CHUNKED, COUNTED, OPEN_ENDED
-from tests.support.waiting import take_turns, until
+from tests.support.upstream_faults import CHUNKED, OPEN_ENDED
+from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket
 from tollhouse.outbound.http.port import ConnectFailed, ConnectionLost, UpstreamRequest
 
 tls_only = pytest.mark.parametrize("transport", ["tls"])
-
-TURNS = 3
-"""Turns of the loop in which a cancelled exchange is over: no clock is needed to say at once."""
-
 
 # --------------------------------------------------------------------- how a body ended
 
@@ -89,41 +84,6 @@ async def test_an_early_refusal_is_read_though_the_upload_met_a_reset(exchange: 
 
 
 # ----------------------------------------------------------------------------- cancelling
-
-
-@pytest.mark.parametrize("script", [[End.HANG], [COUNTED, End.HANG]], ids=["head", "body"])
-async def test_a_cancelled_exchange_has_closed_its_socket_within_three_turns(
-    exchange: Exchange, script: Sequence[bytes | End]
-) -> None:
-    await exchange.is_healthy()
-    exchange.server.behave = say(*script)
-    task = asyncio.create_task(exchange.read())
-    requests = exchange.server.requests
-    await until(lambda: exchange.server.requests > requests)
-    await take_turns()
-    before = open_sockets()
-    task.cancel()
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
-    assert open_sockets() == before - 1
-    assert task.cancelled()
-    await exchange.is_healthy()
-
-
-async def test_a_cancelled_tls_handshake_has_closed_its_socket_within_three_turns(
-    make_upstream: MakeUpstream,
-) -> None:
-    upstream = make_upstream()
-    async with RawServer() as server:
-        task = asyncio.create_task(upstream.send(post(server.url.replace("http:", "https:"))))
-        await until(lambda: server.peers and server.peers[0].received)
-        before = open_sockets()
-        task.cancel()
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-        assert open_sockets() == before - 1
-        with pytest.raises(asyncio.CancelledError):
-            await task
 
 
 # --------------------------------------------------------------------- whom it connects to

@@ -48,12 +48,6 @@ async def test_a_closed_client_sends_nothing(exchange: Exchange) -> None:
     assert not exchange.server.peers
 
 
-async def test_a_client_may_be_closed_twice(exchange: Exchange) -> None:
-    await exchange.is_healthy(1)
-    await exchange.upstream.close()
-    await exchange.upstream.close()
-
-
 @plain_only
 async def test_a_client_may_be_closed_while_it_is_being_closed(exchange: Exchange) -> None:
     exchange.server.behave = say(End.HANG)

@@ -2,49 +2,43 @@
 
 import pytest
 
-from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import SHORT, Exchange, plain_only, post
+from tests.component.outbound.http.exchange import SHORT, Exchange, plain_only
 from tests.component.outbound.http.points import Begun
 from tests.support.loop_time import LoopTime
 from tests.support.providers.byte_script import End, Pause, Step
-from tests.support.providers.raw_server import Peer, RawServer, reply, say
+from tests.support.providers.raw_server import Peer, reply, say
 from tests.support.upstream_faults import CHUNKED, COUNTED
-from tests.support.waiting import take_turns, until
+from tests.support.waiting import take_turns
 from tollhouse.outbound.http.port import (
     ConnectTimeout,
     HeadTimeout,
     IdleTimeout,
     PoolTimeout,
     TotalTimeout,
-    Upstream,
     UpstreamError,
 )
 
 DRIPS = 200
 
 
-async def test_a_tls_handshake_that_nobody_answers_is_a_connect_timeout(upstream: Upstream) -> None:
-    async with RawServer() as server:
-        url = server.url.replace("http:", "https:")
-        with pytest.raises(ConnectTimeout) as caught:
-            await upstream.send(post(url, connect=SHORT))
-        assert not caught.value.sent
-        await until(lambda: not server.open_peers)
-
-
-async def test_waiting_for_a_place_has_its_own_limit_and_has_sent_nothing(
-    make_upstream: MakeUpstream,
-) -> None:
-    async with RawServer() as server:
-        exchange = Exchange(make_upstream(connections_per_host=1), server)
-        server.behave = say(COUNTED, End.HANG)
-        holder = await exchange.open()
-        with pytest.raises(PoolTimeout) as caught:
-            await exchange.read(pool=SHORT)
-        assert not caught.value.sent
-        assert server.requests == 1
-        await holder.close()
-        await exchange.is_healthy()
+@pytest.mark.parametrize(
+    ("begun", "limits", "error"),
+    [
+        ("place", {"pool": SHORT}, PoolTimeout),
+        ("connect", {"connect": SHORT}, ConnectTimeout),
+        ("handshake", {"connect": SHORT}, ConnectTimeout),
+        ("head", {"head": SHORT}, HeadTimeout),
+        ("body", {"idle": SHORT}, IdleTimeout),
+    ],
+    indirect=["begun"],
+)
+async def test_each_phase_has_its_own_limit(begun: Begun, error: type[UpstreamError]) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        await begun.task
+    assert type(caught.value) is error
+    assert caught.value.sent is begun.sent
+    await begun.gives_way()
+    await begun.exchange.is_healthy()
 
 
 DRIPPED_HEAD = [step for _ in range(DRIPS) for step in (Pause(0.01), b"x")]
@@ -54,13 +48,11 @@ INTERIM = [Pause(0.01), b"HTTP/1.1 102 Processing\r\n\r\n"] * DRIPS
 @pytest.mark.parametrize(
     ("script", "limits", "error"),
     [
-        ([], {"head": SHORT}, HeadTimeout),
         ([b"HTTP/1.1 200 OK\r\nX: ", *DRIPPED_HEAD], {"head": 3 * SHORT}, HeadTimeout),
         (INTERIM, {"head": 3 * SHORT}, HeadTimeout),
         ([COUNTED], {"idle": SHORT}, IdleTimeout),
-        ([CHUNKED, b"3\r\none\r\n"], {"idle": SHORT}, IdleTimeout),
     ],
-    ids=["no head", "a head that drips", "interim responses", "no body", "a pause in the body"],
+    ids=["a head that drips", "interim responses", "no body"],
 )
 async def test_what_does_not_come_in_time_is_the_timeout_of_its_phase(
     exchange: Exchange,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,9 +30,8 @@ from tests.support.seams.accounting import (
     key_usage,
     reservation_refusal,
 )
-from tests.unit.accounting.admission import admission_state_machine
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
-from tests.unit.accounting.admission.admission_model import CREDIT, PAYERS, ModelRequest, keys_of
+from tests.unit.accounting.admission.admission_model import PAYERS, ModelRequest, keys_of
 from tests.unit.accounting.admission.admission_state_machine import (
     ALL_KEYS,
     AdmissionStateMachine,
@@ -355,21 +352,3 @@ def test_the_machine_finds_a_fault_that_was_put_there(
     machine = seed(SEEDS[controller])(with_fault(controller))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(machine, settings=quick)
-
-
-@pytest.mark.parametrize("controller", [AdmissionController, StingyController])
-def test_a_life_of_the_machine_that_shows_that_fault(
-    controller: type[AdmissionController], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        admission_state_machine, "event", str
-    )  # Hypothesis takes none outside of its tests
-    intern, payer = next(iter(PAYERS.items()))
-    machine = with_fault(controller)()
-    machine.begin(600 * CREDIT, Fraction(1), 0.0, 0)
-    machine.limit(payer, 2 * CREDIT, None)
-    first = str(machine.admit(intern, 0, CREDIT, 0, free=False, open_ended=False))
-    machine.settle(first, CREDIT)
-    with pytest.raises(AssertionError) if controller is StingyController else nullcontext():
-        machine.admit(intern, 0, 2 * CREDIT, 0, free=False, open_ended=False)
-    machine.teardown()

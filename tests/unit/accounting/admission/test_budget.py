@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from tests.support.seams.accounting import AccountingRules, Credits, KeyLimit
+from tests.support.seams.accounting import AccountingRules, Credits
 from tests.support.seams.identity import AccountType
-from tests.support.waiting import take_turns
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture, limits
 from tollhouse.kernel.errors import PaymentRequired
-
-FULL = AccountingRules(fraction=Fraction(1), wait_seconds=0)
 
 
 async def refused(admission: AdmissionFixture, estimate: int = 0, **fields: Any) -> PaymentRequired:
     with pytest.raises(PaymentRequired) as caught:
         await admission.admit(estimate, **fields)
     return caught.value
-
-
-async def test_requests_fit_until_their_estimates_fill_the_budget() -> None:
-    admission = AdmissionFixture(balance=10 * CREDIT)
-    for _ in range(5):
-        await admission.admit(CREDIT)
-    error = await refused(admission, CREDIT)
-    assert error.metadata["reason"] == "in_flight_budget_exhausted"
-    assert error.metadata["limit_source"] == "service_in_flight_budget"
-    assert error.retry_after == 5
-
-
-async def test_the_actual_cost_stays_for_the_settlement_window() -> None:
-    admission = AdmissionFixture(balance=10 * CREDIT)
-    first = await admission.admit(2 * CREDIT)
-    admission.settle(first, 2 * CREDIT)
-    # The balance is 8 now, the budget 4, and 2 of it are taken by what has ended.
-    await admission.admit(2 * CREDIT)
-    assert (await refused(admission, 1)).metadata["reason"] == "in_flight_budget_exhausted"
-    admission.clock.advance(5)
-    await admission.admit(2 * CREDIT)
 
 
 async def test_a_402_with_nothing_running_is_possible_and_passes() -> None:
@@ -63,24 +37,6 @@ async def test_retry_after_is_when_enough_of_what_has_ended_leaves() -> None:
         admission.clock.advance(1)
     # Balance 14, budget 7, held 6: two credits fit once the first has left.
     assert (await refused(admission, 2 * CREDIT)).retry_after == 2
-
-
-async def test_a_failed_request_frees_what_it_held() -> None:
-    admission = AdmissionFixture(balance=4 * CREDIT)
-    first = await admission.admit(2 * CREDIT)
-    await refused(admission, CREDIT)
-    admission.controller.release(first)
-    await admission.admit(2 * CREDIT)
-
-
-async def test_a_request_heavier_than_the_whole_budget_is_refused_for_good() -> None:
-    admission = AdmissionFixture(balance=3 * CREDIT)
-    error = await refused(admission, 2 * CREDIT, open_ended=True)
-    assert error.metadata["reason"] == "weight_exceeds_budget"
-    assert error.metadata["limit_source"] == "service_credits"
-    assert "max_tokens" in str(error.metadata["remedy_hint"])
-    assert "no max_tokens" in error.message
-    assert error.retry_after is None
 
 
 async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
@@ -130,41 +86,6 @@ async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
         await used.admit(2 * CREDIT)
 
 
-async def test_without_credits_nothing_paid_begins() -> None:
-    error = await refused(AdmissionFixture(balance=0), paid=True)
-    assert error.metadata["reason"] == "insufficient_credits"
-    assert error.metadata["limit_source"] == "service_credits"
-    assert error.retry_after is None
-    await AdmissionFixture(balance=0).admit(free=True)
-
-
-async def test_a_negative_balance_refuses_free_models_too() -> None:
-    admission = AdmissionFixture(credits=Credits(purchased_nano=CREDIT, used_nano=2 * CREDIT))
-    error = await refused(admission, free=True)
-    assert error.metadata["reason"] == "negative_balance"
-    assert error.metadata["limit_source"] == "service_credits"
-
-
-async def test_a_subscription_needs_credits() -> None:
-    admission = AdmissionFixture(type=AccountType.SUBSCRIPTION)
-    assert (await refused(admission, 1)).metadata["reason"] == "insufficient_credits"
-
-
-async def test_charges_count_before_they_are_booked_and_once_afterwards() -> None:
-    admission = AdmissionFixture(balance=4 * CREDIT, rules=FULL)
-    record = admission.record(await admission.admit(2 * CREDIT), 2 * CREDIT)
-    admission.controller.charged(record)
-    admission.clock.advance(5)
-    await refused(admission, 2 * CREDIT + 1)
-    admission.controller.booked([record])
-    admission.loader.account = type(admission.loader.account)(
-        credits=Credits(purchased_nano=4 * CREDIT, used_nano=2 * CREDIT)
-    )
-    admission.controller.invalidate("account")
-    await refused(admission, 2 * CREDIT + 1)
-    await admission.admit(2 * CREDIT)
-
-
 async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
     admission = AdmissionFixture(balance=10 * CREDIT)
     admission.settle(await admission.admit(2 * CREDIT), CREDIT)
@@ -204,54 +125,9 @@ async def test_the_prefix_of_limit_source_is_a_setting() -> None:
     }
 
 
-async def test_half_of_the_least_balance_is_a_budget_of_nothing() -> None:
-    error = await refused(AdmissionFixture(balance=1), 1)
+async def test_what_batches_have_reserved_counts_for_the_threshold() -> None:
+    for reserved in (0, CREDIT):
+        await AdmissionFixture(balance=501 * CREDIT, reserved_nano=reserved).admit(100 * CREDIT)
+    admission = AdmissionFixture(balance=501 * CREDIT, reserved_nano=CREDIT + 1)
+    error = await refused(admission, 100 * CREDIT)
     assert error.metadata["reason"] == "weight_exceeds_budget"
-
-
-async def test_a_request_that_the_balance_cannot_cover_is_refused_for_good() -> None:
-    admission = AdmissionFixture(balance=4 * CREDIT)
-    error = await refused(admission, 2 * CREDIT, maximum_nano=100 * CREDIT)
-    assert error.metadata["reason"] == "weight_exceeds_credits"
-    assert error.retry_after is None
-    assert error.message == (
-        "The request may cost 100 credits; 4 are left of the account's balance."
-    )
-
-
-@pytest.mark.parametrize("balance", [4 * CREDIT, 600 * CREDIT])
-async def test_requests_at_once_cannot_overdraw_the_balance(balance: int) -> None:
-    admission = AdmissionFixture(balance=balance)
-    each = balance // 4
-    running = [await admission.admit(0, maximum_nano=each) for _ in range(4)]
-    error = await refused(admission, 0, maximum_nano=each)
-    assert (error.metadata["reason"], error.retry_after) == ("credits_held", 5)
-    admission.controller.release(running[0])
-    await admission.admit(0, maximum_nano=each)
-
-
-async def test_nobody_passes_those_who_wait_for_credits() -> None:
-    admission = AdmissionFixture(rules=AccountingRules(wait_seconds=5), balance=600 * CREDIT)
-    first = await admission.admit(0, maximum_nano=400 * CREDIT)
-    large = asyncio.ensure_future(admission.admit(0, maximum_nano=500 * CREDIT))
-    await take_turns()
-    small = asyncio.ensure_future(admission.admit(0, maximum_nano=CREDIT))
-    await take_turns()
-    assert (large.done(), small.done()) == (False, False)
-    admission.controller.release(first)
-    await asyncio.gather(large, small)
-
-
-async def test_a_prompt_that_the_balance_cannot_cover_is_refused() -> None:
-    admission = AdmissionFixture(balance=CREDIT)
-    error = await refused(admission, 1, maximum_nano=9, minimum_nano=2 * CREDIT, open_ended=True)
-    assert error.message.startswith("The request's prompt alone may cost 2 credits")
-
-
-async def test_without_a_limit_of_output_no_more_can_be_spent_than_is_left() -> None:
-    admission = AdmissionFixture(balance=CREDIT, limit=KeyLimit(CREDIT // 2))
-    request = admission.request(1, maximum_nano=9 * CREDIT, minimum_nano=1, open_ended=True)
-    assert (await admission.controller.admit(request)).spendable_nano == CREDIT // 2
-    admission.controller.release(request.generation_id)
-    request = admission.request(1, maximum_nano=CREDIT // 2, minimum_nano=1, open_ended=True)
-    assert (await admission.controller.admit(request)).spendable_nano is None

@@ -54,13 +54,6 @@ async def test_a_hold_ends_once() -> None:
     await admission.admit(CREDIT + CREDIT // 2)
 
 
-async def test_a_charge_without_a_hold_counts_all_the_same() -> None:
-    admission = AdmissionFixture(balance=2 * BUDGET)
-    admission.settle("from a batch", 4 * CREDIT)
-    with pytest.raises(PaymentRequired, match="no credits left"):
-        await admission.admit(1)
-
-
 async def test_who_comes_while_others_wait_waits_behind_them() -> None:
     admission = waiting_desk()
     first = await admission.admit(CREDIT)
@@ -337,3 +330,41 @@ async def test_a_group_that_was_booked_in_doubt_has_its_account_read_again() -> 
     admission.controller.invalidate(ACCOUNT)
     preview = await admission.controller.preview(admission.request(1))
     assert next(cap for cap in preview.credit_limits if cap.source == "credits").used_nano == CREDIT
+
+
+async def test_keys_that_go_stale_faster_than_they_are_read_refuse_with_503(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accounts, "LOAD_SECONDS", 0.1)
+    admission = waiting_desk()
+
+    async def changing() -> None:
+        if admission.loader.reads % 2 == 0:  # each is read twice, and the other is stale then
+            admission.controller.invalidate(ACCOUNT)
+        await asyncio.sleep(0)
+
+    admission.loader.before_load = changing
+    async with asyncio.timeout(30):
+        with pytest.raises(Unavailable) as caught:
+            await admission.admit(1, key_hashes=("a" * 64, KEY))
+    assert caught.value.retry_after == 1
+
+
+async def test_charges_out_of_a_reservation_keep_no_request_waiting_and_are_known_soon() -> None:
+    admission = AdmissionFixture(balance=10 * CREDIT)
+    await admission.admit(1)
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    admission.loader.before_load = wait
+    admission.loader.account = AccountFacts(credits=Credits(purchased_nano=0))
+    admission.controller.refresh(ACCOUNT)
+    await admission.admit(1)
+    assert admission.loader.reads == 1
+    gate.set()
+    await begun()
+    assert admission.loader.reads == 2
+    with pytest.raises(PaymentRequired, match="no credits left"):
+        await admission.admit(1)

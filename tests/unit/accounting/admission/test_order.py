@@ -115,3 +115,16 @@ async def test_a_budget_is_too_small_whether_as_a_whole_or_for_what_is_held() ->
     assert await too_small(admission, 2 * CREDIT + 1) == {"in_flight_budget"}
     await admission.admit(2 * CREDIT)
     assert await too_small(admission, 1) == {"in_flight_budget"}
+
+
+async def test_a_request_without_a_limit_of_its_output_holds_the_least_that_is_left() -> None:
+    admission = AdmissionFixture(balance=1_000 * CREDIT)
+    intern = "a" * 64
+    for key, limit in ((KEY, 10), (intern, 30)):
+        admission.loader.keys[key] = KeyFacts(KeyLimit(limit))
+    keys = {"key_hashes": (intern, KEY)}
+    await admission.admit(20, open_ended=True, **keys)
+    seen = await admission.controller.preview(admission.request(1, **keys))
+    held = {cap.source: cap.held_nano for cap in seen.credit_limits if "limit" in cap.source}
+    assert held == {"key_limit": 10, "payer_limit": 10}
+    assert seen.too_small == {"payer_limit"}
