@@ -15,6 +15,7 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.support.canary_watch import leaks_in, watch_answers
+from tests.support.certificates import share_certificates
 from tests.support.clock import FakeClock
 from tests.support.exact import is_exact
 from tests.support.ids import SequentialIds
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgresql_databases import PostgresqlDatabases
 
+share_certificates()
 __all__ = ["pytest_runtest_makereport"]  # a hook, which pytest finds by its name
 
 # No time limit for an example: a busy machine is no bug. The gate draws the same examples every

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.intern_client import ASK_GATEWAY, InternClient, until_nothing_runs
 from tests.support.server_process import ServerProcess, start_server
-from tests.support.server_users import USERS, program_as
+from tests.support.server_users import USERS, owner
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -37,9 +37,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[ServerProcess]:
     folder = tmp_path_factory.mktemp("m")
-    program = program_as(request.param, folder)
-    with start_server(folder, config=SMALL, program=program) as server:
-        server.wait_until_ready()
+    become = owner(request.param, folder)
+    with start_server(folder, config=SMALL, become=become) as server:
         yield server
 
 

@@ -27,7 +27,7 @@ from tests.support.server_process import (
     clean_environment,
     start_server,
 )
-from tests.support.server_users import NUMBER, USERS, program_as, rights_of
+from tests.support.server_users import NUMBER, USERS, owner, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -62,9 +62,8 @@ def server(
     user: str, tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts
 ) -> Generator[ServerProcess]:
     folder = tmp_path_factory.mktemp("i")  # short: the paths of sockets are
-    program = program_as(user, folder, [hosts.authority.parent])
-    with start_server(folder, config=hosts.config(), program=program) as server:
-        server.wait_until_ready()
+    become = owner(user, folder, [hosts.authority.parent])
+    with start_server(folder, config=hosts.config(), become=become) as server:
         yield server
 
 
@@ -72,10 +71,9 @@ def test_a_whole_life_leaves_an_archive_and_no_process(
     user: str, tmp_path_factory: pytest.TempPathFactory, hosts: EgressHosts
 ) -> None:
     folder = tmp_path_factory.mktemp("w")
-    program = program_as(user, folder, [hosts.authority.parent])
-    with start_server(folder, config=hosts.config(), program=program) as server:
+    become = owner(user, folder, [hosts.authority.parent])
+    with start_server(folder, config=hosts.config(), become=become) as server:
         assert user == "root" or rights_of(server.process.pid) == (NUMBER, 0)
-        server.wait_until_ready()
         interns = InternClient(server)
         interns.request("PUT", "/vault/secrets/token", {"value": VALUE, "hosts": [BOUND]})
         intern = interns.run()
@@ -213,16 +211,14 @@ def test_a_server_that_is_killed_leaves_nothing_running_and_the_next_goes_on(
     user: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("k")
-    program = program_as(user, folder)
-    with start_server(folder, program=program) as first:
+    become = owner(user, folder)
+    with start_server(folder, become=become) as first:
         key = first.api_key
-        first.wait_until_ready()
         intern = InternClient(first).run()
         InternClient(first).script_output("ada", "echo kept > note")
         first.kill()
         until_nothing_runs(folder / "data")
-        with start_server(folder, program=program) as second:
-            second.wait_until_ready()
+        with start_server(folder, become=become) as second:
             interns = InternClient(second, key)
             interns.until(intern, {"running"})
             assert interns.script_output("ada", "cat note") == "kept\n"

@@ -14,7 +14,7 @@ import pytest
 from tests.faults.intern_crashes import POINTS, Crash, InternCrashes, crashes_of
 from tests.support.intern_client import InternClient
 from tests.support.server_process import start_server
-from tests.support.server_users import USERS, program_as
+from tests.support.server_users import USERS, owner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +63,7 @@ def test_an_intern_is_suspended_and_resumed_many_times(
     tmp_path_factory: pytest.TempPathFactory, soak_factor: int, user: str
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
-    with start_server(folder, program=program_as(user, folder)) as server:
-        server.wait_until_ready()
+    with start_server(folder, become=owner(user, folder)) as server:
         interns = InternClient(server)
         intern = interns.run()
         interns.script_output(

@@ -1,6 +1,4 @@
-"""Switches from root to an ordinary user, then executes another program.
-
-    python -I -S become_user.py USER FOLDER... -- COMMAND...
+"""Makes a process of root an ordinary user's.
 
 The user has no group, no capability and no name. It owns the first of the folders with all in it,
 and reaches all of them: where a folder above is closed to it (Python below `/root`, say), it sees
@@ -14,22 +12,23 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import sys
 from pathlib import Path
 
 _CLONE_NEWNS = 0x00020000
+_PR_SET_DUMPABLE = 4
 _MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def main(user: int, folders: list[Path], command: list[str]) -> None:
-    """Switch to the user and execute the command; return only by an exception."""
+def become_user(user: int, folders: list[Path]) -> None:
+    """Make this process a user's, as if the user had executed it."""
     chown_tree(folders[0], user)
     make_reachable(folders)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    # A process that switches users belongs to root in /proc until it executes something.
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))
 
 
 def chown_tree(folder: Path, user: int) -> None:
@@ -74,8 +73,3 @@ def _checked(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-if __name__ == "__main__":
-    end = sys.argv.index("--")
-    main(int(sys.argv[1]), [Path(each) for each in sys.argv[2:end]], sys.argv[end + 1 :])

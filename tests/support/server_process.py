@@ -26,11 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import httpx2
-
 from tests.support.canaries import PROVIDER_KEY, PROVIDER_KEY_NAME
 from tests.support.forked import ForkedProcess
-from tests.support.waiting import wait_until
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
 
@@ -151,13 +148,6 @@ class ServerProcess:
             self.kill()
             raise self.failure("printed something else than a line of JSON") from None
 
-    def wait_until_ready(self) -> None:
-        """Wait until all routes are loaded; a request waits for that only so long, and is refused.
-
-        A fork has loaded them soon. A program of its own may need longer on a busy machine.
-        """
-        wait_until(lambda: httpx2.get(f"{self.origin}/readyz", timeout=30).is_success)
-
     def _first_line(self, deadline: float) -> bytes:
         assert self.process.stdout is not None
         pipe = self.process.stdout.fileno()
@@ -195,6 +185,7 @@ def start_server(
     env: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
     program: Sequence[str] = RECORDED_PROGRAM,
+    become: tuple[int, list[str]] | None = None,
 ) -> ServerProcess:
     """Start a server on a free port and return once it serves.
 
@@ -204,6 +195,7 @@ def start_server(
         env: What the server sees besides PATH and HOME: our own environment stays out of it.
         args: More arguments of `tollhouse serve`.
         program: What is run in place of `tollhouse`.
+        become: The user as whom it runs, see `server_users`; its replies are not recorded then.
 
     Raises:
         ServerFailedError: It ended, or did not say in time that it serves.
@@ -222,6 +214,7 @@ def start_server(
     with log.open("wb") as stderr:
         process = _start(
             [*command, *args],
+            become,
             cwd=tmp_path,
             env=clean_environment({**(env or {}), **({DATABASE_URL: url} if url else {})}),
             stdin=subprocess.DEVNULL,
@@ -233,10 +226,13 @@ def start_server(
     return server
 
 
-def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], become: tuple[int, list[str]] | None, **options: Any
+) -> subprocess.Popen[bytes]:
     """Start a program; `tollhouse`, and a script around it, as a fork, which needs no imports."""
     if tuple(command[: len(RECORDED_PROGRAM)]) == RECORDED_PROGRAM:
-        return ForkedProcess(command[len(RECORDED_PROGRAM) - 1 :], record_replies=True, **options)
+        command = command[len(RECORDED_PROGRAM) - 1 :]
+        return ForkedProcess(command, record_replies=become is None, become=become, **options)
     if command[0] == str(TOLLHOUSE):
         return ForkedProcess(command, **options)
     if command[0] == sys.executable and Path(command[1]).suffix == ".py":

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tollhouse
-from tests.support.server_process import TOLLHOUSE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 NUMBER = 900_000_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()
 """The number of the ordinary user, which nobody else has."""
-_BECOME = str(Path(__file__).with_name("become_user.py"))
 
 
-def program_as(user: str, folder: Path, shown: Collection[Path] = ()) -> tuple[str, ...]:
-    """Return the command that runs `tollhouse` as one of `USERS`.
+def owner(user: str, folder: Path, shown: Collection[Path] = ()) -> tuple[int, list[str]] | None:
+    """Return what `start_server` needs to start a server as one of `USERS`.
 
     Args:
         user: As whom.
@@ -28,12 +26,11 @@ def program_as(user: str, folder: Path, shown: Collection[Path] = ()) -> tuple[s
         shown: More folders that it has to reach.
     """
     if user == "root" or os.geteuid() != 0:
-        return (str(TOLLHOUSE),)
+        return None
     python = (Path(sys.prefix), Path(sys.base_prefix))
     source = Path(tollhouse.__file__).resolve().parents[1]
     folders = (folder, *shown, *python, source)
-    words = map(str, dict.fromkeys(each.resolve() for each in folders))
-    return (sys.executable, "-I", "-S", _BECOME, str(NUMBER), *words, "--", str(TOLLHOUSE))
+    return NUMBER, [*map(str, dict.fromkeys(each.resolve() for each in folders))]
 
 
 def rights_of(process: int) -> tuple[int, int]:
