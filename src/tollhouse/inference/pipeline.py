@@ -147,6 +147,8 @@ class Generation:
         self._waiting_events: Sequence[bytes] = ()
         """Events that arrived, of which the first is large."""
         self._client_has_room = True
+        self._has_begun = False
+        """Whether the client got any of the reply: then no other provider is asked."""
         self._reply: OpenedReply | None = None
         self._task: EagerTask | None = None
         self._interruption: TollhouseError | None = None
@@ -200,8 +202,6 @@ class Generation:
             error = self._interruption or Unavailable("The gateway is stopping.")
         except TollhouseError as failed:
             error = without_frames(failed)
-            if isinstance(failed, ProviderFailure) and self._reply is not None:
-                self._warn(failed)
         except Exception as bug:  # noqa: BLE001 - the edge of the task
             _log.exception("generation_failed", generation=self.id)
             error = Bug(type(bug).__name__)
@@ -221,27 +221,7 @@ class Generation:
     # Ask, and read the reply
 
     async def _serve(self) -> None:
-        self._reply, adapter = await self._open()
-        request, steps = self._request, self._services.steps
-        request.identity = identity = self._identity()
-        try:
-            if request.parsed.stream:
-                stream = await steps.run_for_reply(
-                    self._owner, self._repeated, adapter.open_stream, identity
-                )
-                await self._relay_stream(self._reply, stream)
-            else:
-                body = await self._reply.whole()
-                self._note_first_byte()
-                self._whole = request.response = await steps.parse_response(
-                    self._owner, adapter, body, self._repeated
-                )
-        except MalformedResponse as error:
-            raise self._unreadable() from error
-        except ErrorEvent as error:
-            raise await self._reported(error) from error
-
-    async def _open(self) -> tuple[OpenedReply, FormatAdapter]:
+        """Let one provider after the other try, until one has answered or begun to."""
         services, request = self._services, self._request
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
@@ -249,24 +229,61 @@ class Generation:
         await self._pass_guardrails()
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
+            await self._forget_reply()
             try:
-                opened = await self._try(candidate)
+                self._reply, adapter = await self._try(candidate)
+                await self._read_reply(self._reply, adapter)
             except Invalid as error:
                 # This dialect cannot say what is asked; that of another endpoint may.
                 unsayable = unsayable or without_frames(error)
             except ProviderFailure as error:
                 self._warn(error)
+                if self._may_have_worked(error):
+                    raise await self._explained(error) from error.__cause__
                 failures.append(without_frames(error))
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
                 services.health.failed(candidate.endpoint, error, services.clock.monotonic())
                 rest = routing.remaining(error, candidate, rest)
             else:
-                services.health.answered(candidate.endpoint)
-                return opened
+                return
         if unsayable is not None and not failures:
             raise unsayable
         raise await self._explained(routing.final_error(failures))
+
+    def _may_have_worked(self, error: ProviderFailure) -> bool:
+        """Tell whether the provider had begun a reply, and not said in its place what is wrong."""
+        told = isinstance(error.__cause__, ErrorEvent)
+        return self._reply is not None and (self._has_begun or not told)
+
+    async def _forget_reply(self) -> None:
+        """Let go of a reply that came to nothing before the client got any of it."""
+        await self._close_reply()
+        self._reply = self._stream = self._whole = None
+        self._waiting_events, self._large_events = (), 0
+        request = self._request
+        request.identity = request.response = request.first_byte_at = None
+
+    async def _read_reply(self, reply: OpenedReply, adapter: FormatAdapter) -> None:
+        request, steps = self._request, self._services.steps
+        request.identity = identity = self._identity()
+        try:
+            if request.parsed.stream:
+                stream = await steps.run_for_reply(
+                    self._owner, self._repeated, adapter.open_stream, identity
+                )
+                await self._relay_stream(reply, stream)
+            else:
+                body = await reply.whole()
+                self._note_first_byte()
+                self._whole = request.response = await steps.parse_response(
+                    self._owner, adapter, body, self._repeated
+                )
+                self._note_answer()
+        except MalformedResponse as error:
+            raise self._unreadable() from error
+        except ErrorEvent as error:
+            raise self._reported(error) from error
 
     async def _admit(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Hold what the candidates may cost; return those that the account's limits leave."""
@@ -370,7 +387,10 @@ class Generation:
 
     def _say(self, said: bytes) -> None:
         if said:
-            self._note_first_byte()
+            if not self._has_begun:
+                self._has_begun = True
+                self._note_first_byte()
+                self._note_answer()
             self._client_has_room = self._client.write(said)
 
     async def _close_reply(self, patience: float = 0.0) -> None:
@@ -380,6 +400,10 @@ class Generation:
     def _note_first_byte(self) -> None:
         if self._request.first_byte_at is None:
             self._request.first_byte_at = self._services.clock.monotonic()
+
+    def _note_answer(self) -> None:
+        if self._request.candidate is not None:
+            self._services.health.answered(self._request.candidate.endpoint)
 
     # What goes wrong
 
@@ -410,12 +434,13 @@ class Generation:
     def _unreadable(self) -> ProviderFailure:
         return unreadable(self._request.attempts[-1].provider)
 
-    async def _reported(self, event: ErrorEvent) -> ProviderFailure:
-        name = self._request.attempts[-1].provider
+    def _reported(self, event: ErrorEvent) -> ProviderFailure:
+        """Return the failure that a provider told of in a reply that had status 200."""
+        attempt = self._request.attempts[-1]
         status = status_of_error_code(event.code) or STATUS["upstream"]
-        error = failure(name, status, code=event.code, message=event.message)
-        error.ambiguous = True
-        return await self._explained(error)
+        error = failure(attempt.provider, status, code=event.code, message=event.message)
+        error.ambiguous = self._has_begun
+        return error
 
     # The end
 

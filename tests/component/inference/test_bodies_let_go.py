@@ -17,7 +17,7 @@ import pytest
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, reply, say
 from tests.support.seams.api import Inference, LargeBodies, RequestGate, Routes
-from tests.support.seams.inference import FORMATS, Dialect, HttpProvider, Steps, parse_error_event
+from tests.support.seams.inference import FORMATS, Dialect, HttpProvider, Steps
 from tests.unit.api.asgi_client import Client, scope
 from tests.unit.inference.fakes import SUBJECT, PipelineFixture, steps
 from tollhouse.outbound.http.client import HttpUpstream
@@ -66,7 +66,6 @@ class _Gateway:
             base_url=f"{server.url}v1",
             dialects=frozenset({Dialect.CHAT}),
             headers=(),
-            read_error=parse_error_event,
             upstream=upstream,
             limits=TimeLimits(head=patience, idle=patience),
             largest_reply=LARGEST_REPLY,

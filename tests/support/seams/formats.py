@@ -3,7 +3,7 @@
     adapter(client, dialect, body)  -> translates the request, its reply and its stream
     endpoint(...), charge(reading)  -> what they are rendered for
     error_body(client, error, id)   -> a client's error
-    provider_error(dialect, body)   -> a provider's error
+    provider_error(body)            -> a provider's error
 
 Clients and dialects go by their names in the documentation: chat, responses, messages, ...
 """
@@ -23,8 +23,7 @@ from tollhouse.inference.formats.adapter import (
     FormatAdapter,
     MalformedResponse,
 )
-from tollhouse.inference.formats.chat_completions.wire import parse_error_event
-from tollhouse.inference.formats.messages.wire import parse_error
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
@@ -115,6 +114,6 @@ def error_body(client: str, error: TollhouseError, generation: str | None) -> Ma
     return FORMATS[f"/{DIALECTS[client]}"].render_error(error, generation)
 
 
-def provider_error(dialect: str, body: bytes) -> ErrorEvent:
+def provider_error(body: bytes) -> ErrorEvent:
     """Return what a provider says in the body of an error."""
-    return parse_error(body) if dialect == "messages" else parse_error_event(body)
+    return read_error(body)

@@ -24,7 +24,7 @@ __getattr__ = names(
         ),
         "formats.chat_completions.passthrough": "ChatPassthroughAdapter",
         "formats.chat_completions.provider": "CHAT_PROVIDER",
-        "formats.chat_completions.wire": "ChatRequest parse_error_event parse_request",
+        "formats.chat_completions.wire": "ChatRequest parse_request",
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",

@@ -12,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Self, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Usage
-from tollhouse.inference.formats.wire import NULL, Fields, estimate_tokens, try_decode, without
+from tollhouse.inference.formats.wire import Fields, estimate_tokens, without
 from tollhouse.kernel.errors import Bug, TollhouseError
 
 if TYPE_CHECKING:
@@ -42,30 +41,7 @@ class ErrorEvent(Exception):
         self.message = message
 
 
-class ProviderError(msgspec.Struct):
-    """A provider's error object, as far as any dialect has it."""
-
-    message: str | None = None
-    code: Any = None
-    """A text or a number; anything else that stands there says nothing."""
-    type: str | None = None
-    error: Raw = NULL
-    """The error itself, where it is nested."""
-
-    def __post_init__(self) -> None:
-        """Ignore a code of another type, so that it does not cost the message."""
-        if not isinstance(self.code, str | int):
-            self.code = None
-
-
-def decode_error(data: Raw | bytes) -> ProviderError:
-    """Decode an error object or a bare message; anything else says nothing."""
-    error = try_decode(_error, data)
-    return error if isinstance(error, ProviderError) else ProviderError(message=error)
-
-
 _LONGEST_CODE: Final = 100
-_error = msgspec.json.Decoder(ProviderError | str)
 
 
 @dataclasses.dataclass(slots=True, repr=False)

@@ -44,7 +44,13 @@ _TEXTS: Final[dict[type[ProviderFailure], str]] = {
     ProviderTimeout: "{name} did not answer in time",
     ProviderUnavailable: "{name} failed",
 }
+_REDIRECTS: Final = range(300, 400)
 _OPERATORS: Final[dict[int, str]] = {
+    **dict.fromkeys(
+        _REDIRECTS,
+        "{name} redirects to another address ({status}), which is not followed: check "
+        "{settings}.base_url",
+    ),
     401: "{name} refused this gateway's key (401): check {settings}.api_key",
     402: "{name} wants to be paid (402): check the account there of {settings}",
     403: "{name} does not allow this gateway's key this request (403): check {settings}.api_key",
@@ -53,32 +59,46 @@ _OPERATORS: Final[dict[int, str]] = {
 }
 """What only the operator can mend, and where."""
 _LONGEST_MESSAGE = 500
-_STATUS_BY_CODE: Final[dict[str, int]] = {
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "permission_error": 403,
-    "overloaded_error": 529,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
-    "request_too_large": 413,
-    "timeout_error": 504,
+_CODES_BY_STATUS: Final[dict[int, str]] = {
+    # https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes
+    400: "invalid_request_error invalid_prompt bad_request badrequesterror"
+    # https://cloud.google.com/apis/design/errors
+    " invalid_argument failed_precondition out_of_range"
+    # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
+    " validationexception",
+    401: "authentication_error invalid_api_key unauthenticated unauthorized",
+    402: "billing_error insufficient_balance payment_required",
+    403: "permission_error permission_denied forbidden accessdeniedexception",
+    404: "not_found_error model_not_found not_found notfounderror resourcenotfoundexception",
+    408: "modeltimeoutexception request_timeout",
+    413: "request_too_large",
+    429: "rate_limit_error rate_limit_exceeded rate_limited too_many_requests insufficient_quota"
+    " quota_exceeded resource_exhausted throttlingexception",
+    500: "api_error server_error internal_error internal_server_error internalservererror internal"
+    " internalserverexception",
+    503: "server_is_overloaded engine_overloaded overloaded service_unavailable unavailable"
+    " serviceunavailableexception modelnotreadyexception",
+    504: "timeout_error timeout deadline_exceeded gateway_timeout",
+    529: "overloaded_error",
 }
+"""The codes in a body or a stream whose status says nothing, in small letters."""
+_STATUS_BY_CODE: Final = {
+    code: status for status, codes in _CODES_BY_STATUS.items() for code in codes.split()
+}
+_STATUSES: Final = range(400, 600)
 
 
 def status_of_error_code(code: str | int | None) -> int | None:
-    """Return the status that a provider's code stands for, where it gave none; None if not known.
-
-    Source: https://docs.anthropic.com/en/api/errors and
-    https://platform.openai.com/docs/api-reference/responses-streaming/response/failed
-    """
-    if isinstance(code, int):
-        return code
-    if code is None or code in _STATUS_BY_CODE:
-        return _STATUS_BY_CODE.get(code or "")
-    is_refusal = code.lower() in _TYPE_BY_CODE.keys() | _MODERATION_CODES
-    return STATUS["invalid"] if is_refusal else None
+    """Return the status that a provider's code stands for; None if it is not known."""
+    if isinstance(code, str) and code.isdecimal() and len(code) == len("400"):
+        code = int(code)
+    if not isinstance(code, str):
+        return code if code in _STATUSES else None
+    known = code.lower()
+    if known in _TYPE_BY_CODE or known in _MODERATION_CODES:
+        return STATUS["invalid"] if known not in _STATUS_BY_CODE else _STATUS_BY_CODE[known]
+    # Bedrock's names begin with a small letter in a stream, and with a namespace in a body.
+    return _STATUS_BY_CODE.get(known.rpartition("#")[2])
 
 
 def failure(  # noqa: PLR0913 - what a provider may say of it
@@ -111,7 +131,9 @@ def _failure(
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
     kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
-    text = _OPERATORS.get(status, _TEXTS[kind]).format(name=name, settings=f"providers[{slug}]")
+    text = _OPERATORS.get(status, _TEXTS[kind]).format(
+        name=name, status=status, settings=f"providers[{slug}]"
+    )
     if kind is not ProviderRefused:
         return kind(f"{text}.", provider_name=name, provider_code=shown)
     if message:
@@ -127,6 +149,8 @@ def _failure(
 _TYPE_BY_CODE: Final[dict[str, str]] = {
     "context_length_exceeded": "context_length_exceeded",
     "context_window_exceeded": "context_length_exceeded",
+    "exceed_context_size_error": "context_length_exceeded",
+    "model_context_window_exceeded": "context_length_exceeded",
     "max_tokens_exceeded": "max_tokens_exceeded",
     "token_limit_exceeded": "token_limit_exceeded",
     "string_above_max_length": "string_too_long",
@@ -157,11 +181,21 @@ _MODERATION_CODES: Final = frozenset(
 )
 """A filter before the model stopped the request."""
 _TYPE_BY_STATUS: Final[dict[int, str]] = {413: "payload_too_large", 422: "unprocessable"}
+_FULL_CONTEXT: Final = (
+    r"context (length|window|limit|size)"  # OpenAI, DeepSeek, vLLM, llama.cpp, Ollama, Mistral
+    r"|prompt (is )?too long"  # Anthropic, Fireworks
+    r"|input is too long|input length and .{0,20}exceed"  # Bedrock
+    r"|too many tokens|input token count.{0,40}exceeds"  # Cohere, Google
+    r"|maximum (prompt|model|input) length"  # xAI, vLLM
+    r"|longer than the model'?s? (maximum|context)"  # SGLang
+    r"|inputs?`? (tokens|must have less than).{0,60}(must be|tokens)"  # Together, TGI
+    r"|reduce the length of (the|your) (messages|prompt|input)"  # Groq, OpenAI
+)
+"""A full context, in the words of known servers."""
 _TYPE_BY_WORDS: Final = [
     (re.compile(words, re.IGNORECASE), error_type)
     for words, error_type in (
-        (r"context (length|window|limit)|prompt is too long", "context_length_exceeded"),
-        (r"too many tokens|input token count.{0,40}exceeds", "context_length_exceeded"),
+        (_FULL_CONTEXT, "context_length_exceeded"),
         (r"max_(completion_|output_)?tokens.{0,80}(large|exceed|maximum)", "max_tokens_exceeded"),
         (r"string too long", "string_too_long"),
         (r"(download|fetch).{0,40}image|image.{0,40}(download|fetch)", "image_download_failed"),
@@ -201,8 +235,19 @@ _NUMBERS: Final = (
         r"(?:resulted in|requested|request has|contains)(?: about)? (?P<tokens>\d{1,12})"
     ),
     re.compile(r"token count \((?P<tokens>\d{1,12})\).{0,60}?allowed \((?P<most>\d{1,12})\)"),
+    re.compile(
+        r"maximum prompt length is (?P<most>\d{1,12}).{0,40}?contains (?P<tokens>\d{1,12}) tokens"
+    ),
+    re.compile(
+        r"\((?:length )?(?P<tokens>\d{1,12})(?: tokens)?\).{0,60}?"
+        r"(?:model length of |context length \(|context size \()(?P<most>\d{1,12})"
+    ),
+    re.compile(
+        r"contains (?P<tokens>\d{1,12}) tokens.{0,60}?with (?P<most>\d{1,12}) maximum context"
+    ),
 )
-"""How Anthropic, OpenAI and vLLM, and Google say how many there were, and are at most."""
+"""How Anthropic, OpenAI and vLLM, Google, xAI, vLLM and SGLang and llama.cpp, and Mistral say how
+many there were, and are at most."""
 
 
 def too_long(said: str, estimated_tokens: int, context_length: int) -> str:

@@ -7,15 +7,15 @@ when one is made; see `registry`.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.providers.failures import failure, unreadable
+from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.sse import EventParser, EventTooLarge
+from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.eager_task import Waiter
 from tollhouse.kernel.errors import ProviderFailure, ProviderTimeout, ProviderUnavailable
 from tollhouse.kernel.failpoints import failpoint
@@ -35,19 +35,17 @@ from tollhouse.outbound.http.port import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tollhouse.inference.formats.adapter import ErrorEvent
     from tollhouse.inference.ports import ProviderCall
     from tollhouse.inference.types import Dialect
+    from tollhouse.kernel.clock import Clock
     from tollhouse.outbound.http.port import Upstream, UpstreamExchange
-
-ReadError = Callable[["msgspec.Raw | bytes"], "ErrorEvent"]
-"""Reads the `error` object of an error reply in the provider's words; never raises."""
 
 _FIRST_ERROR_STATUS = 300
 _LARGEST_ERROR = 64 * 1024
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+"""Tells `zlib` to see by itself which of the two it is."""
 
 
 @dataclass(kw_only=True, slots=True, repr=False, eq=False)
@@ -63,12 +61,12 @@ class HttpProvider:
     dialects: Collection[Dialect]
     headers: Sequence[tuple[str, str]]
     """Credentials, and whatever else it wants."""
-    read_error: ReadError
     upstream: Upstream
     limits: TimeLimits
     largest_reply: int
     """Bytes of a whole reply, and of one event."""
     on_disconnect: Literal["cancel", "drain"]
+    clock: Clock = field(default_factory=SystemClock)
     _credentials: Credentials = field(init=False)
     _whole_headers: tuple[tuple[str, str], ...] = field(init=False)
     _stream_headers: tuple[tuple[str, str], ...] = field(init=False)
@@ -132,22 +130,16 @@ class HttpProvider:
         except ProviderFailure:
             # The status alone says enough; its text is a courtesy.
             body = b""
-        said = self.read_error(_error_object(self._credentials.hidden_in_error(body)))
+        body = self._credentials.hidden_in_error(body)
+        said = read_error(body)
         raise failure(
             self.name,
             await reply.status(),
             code=said.code,
             message=said.message,
-            retry_after=_whole_seconds(reply.headers.get("retry-after")),
+            retry_after=retry_after(reply.headers, body, self.clock.now()),
             slug=self.slug,
         )
-
-
-def _error_object(body: bytes) -> msgspec.Raw | bytes:
-    try:
-        return _fields.decode(body).get("error", b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return b"{}"
 
 
 def _with(
@@ -176,6 +168,7 @@ class HttpReply:
         self._most = largest
         self._parser: EventParser | None = None
         self._take: Callable[[Sequence[bytes]], bool] | None = None
+        self._inflater: zlib._Decompress | None = None
         self._ended = False
         self._error: Exception | None = None
         self.headers: Mapping[str, str] = {}
@@ -186,18 +179,27 @@ class HttpReply:
         """Take the head."""
         self._status = status
         self.headers = headers
+        # Nobody is asked for it, but caches in between send what they have.
+        match headers.get("content-encoding", "identity").strip().lower():
+            case "identity" | "":
+                pass
+            case "gzip" | "x-gzip" | "deflate":
+                self._inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
+            case _:
+                self._give_up(ProtocolViolation("compressed in another way", sent=True))
         self._news.wake()
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body."""
+        if self._inflater is not None and not (piece := self._inflated(piece, self._inflater)):
+            return
         if self._take is not None:
             self._give(piece, self._take)
             return
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > self._most:
-            self.exchange.cancel()
-            self._fail(_failure_of(ResponseTooLarge("too large", sent=True), self._name))
+            self._give_up(ResponseTooLarge("too large", sent=True))
         elif self._parser is not None:
             self.exchange.pause()
 
@@ -208,6 +210,22 @@ class HttpReply:
 
     def on_error(self, error: UpstreamError) -> None:
         """Take note of a failure."""
+        self._fail(_failure_of(error, self._name))
+
+    def _inflated(self, piece: bytes, inflater: zlib._Decompress) -> bytes:
+        """Return what a piece of a compressed body is; nothing where that cannot be said."""
+        try:
+            inflated = inflater.decompress(piece, self._most + 1)
+        except zlib.error:
+            self._give_up(ProtocolViolation("badly compressed", sent=True))
+            return b""
+        if inflater.unconsumed_tail:
+            self._give_up(ResponseTooLarge("too large", sent=True))
+            return b""
+        return inflated
+
+    def _give_up(self, error: UpstreamError) -> None:
+        self.exchange.cancel()
         self._fail(_failure_of(error, self._name))
 
     def _fail(self, error: Exception) -> None:
@@ -247,6 +265,8 @@ class HttpReply:
         if self._take is not None:
             self.exchange.resume()
         while self._take is not None and not self._ended:
+            await self._more()
+        if self._error is not None:  # what came in one piece with the end of the body, too
             await self._more()
         self._take = None
         return self._ended and not self._pieces
@@ -297,7 +317,6 @@ class HttpReply:
 
 
 _TIMEOUTS = (ConnectTimeout, HeadTimeout, IdleTimeout, TotalTimeout)
-_SECONDS = re.compile(r"\d{1,7}")
 
 
 def _failure_of(error: UpstreamError, name: str) -> ProviderFailure:
@@ -315,13 +334,3 @@ def _failure_of(error: UpstreamError, name: str) -> ProviderFailure:
     else:
         text = f"{name} closed the connection."
     return ProviderUnavailable(text, provider_name=name, ambiguous=error.sent)
-
-
-def _whole_seconds(hint: str | None) -> int | None:
-    """Return a `Retry-After` of seconds, at least 1; its date form is no hint.
-
-    Source: RFC 9110, section 10.2.3.
-    """
-    if hint is None or not _SECONDS.fullmatch(hint.strip()):
-        return None
-    return max(1, int(hint))

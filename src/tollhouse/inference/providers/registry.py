@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tollhouse.inference.formats.chat_completions.wire import parse_error_event
-from tollhouse.inference.formats.messages.wire import parse_error
 from tollhouse.inference.providers.http import HttpProvider
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
 from tollhouse.inference.types import Dialect, Profile
@@ -54,11 +52,11 @@ def _http_provider(
     key = "" if settings.api_key is None else settings.api_key.reveal()
     headers: list[tuple[str, str]] = []
     if settings.kind == "anthropic":
-        dialects, read_error = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS}), parse_error
+        dialects = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS})
         headers.append(("anthropic-version", ANTHROPIC_VERSION))
         credential = "x-api-key", key
     else:
-        dialects, read_error = server_of(settings).dialects, parse_error_event
+        dialects = server_of(settings).dialects
         credential = "authorization", f"Bearer {key}"
     if settings.api_key is not None:
         headers.append(credential)
@@ -69,7 +67,6 @@ def _http_provider(
         base_url=settings.base_url or "",
         dialects=dialects,
         headers=headers,
-        read_error=read_error,
         upstream=upstream,
         limits=TimeLimits(
             connect=limits.connect_seconds,

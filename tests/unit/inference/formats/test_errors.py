@@ -141,29 +141,69 @@ def test_a_response_that_failed_has_a_code_of_its_format(
 
 
 @pytest.mark.parametrize(
-    ("dialect", "data", "code", "message"),
+    ("data", "code", "message"),
     [
-        ("messages", b'{"type":"overloaded_error","message":"Busy"}', "overloaded_error", "Busy"),
-        ("messages", b'{"error":{"type":"a","message":"b"},"request_id":"r"}', "a", "b"),
-        ("messages", b'{"type":"a","message":"b","code":{"of":"theirs"}}', "a", "b"),
-        ("messages", b'{"error":{"type":"' + b"x" * 999 + b'"}}', "x" * 100, None),
-        ("messages", b'"Busy"', None, "Busy"),
-        ("messages", b"{}", None, None),
-        ("messages", b"<html>", None, None),
-        ("messages", b'{"error":7}', None, None),
-        ("messages", b"[" * 100_000, None, None),
-        ("messages", b"\xff", None, None),
-        ("chat", b'{"message":"Too many","code":429}', 429, "Too many"),
-        ("chat", b'{"message":"Bad","type":"t","code":null}', "t", "Bad"),
-        ("chat", b'{"message":"b","type":"a","code":1.5}', "a", "b"),
-        ("chat", b'"out of memory"', None, "out of memory"),
-        ("chat", b"<html>", None, None),
-        ("chat", b"[" * 100_000, None, None),
-        ("chat", b'{"code":"' + b"x" * 500 + b'"}', "x" * 100, None),
+        # OpenAI, Anthropic, Google, and what stands in the `error` of their streams
+        ({"error": {"message": "Bad", "type": "t", "code": "c"}}, "c", "Bad"),
+        ({"message": "Bad", "type": "t", "code": None}, "t", "Bad"),
+        ({"message": "Too many", "code": 429}, 429, "Too many"),
+        ({"message": "b", "type": "a", "code": 1.5}, "a", "b"),
+        ({"message": "b", "type": "a", "code": {"of": "theirs"}}, "a", "b"),
+        ({"type": "error", "error": {"type": "a", "message": "b"}, "request_id": "r"}, "a", "b"),
+        ({"type": "overloaded_error", "message": "Busy"}, "overloaded_error", "Busy"),
+        ({"type": "error", "code": "c", "message": "b"}, "c", "b"),
+        ([{"error": {"code": 400, "message": "b", "status": "INVALID"}}], 400, "b"),
+        ({"error": {"code": 429, "message": "b", "details": [{"reason": "X"}]}}, 429, "b"),
+        # Ollama and TGI; AI gateways and Spring
+        ({"error": "out of memory"}, None, "out of memory"),
+        (
+            {"error": "invalid_request", "message": "No such field."},
+            "invalid_request",
+            "No such field.",
+        ),
+        ({"error": "Not so", "message": "b", "status": 400}, 400, "Not so"),
+        ({"error": True, "message": "b"}, None, "b"),
+        ({"errors": [{"message": "b", "code": 7003}]}, 7003, "b"),
+        # FastAPI, Mistral, RFC 9457
+        ({"detail": "b"}, None, "b"),
+        ({"detail": [{"loc": ["body", "x", 0], "msg": "b"}]}, None, "body.x.0: b"),
+        ({"detail": {"error": {"message": "b"}}}, None, "b"),
+        ({"type": "about:blank", "title": "Bad", "status": 400, "detail": "b"}, 400, "b"),
+        # vLLM, SGLang; AWS
+        ({"object": "error", "message": "b", "type": "BadRequestError", "code": 400}, 400, "b"),
+        ({"message": "b", "__type": "ns#ValidationException"}, "ns#ValidationException", "b"),
+        # Nothing that can be read
+        ({"error": {"type": "x" * 999}}, "x" * 100, None),
+        ({"error": {"message": 7}}, None, None),
+        ({"error": 7}, None, None),
+        ({"error": [1]}, None, None),
+        ({"error": {"error": {"error": {"error": {"error": "deep"}}}}}, None, None),
+        ("Busy", None, "Busy"),
+        ({}, None, None),
+        ([], None, None),
+        (7, None, None),
     ],
 )
-def test_a_providers_error_is_read(
-    dialect: str, data: bytes, code: str | int | None, message: str | None
+def test_a_providers_error_is_read_in_every_shape(
+    data: object, code: str | int | None, message: str | None
 ) -> None:
-    said = provider_error(dialect, data)
+    said = provider_error(json.dumps(data).encode())
     assert (said.code, said.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"upstream connect error\n or disconnect", "upstream connect error or disconnect"),
+        (b"<html><head><TITLE>413 Too &amp; Large</TITLE></head></html>", "413 Too & Large"),
+        (b"<html>", None),
+        (b"", None),
+        (b" ", None),
+        (b"\xff", "\N{REPLACEMENT CHARACTER}"),
+        (b"[" * 100_000, None),
+        (b'{"error":', None),
+    ],
+)
+def test_an_error_that_is_no_json_has_words_or_a_title(data: bytes, message: str | None) -> None:
+    said = provider_error(data)
+    assert (said.code, said.message) == (None, message)

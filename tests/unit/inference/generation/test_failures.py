@@ -168,15 +168,41 @@ async def test_an_unexpected_error_of_a_provider_shows_nothing() -> None:
     assert (w.finished(500), bool(w.admission.holding)) == (1, False)
 
 
-@pytest.mark.parametrize("code", [429, "rate_limited"])
-async def test_an_error_under_a_success_status_is_the_providers_error(code: object) -> None:
-    body = json.dumps({"error": {"message": "slow down", "code": code}}).encode()
-    w = make_pipeline(FakeReply([body]))
-    error = await failed(w.begin())
+@STREAMED
+@pytest.mark.parametrize(
+    ("code", "status"), [(429, 429), ("rate_limited", 429), ("overloaded_error", 503), ("odd", 502)]
+)
+async def test_an_error_under_a_success_status_is_one_of_the_status_that_it_means(
+    code: object, status: int, *, stream: bool
+) -> None:
+    told = json.dumps({"error": {"message": "slow down", "code": code}})
+    body = FakeReply([f"data: {told}\n\n".encode() if stream else told.encode()])
+    alone = make_pipeline(body)
+    error = await failed(alone.begin(stream=stream))
     assert isinstance(error, ProviderFailure)
-    assert error.provider_code == code
-    assert status_of(error) == (429 if code == 429 else 502)
-    assert len(w.settler.booked) == 1
+    assert (error.provider_code, status_of(error)) == (code, status)
+    assert len(alone.settler.booked) == 1
+
+    w = make_pipeline(body, stream_reply() if stream else whole_reply())
+    await received(w.begin(stream=stream))
+    [record] = w.settler.booked
+    assert (record.provider_model, record.cost_state) == ("p1-model", CostState.EXACT)
+    assert w.ambiguous == 0
+
+
+async def test_a_request_that_is_refused_under_a_success_status_is_not_asked_again() -> None:
+    told = json.dumps({"error": {"message": "prompt is too long", "code": 400}}).encode()
+    w = make_pipeline(FakeReply([told]), whole_reply())
+    error = await failed(w.begin())
+    assert error.code == "context_length_exceeded"
+    assert w.providers[1].calls == []
+
+
+async def test_an_error_after_some_output_is_not_asked_of_the_next() -> None:
+    told = f"data: {json.dumps({'error': {'code': 'overloaded_error'}})}\n\n".encode()
+    w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), told]), stream_reply())
+    assert check_stream(await outcome(w.begin(stream=True))).failed
+    assert w.providers[1].calls == []
 
 
 async def test_a_flagged_request_shows_what_was_said_last() -> None:

@@ -44,7 +44,14 @@ SECRET = "Your organization org-123 has run out of money"
         (503, 503, "Acme is overloaded."),
         (504, 504, "Acme did not answer in time."),
         (529, 503, "Acme is overloaded."),
-        (302, 502, "Acme failed."),
+        (
+            302,
+            502,
+            (
+                "Acme redirects to another address (302), which is not followed: "
+                "check providers[Acme].base_url."
+            ),
+        ),
         (0, 502, "Acme failed."),
         (10**30, 502, "Acme failed."),
     ],
@@ -94,7 +101,25 @@ def test_the_providers_own_code_goes_before_its_status() -> None:
         (400, "context_length_exceeded", None, "context_length_exceeded", 400),
         (400, "invalid_request_error", "prompt is too long: 9 > 8", "context_length_exceeded", 400),
         (400, None, "This model's maximum context length is 8", "context_length_exceeded", 400),
-        (400, None, "The input token count (9) exceeds it", "context_length_exceeded", 400),
+        *(
+            (400, None, words, "context_length_exceeded", 400)
+            for words in (
+                "The input token count (9) exceeds it",
+                "Your input exceeds the context window of this model.",
+                "the request exceeds the available context size, try increasing it",
+                "The input (9 tokens) is longer than the model's context length (8 tokens).",
+                "The decoder prompt (length 9) is longer than the maximum model length of 8.",
+                "the input length exceeds the context length",
+                "Input is too long for requested model.",
+                "input length and `max_tokens` exceed context limit: 9 + 8 > 16",
+                "This model's maximum prompt length is 8 but the request contains 9 tokens.",
+                "Prompt contains 9 tokens, too large for model with 8 maximum context length",
+                "too many tokens: total number of tokens in the prompt cannot exceed 8",
+                "Please reduce the length of the messages or completion.",
+                "`inputs` must have less than 8 tokens. Given: 9",
+                "`inputs` tokens + `max_new_tokens` must be <= 8.",
+            )
+        ),
         (400, None, "max_tokens: 9 > 8, which is the maximum", "max_tokens_exceeded", 400),
         (400, "string_above_max_length", None, "string_too_long", 400),
         (400, "invalid_image_format", None, "unsupported_image_format", 400),
@@ -135,7 +160,17 @@ def test_what_moderation_flags_is_forbidden_and_says_why(code: str) -> None:
         ("content_filter", 400),
         ("overloaded_error", 529),
         ("request_too_large", 413),
-        ("server_error", None),
+        ("server_error", 500),
+        ("server_is_overloaded", 503),
+        ("RESOURCE_EXHAUSTED", 429),
+        ("insufficient_quota", 429),
+        ("com.amazon.coral.service#ThrottlingException", 429),
+        ("throttlingException", 429),
+        ("BadRequestError", 400),
+        ("504", 504),
+        (1302, None),
+        ("1303", None),
+        ("who knows", None),
         (None, None),
     ],
 )

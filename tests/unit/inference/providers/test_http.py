@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
+import zlib
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from tests.support.clock import FakeClock
 from tests.support.seams.inference import (
     ChatPassthroughAdapter,
     Dialect,
     Endpoint,
     HttpProvider,
     ProviderCall,
-    parse_error_event,
     parse_request,
 )
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
-from tollhouse.kernel.errors import ProviderFailure, status_of
+from tollhouse.kernel.errors import ProviderFailure, ProviderUnavailable, status_of
 from tollhouse.outbound.http.port import (
     ClientClosed,
     ConnectFailed,
@@ -49,11 +51,11 @@ def provider(upstream: FakeUpstream, **fields: Any) -> HttpProvider:
         "base_url": "https://llm.acme.example/v1/",
         "dialects": frozenset({Dialect.CHAT}),
         "headers": [("authorization", "Bearer sk-acme"), ("x-region", "eu")],
-        "read_error": parse_error_event,
         "upstream": upstream,
         "limits": TimeLimits(),
         "largest_reply": 100_000,
         "on_disconnect": "cancel",
+        "clock": FakeClock(),
     }
     return HttpProvider(**(plain | fields))
 
@@ -222,13 +224,14 @@ async def test_a_cancelled_error_is_closed() -> None:
         (b'{"error":{"message":"No.","code":"bad"}}', "bad", "Acme refused the request: No."),
         (b'{"error":{"message":"No.","type":"t"}}', "t", "Acme refused the request: No."),
         (b'{"error":"No."}', 400, "Acme refused the request: No."),
-        (b'{"detail":"No."}', 400, "Acme refused the request."),
+        (b'{"detail":"No."}', 400, "Acme refused the request: No."),
+        (b"No.", 400, "Acme refused the request: No."),
         (b'{"error":null}', 400, "Acme refused the request."),
         (b'{"error":[1]}', 400, "Acme refused the request."),
         (b'{"error":{"message":7}}', 400, "Acme refused the request."),
         (b"<html>Bad</html>", 400, "Acme refused the request."),
         (b"", 400, "Acme refused the request."),
-        (b'{"error":"\xff"}', 400, "Acme refused the request."),
+        (b'{"error":"\xff"}', 400, "Acme refused the request: \N{REPLACEMENT CHARACTER}."),
         (b"[" * 50_000, 400, "Acme refused the request."),
     ],
 )
@@ -238,27 +241,60 @@ async def test_an_error_body_is_read_where_it_can_be(body: bytes, code: object, 
 
 
 @pytest.mark.parametrize(
-    ("hint", "seconds"),
+    ("headers", "body", "seconds"),
     [
-        ("7", 7),
-        (" 7 ", 7),
-        ("0", 1),
-        ("3600", 3600),
-        ("1.5", None),
-        ("-1", None),
-        ("", None),
-        ("99999999999999999999", None),
-        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
-        ("soon", None),
+        ({"retry-after": "7"}, b"", 7),
+        ({"retry-after": " 7 "}, b"", 7),
+        ({"retry-after": "0"}, b"", 1),
+        ({"retry-after": "3600"}, b"", 3600),
+        ({"retry-after": "1.5"}, b"", 2),
+        ({"retry-after": "Thu, 12 Mar 2026 10:30:09 GMT"}, b"", 9),
+        ({"retry-after": "Thursday, 12-Mar-26 10:30:09 GMT"}, b"", 9),
+        ({"retry-after": "Thu, 12 Mar 2026 10:00:00 GMT"}, b"", 1),
+        ({"retry-after-ms": "1500"}, b"", 2),
+        ({"retry-after-ms": "1500", "retry-after": "30"}, b"", 2),
+        ({}, b'{"error":{"details":[{"retryDelay": "34.07s"}]}}', 35),
+        ({}, b"Please try again in 1m2.5s.", 63),
+        ({}, b"Please try again in 250ms.", 1),
+        ({}, b"Please retry after 6 seconds.", 6),
+        ({}, b"Please try again in a while.", None),
+        ({"retry-after": "-1"}, b"", None),
+        ({"retry-after": ""}, b"", None),
+        ({"retry-after": "99999999999999999999"}, b"", None),
+        ({"retry-after": "soon"}, b"", None),
+        ({}, b"", None),
     ],
 )
-async def test_a_hint_of_whole_seconds_is_read(hint: str, seconds: int | None) -> None:
-    error = await refusal(FakeResponse(429, {"retry-after": hint}))
+async def test_a_hint_when_to_try_again_is_read_in_every_form(
+    headers: dict[str, str], body: bytes, seconds: int | None
+) -> None:
+    error = await refusal(FakeResponse(429, headers, pieces=[body]))
     assert error.retry_after == seconds
 
 
-async def test_without_a_hint_there_is_none() -> None:
-    assert (await refusal(FakeResponse(429))).retry_after is None
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "GZIP"])
+async def test_what_is_compressed_although_nobody_asked_is_read(encoding: str) -> None:
+    compressed = (zlib.compress if encoding == "deflate" else gzip.compress)(b"No.")
+    pieces = [compressed[:5], compressed[5:]]
+    error = await refusal(FakeResponse(400, {"content-encoding": encoding}, pieces=pieces))
+    assert error.message == "Acme refused the request: No."
+
+
+async def test_a_compressed_reply_counts_as_large_as_it_is() -> None:
+    headers, body = {"content-encoding": "gzip"}, gzip.compress(b"x" * 10_000_000)
+    response = FakeResponse(200, headers, pieces=[body])
+    reply = await provider(FakeUpstream(response), largest_reply=9_999).open(call())
+    with pytest.raises(ProviderUnavailable, match="invalid response"):
+        await reply.whole()
+
+
+@pytest.mark.parametrize(("encoding", "body"), [("gzip", b"no gzip"), ("br", b"{}")])
+async def test_what_cannot_be_decompressed_is_an_invalid_response(
+    encoding: str, body: bytes
+) -> None:
+    response = FakeResponse(200, {"content-encoding": encoding}, pieces=[body])
+    with pytest.raises(ProviderUnavailable, match="invalid response"):
+        await (await provider(FakeUpstream(response)).open(call())).whole()
 
 
 # Cuts, from the transport to the client

@@ -52,11 +52,11 @@ from tollhouse.inference.formats.chat_completions.wire import (
     ReasoningDetail,
     normalize_finish_reason,
     parse_details,
-    parse_error_event,
     parse_usage,
     render_call,
     render_details,
 )
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -310,7 +310,7 @@ def _read(data: bytes) -> _Response:
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is not of the chat dialect") from None
     if read.error != NULL:
-        raise parse_error_event(read.error)
+        raise read_error(read.error)
     return read
 
 

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from tollhouse.inference.formats.adapter import ClientRequest, ErrorEvent, decode_error
+from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.canonical.types import ReasoningBlock
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -326,18 +327,19 @@ def render_call(call_id: str, name: str, arguments: str) -> dict[str, object]:
 # Errors
 
 
+_ERROR: Final = Raw(b'"error"')
+
+
 def decode_fields(data: bytes) -> Fields:
     """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
+    if data[:1] == b"[":
+        raise read_error(data)
     fields = fields_decoder.decode(replace_invalid_utf8(data))
     if fields.get("error", NULL) != NULL:
-        raise parse_error_event(fields["error"])
+        raise read_error(fields["error"])
+    if fields.get("object") == _ERROR:
+        raise read_error(data)
     return fields
-
-
-def parse_error_event(data: msgspec.Raw | bytes) -> ErrorEvent:
-    """Parse an `error` value: OpenAI's object or a bare string."""
-    error = decode_error(data)
-    return ErrorEvent(error.type if error.code is None else error.code, error.message)
 
 
 def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:

@@ -47,12 +47,12 @@ from tollhouse.inference.formats.messages.wire import (
     event_decoder,
     message_decoder,
     normalize_finish_reason,
-    parse_error,
     parse_input,
     parse_report,
     parse_usage,
     read_fields,
 )
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -91,7 +91,7 @@ def _decode_event(data: bytes) -> MessagesEvent:
         if b'"error"' in data:
             failure = _failure.decode(data)
             if failure.type == "error" or failure.error != NULL:
-                raise parse_error(data)
+                raise read_error(data)
         return event_decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("an event of the stream is none of a message") from None
@@ -189,7 +189,7 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
         body = replace_invalid_utf8(body)
         fields = fields_decoder.decode(body)
         if fields.get("error", NULL) != NULL:
-            raise parse_error(body)
+            raise read_error(body)
         message = message_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
         message = None

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.accounting.types import Charge, Usage
-from tollhouse.inference.formats.adapter import ClientRequest, ErrorEvent, decode_error
+from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
 from tollhouse.inference.formats.wire import (
     MAX_TOKENS,
@@ -328,17 +328,6 @@ def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]
 def error_event(error: TollhouseError, request_id: str | None) -> bytes:
     """Return the error event that ends a stream."""
     return render_event("error", envelope(error, request_id))
-
-
-def parse_error(data: Raw | bytes) -> ErrorEvent:
-    """Parse a provider's error: the complete body or its `error` object alone.
-
-    The code is the value of `type`, such as `overloaded_error`.
-    """
-    error = decode_error(data)
-    if error.error != NULL:
-        error = decode_error(error.error)
-    return ErrorEvent(error.type or None, error.message)
 
 
 # Reasoning

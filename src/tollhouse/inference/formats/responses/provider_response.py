@@ -38,6 +38,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.responses.wire import (
     CALL_TYPES,
     FAILURE_EVENTS,
@@ -49,7 +50,6 @@ from tollhouse.inference.formats.responses.wire import (
     item_decoder,
     message_decoder,
     output_items,
-    parse_error,
     parse_failure_event,
     parse_finish_reason,
     parse_usage,
@@ -75,7 +75,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is no response") from None
     if response.error != NULL:
-        raise parse_error(response.error)
+        raise read_error(response.error)
     items = output_items(response)
     blocks: list[Block] = []
     tokens: list[Raw] = []

@@ -25,8 +25,8 @@ from tollhouse.inference.formats.adapter import (
     ClientRequest,
     ErrorEvent,
     MalformedResponse,
-    decode_error,
 )
+from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -122,19 +122,7 @@ def parse_failure_event(data: bytes) -> ErrorEvent:
     """Parse the event that ends a failed stream: its own error, or its response's."""
     failure = try_decode(_failure, data)
     nested = failure is not None and failure.response
-    return parse_error(nested.error if nested else data)
-
-
-def parse_error(data: msgspec.Raw | bytes) -> ErrorEvent:
-    """Parse a provider's error: a response's `error`, or an `error` event.
-
-    The event is flat (`{"type": "error", "code", "message"}`); some servers nest the object.
-    """
-    error = decode_error(data)
-    if error.error != NULL:
-        return parse_error(error.error)
-    kind = None if error.type == "error" else error.type
-    return ErrorEvent(kind if error.code is None else error.code, error.message)
+    return read_error(nested.error if nested else data)
 
 
 # Responses and events
@@ -228,7 +216,7 @@ def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[Finis
     """
     status = response.status or "completed"
     if status in {"failed", "cancelled"} or response.error != NULL:
-        raise ErrorEvent(status, None) if response.error == NULL else parse_error(response.error)
+        raise ErrorEvent(status, None) if response.error == NULL else read_error(response.error)
     if status == "completed":
         return ("tool_calls" if calls else "stop"), status
     if status != "incomplete":

@@ -1,0 +1,105 @@
+"""What a provider's error says, in every shape in which servers give it. Pure.
+
+    {"error": {"message", "code" | "type" | "status"}}   OpenAI, Anthropic, Google
+    {"error": "words"}                                   Ollama, TGI
+    {"error": "code", "message": "words"}                AI gateways, Spring
+    [{"error": {...}}]                                   Google's OpenAI-compatible API
+    {"detail": "words"}                                  FastAPI
+    {"detail": [{"loc": [...], "msg": "words"}]}         FastAPI's validation, Mistral
+    {"object": "error", "message", "code"}               older vLLM, SGLang
+    {"message", "__type"}                                AWS
+    words, <title>words</title>                          proxies in between
+
+The same reader serves a body, an event of a stream, and the `error` inside of either.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tollhouse.inference.formats.adapter import ErrorEvent
+from tollhouse.inference.formats.wire import replace_invalid_utf8
+
+_NESTED: Final = ("error", "errors", "detail")
+"""Where the error stands, if it is not at the top; the first that says anything counts."""
+_WORDS: Final = ("message", "msg", "error_message", "error_description", "description", "title")
+_CODES: Final = ("code", "type", "__type", "status", "reason", "error_code")
+_NO_CODES: Final = frozenset({"", "error", "about:blank"})
+"""Say that it is an error, not which."""
+_DEEPEST: Final = 4
+_LONGEST_TEXT: Final = 2_000
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_MARKUP: Final = re.compile(r"\s*<")
+_BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
+
+
+def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
+    """Return an error's code and words, as far as it has any; never raises."""
+    given = replace_invalid_utf8(bytes(data))
+    try:
+        value = msgspec.json.decode(given)
+    except (msgspec.DecodeError, RecursionError):
+        return ErrorEvent(None, _plain(given.decode()))
+    return ErrorEvent(*_said(value))
+
+
+def _said(value: object, depth: int = 0) -> tuple[str | int | None, str | None]:
+    match value:
+        case str():
+            return None, value.strip() or None
+        case [*errors] if depth < _DEEPEST:
+            return _said_by_list(errors, depth)
+        case {**fields} if depth < _DEEPEST:
+            return _said_by_object(fields, depth)
+        case _:
+            return None, None
+
+
+def _said_by_object(value: Mapping[Any, Any], depth: int) -> tuple[str | int | None, str | None]:
+    code = next((found for name in _CODES if (found := _code(value.get(name)))), None)
+    words = next((value[name] for name in _WORDS if _is_text(value.get(name))), None)
+    given = value.get("error")
+    if isinstance(given, str) and words and " " not in given:
+        return given or code, words  # a code beside its words
+    for name in _NESTED:
+        inner_code, inner = _said(value.get(name), depth + 1)
+        if inner is not None or inner_code is not None:
+            return code if inner_code is None else inner_code, inner or words
+    return code, words
+
+
+def _said_by_list(errors: Sequence[Any], depth: int) -> tuple[str | int | None, str | None]:
+    """Return what the first of several errors says; those about fields name them, all together."""
+    about_fields = [
+        f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
+        for each in errors
+        if isinstance(each, Mapping) and isinstance(each.get("loc"), Sequence) and "msg" in each
+    ]
+    if about_fields:
+        return None, "; ".join(about_fields)
+    return _said(errors[0], depth + 1) if errors else (None, None)
+
+
+def _code(value: object) -> str | int | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return None if value in _NO_CODES else value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _plain(text: str) -> str | None:
+    """Return the words of an error that is no JSON: of a page its title."""
+    if _BROKEN_JSON.match(text):
+        return None
+    if _MARKUP.match(text):
+        title = _TITLE.search(text[:_LONGEST_TEXT])
+        text = html.unescape(title[1]) if title else ""
+    return " ".join(text[:_LONGEST_TEXT].split()) or None
