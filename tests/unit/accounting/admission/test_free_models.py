@@ -159,3 +159,9 @@ async def test_with_the_clock_set_back_requests_of_later_days_count() -> None:
     clock.set(clock.now() - timedelta(days=2.3))
     seen = await admission.controller.preview(admission.request(free=True))
     assert [cap.used for cap in seen.request_limits] == [3]
+
+
+async def test_paid_models_have_no_limit_of_requests() -> None:
+    admission = AdmissionFixture(balance=1_000 * CREDIT)
+    for _ in range(2_000):
+        await admission.admit(1)
