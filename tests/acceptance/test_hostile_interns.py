@@ -99,15 +99,15 @@ def test_a_workspace_of_more_names_than_it_may_have_is_suspended_and_archived(
 def test_a_thousand_connections_block_the_egress_of_other_interns_only_briefly(
     interns: InternClient,
 ) -> None:
-    interns.run()
+    interns.run("cal")
     interns.run("bob")
     hold = "for n in $(seq 250); do exec {fd}<>/dev/tcp/127.0.0.1/3128 || break; done 2> /dev/null"
     held = f"for m in 1 2 3 4; do ({hold}; sleep 2) & done; sleep 1"
-    interns.script_output("ada", f"({held}) > /dev/null 2>&1; true")
+    interns.script_output("cal", f"({held}) > /dev/null 2>&1; true")
     assert way_out(interns, "bob") == "200"
-    interns.script_output("ada", "pkill sleep; true")
+    interns.run_script("cal", "pkill sleep")  # the daemon may have too many files open
     # What has ended takes nothing any more.
-    wait_until(lambda: "200" in interns.run_script("ada", ASK_GATEWAY).stdout.decode())
+    wait_until(lambda: "200" in interns.run_script("cal", ASK_GATEWAY).stdout.decode())
 
 
 # Programs that want out
