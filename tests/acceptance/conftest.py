@@ -69,9 +69,12 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
         yield hosts
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def interns(server: ServerProcess) -> Generator[InternClient]:
-    """The interns of the module's server; all are deleted after the test."""
+    """The interns of the module's server, deleted after its tests: a boot and an agent are dear.
+
+    `run` finds one that another test has left, with its files and conversations.
+    """
     interns = InternClient(server)
     yield interns
     interns.delete_all()

@@ -1,6 +1,7 @@
 """Hostile programs of interns: exhausting resources and escaping the sandbox harm nobody else.
 
-Each tries it in a real sandbox, of a server that root runs and of one that anybody runs.
+Each tries it in a real sandbox, of a server that root runs and of one that anybody runs. All are
+programs of one intern, which none of them has harmed.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def test_a_program_that_forks_without_end_does_not_keep_its_intern_from_suspensi
     interns.script_output("ada", f"{script} setsid ./bomb > /dev/null 2>&1 < /dev/null & sleep 0.5")
     assert interns.healthy(intern)
     interns.suspend(intern)
-    until_nothing_runs(interns.server.data_dir)
+    until_nothing_runs(interns.server.data_dir, intern)
     assert interns.run() == intern
-    assert interns.script_output("ada", "ls") == "bomb\n"
+    assert interns.script_output("ada", "ls bomb") == "bomb\n"
 
 
 def test_a_program_that_eats_memory_is_all_that_ends(interns: InternClient) -> None:
@@ -88,8 +89,8 @@ def test_a_full_workspace_takes_no_more_until_something_is_deleted(interns: Inte
 def test_a_workspace_of_more_names_than_it_may_have_is_suspended_and_archived(
     interns: InternClient,
 ) -> None:
-    intern = interns.run()
-    interns.script_output("ada", "for n in $(seq 1500); do : > e$n; done")
+    intern = interns.run("eve")
+    interns.script_output("eve", "for n in $(seq 1500); do : > e$n; done")
     interns.suspend(intern)
     assert interns.request("DELETE", f"/interns/{intern}").status_code == 202
     assert interns.until(intern, {"destroy_failed", None}) is None
@@ -98,15 +99,15 @@ def test_a_workspace_of_more_names_than_it_may_have_is_suspended_and_archived(
 def test_a_thousand_connections_block_the_egress_of_other_interns_only_briefly(
     interns: InternClient,
 ) -> None:
-    interns.run()
+    interns.run("cal")
     interns.run("bob")
     hold = "for n in $(seq 250); do exec {fd}<>/dev/tcp/127.0.0.1/3128 || break; done 2> /dev/null"
     held = f"for m in 1 2 3 4; do ({hold}; sleep 2) & done; sleep 1"
-    interns.script_output("ada", f"({held}) > /dev/null 2>&1; true")
+    interns.script_output("cal", f"({held}) > /dev/null 2>&1; true")
     assert way_out(interns, "bob") == "200"
-    interns.script_output("ada", "pkill sleep; true")
+    interns.run_script("cal", "pkill sleep")  # the daemon may have too many files open
     # What has ended takes nothing any more.
-    wait_until(lambda: "200" in interns.run_script("ada", ASK_GATEWAY).stdout.decode())
+    wait_until(lambda: "200" in interns.run_script("cal", ASK_GATEWAY).stdout.decode())
 
 
 # Programs that want out
@@ -159,7 +160,7 @@ def test_programs_cannot_replace_files_of_the_run_folder(interns: InternClient) 
         done
         mv /run/egress /run/other; rm -rf /run/egress /run/tollhouse; mount --bind /tmp /run/egress
     """
-    interns.run_script("ada", f"{{ {script} }} 2> /dev/null; true")
+    interns.run_script("ada", f"{{ {script} }} 2> /dev/null; rm -f /tmp/proxy.sock /tmp/ca.pem")
     assert way_out(interns) == "200"
     assert interns.healthy(intern)
 
@@ -172,4 +173,4 @@ def test_a_link_in_place_of_the_uploads_folder_is_not_followed(interns: InternCl
     assert interns.run() == intern
     assert interns.put_file(intern, "users", b"kept") == 403
     interns.script_output("ada", "rm .intern users")
-    assert interns.put_file(intern, "note", b"kept") == 201
+    assert interns.put_file(intern, "new", b"kept") == 201

@@ -47,8 +47,9 @@ class AccountKeys:
 
 
 @pytest.fixture
-def keys(interns: InternClient, accounts: Accounts) -> AccountKeys:
-    return AccountKeys(interns.server, accounts)
+def keys(interns: InternClient, accounts: Accounts) -> Generator[AccountKeys]:
+    yield AccountKeys(interns.server, accounts)
+    interns.delete_all()
 
 
 def test_a_keys_limit_holds_for_the_intern_that_it_had_run(keys: AccountKeys) -> None:

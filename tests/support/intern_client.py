@@ -150,10 +150,13 @@ class InternClient:
         return done.stdout.decode()
 
 
-def sandbox_processes(data_dir: Path) -> dict[int, str]:
-    """Return the processes on this machine that run in sandboxes of a server, and their command."""
+def sandbox_processes(data_dir: Path, intern: str = "") -> dict[int, str]:
+    """Return the processes on this machine that run in sandboxes of a server, and their command.
+
+    With an intern only those of its sandbox.
+    """
     digest = sha256(os.fsencode(data_dir.resolve())).hexdigest()
-    mark = f"tollhouse-{digest[:10]}-".encode()
+    mark = f"tollhouse-{digest[:10]}-{intern}".encode()
     commands: dict[int, bytes] = {}
     places: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
@@ -206,10 +209,10 @@ def is_bubblewrap(command: str) -> bool:
     return Path(command.split(" ", 1)[0]).name == "bwrap"
 
 
-def until_nothing_runs(data_dir: Path, seconds: float = 30.0) -> None:
-    """Wait until no process runs in a sandbox of a server."""
+def until_nothing_runs(data_dir: Path, intern: str = "", seconds: float = 30.0) -> None:
+    """Wait until no process runs in a sandbox of a server, or in that of an intern."""
     ends = time.monotonic() + seconds
-    while left := sandbox_processes(data_dir):
+    while left := sandbox_processes(data_dir, intern):
         assert time.monotonic() < ends, left
         time.sleep(0.05)
 

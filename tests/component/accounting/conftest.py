@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import LedgerReader, charge_writer
 from tests.support.builders import Tenant, add_tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
-from tests.support.seams.accounting import AccountingService, ChargeWriter, Journal, Settler
+from tests.support.seams.accounting import (
+    AccountingService,
+    ChargeWriter,
+    Journal,
+    LedgerService,
+    Settler,
+)
 from tollhouse.storage.database import Database
 
 
@@ -53,3 +60,19 @@ async def settler(journal: Journal, writer: ChargeWriter) -> AsyncIterator[Settl
 @pytest.fixture
 def ledger_reader(database: Database) -> LedgerReader:
     return LedgerReader(database)
+
+
+@pytest.fixture
+def ledger(clock: FakeClock) -> LedgerService:
+    return LedgerService(clock)
+
+
+@pytest.fixture
+def fixture(
+    database: Database,
+    service: AccountingService,
+    ledger: LedgerService,
+    writer: ChargeWriter,
+    clock: FakeClock,
+) -> Bookkeeping:
+    return Bookkeeping(database, service, ledger, writer, clock)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, add_tenant, charge
 from tests.support.clock import START, FakeClock
@@ -17,12 +18,9 @@ from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     MOST_DIFFERENCES,
     SAMPLED_ACCOUNTS,
-    AccountingService,
-    ChargeWriter,
     CostState,
     Difference,
     GenerationRecord,
-    LedgerReport,
     LedgerSampler,
     LedgerScope,
     LedgerService,
@@ -37,55 +35,6 @@ from tollhouse.storage.database import Database
 DAY = timedelta(days=1)
 PAYER = "p" * 64
 FIRST = "gen-1773311400-" + f"{1:020x}"
-
-
-class AccountingFixture:
-    """Moves money, looks at the books and tampers with them."""
-
-    def __init__(
-        self,
-        database: Database,
-        accounting: AccountingService,
-        ledger: LedgerService,
-        writer: ChargeWriter,
-    ) -> None:
-        self.database = database
-        self.accounting = accounting
-        self.ledger = ledger
-        self.writer = writer
-
-    async def add(
-        self, tenant: Tenant, kind: PostingKind, nano: int, generation_id: str | None = None
-    ) -> str:
-        async with self.database.writing() as write:
-            posting = await self.accounting.add_credits(
-                write, tenant.account.id, kind, nano, generation_id=generation_id, note="a note"
-            )
-        return posting.id
-
-    async def verify(self, scope: LedgerScope | None = None) -> LedgerReport:
-        async with self.database.reading() as read:
-            return await self.ledger.verify(read, scope or LedgerScope())
-
-    async def found(self, scope: LedgerScope | None = None) -> list[Difference]:
-        return list((await self.verify(scope)).differences)
-
-    async def tamper(self, statement: str) -> None:
-        async with self.database.writing() as write:
-            changed = await write.execute(sa.text(statement))
-            assert changed.rowcount == 1, statement
-
-
-@pytest.fixture
-def ledger(clock: FakeClock) -> LedgerService:
-    return LedgerService(clock)
-
-
-@pytest.fixture
-def fixture(
-    database: Database, service: AccountingService, ledger: LedgerService, writer: ChargeWriter
-) -> AccountingFixture:
-    return AccountingFixture(database, service, ledger, writer)
 
 
 def invented(tenant: Tenant, number: int, dice: random.Random, **fields: Any) -> GenerationRecord:
@@ -114,7 +63,7 @@ def invented(tenant: Tenant, number: int, dice: random.Random, **fields: Any) ->
 
 
 async def live(
-    fixture: AccountingFixture, tenants: list[Tenant], dice: random.Random, steps: int
+    fixture: Bookkeeping, tenants: list[Tenant], dice: random.Random, steps: int
 ) -> None:
     """Do what happens to an installation's money, at random."""
     number = 0
@@ -141,7 +90,7 @@ async def live(
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_books_that_nobody_tampered_with_are_right(
-    acme: Tenant, other: Tenant, fixture: AccountingFixture, seed: int
+    acme: Tenant, other: Tenant, fixture: Bookkeeping, seed: int
 ) -> None:
     await live(fixture, [acme, other], random.Random(seed), 40)
     found = await fixture.verify()
@@ -158,7 +107,7 @@ async def test_books_that_nobody_tampered_with_are_right(
 
 
 async def test_balances_are_exact_where_they_are_large(
-    acme: Tenant, other: Tenant, fixture: AccountingFixture
+    acme: Tenant, other: Tenant, fixture: Bookkeeping
 ) -> None:
     for tenant in (acme, other):
         await fixture.add(tenant, PostingKind.PURCHASE, MAX_NANO)
@@ -172,7 +121,7 @@ class Undone(Exception):
 
 
 async def found_after(
-    fixture: AccountingFixture, statement: str, *scopes: LedgerScope
+    fixture: Bookkeeping, statement: str, *scopes: LedgerScope
 ) -> list[list[Difference]]:
     """Tamper with a row; return what is found in each scope, and take it back."""
     found: list[list[Difference]] = []
@@ -224,7 +173,7 @@ OF_A_PAYER = {
 
 
 async def test_counters_of_a_key_that_answers_for_another_are_recomputed_too(
-    acme: Tenant, fixture: AccountingFixture
+    acme: Tenant, fixture: Bookkeeping
 ) -> None:
     """The books hold two generations of an intern, and one of the key that answers for it."""
     own = {"key_hash": "intern", "payer_hash": PAYER}
@@ -393,7 +342,7 @@ OTHERWISE_COUNTED = {
 
 
 @pytest.fixture
-async def names(acme: Tenant, other: Tenant, fixture: AccountingFixture) -> dict[str, str]:
+async def names(acme: Tenant, other: Tenant, fixture: Bookkeeping) -> dict[str, str]:
     """A posting of each kind and three generations, and another account beside them."""
     byok = charge(9, provider_cost_nano=50)
     await fixture.writer.write(
@@ -411,11 +360,11 @@ async def names(acme: Tenant, other: Tenant, fixture: AccountingFixture) -> dict
         "FIRST": FIRST,
         "SECOND": FIRST[:-1] + "2",
         "FOURTH": FIRST[:-1] + "4",
-        "PURCHASE": await fixture.add(acme, PostingKind.PURCHASE, 10_000),
-        "GRANTED": await fixture.add(acme, PostingKind.GRANT, 300),
-        "REFUND": await fixture.add(acme, PostingKind.REFUND, 2_000),
-        "TAKEN": await fixture.add(acme, PostingKind.ADJUSTMENT, -40, FIRST),
-        "GIVEN": await fixture.add(acme, PostingKind.ADJUSTMENT, 90),
+        "PURCHASE": (await fixture.add(acme, PostingKind.PURCHASE, 10_000)).id,
+        "GRANTED": (await fixture.add(acme, PostingKind.GRANT, 300)).id,
+        "REFUND": (await fixture.add(acme, PostingKind.REFUND, 2_000)).id,
+        "TAKEN": (await fixture.add(acme, PostingKind.ADJUSTMENT, -40, FIRST)).id,
+        "GIVEN": (await fixture.add(acme, PostingKind.ADJUSTMENT, 90)).id,
     }
 
 
@@ -424,7 +373,7 @@ def named(text: str, names: dict[str, str]) -> str:
 
 
 async def test_a_row_that_was_changed_past_the_program_is_named(
-    fixture: AccountingFixture, names: dict[str, str]
+    fixture: Bookkeeping, names: dict[str, str]
 ) -> None:
     scopes = LedgerScope(), LedgerScope((names["ACCOUNT"],))
     for scope in scopes:
@@ -442,7 +391,7 @@ async def test_a_row_that_was_changed_past_the_program_is_named(
 
 
 async def test_what_is_long_past_is_not_seen_in_a_sample_of_days(
-    fixture: AccountingFixture, names: dict[str, str]
+    fixture: Bookkeeping, names: dict[str, str]
 ) -> None:
     account = names["ACCOUNT"]
     today = datetime(2026, 3, 12, tzinfo=UTC)
@@ -474,7 +423,7 @@ async def _execute(database: Database, *statements: str) -> None:
 
 @pytest.mark.usefixtures("without_the_guard")
 async def test_a_generation_that_was_charged_twice_is_named(
-    acme: Tenant, fixture: AccountingFixture, database: Database
+    acme: Tenant, fixture: Bookkeeping, database: Database
 ) -> None:
     await fixture.writer.write([record_for(acme, 1, cost_nano=700)])
     await _execute(
@@ -489,7 +438,7 @@ async def test_a_generation_that_was_charged_twice_is_named(
 
 
 async def test_no_more_differences_are_named_than_anybody_reads(
-    acme: Tenant, fixture: AccountingFixture, database: Database
+    acme: Tenant, fixture: Bookkeeping, database: Database
 ) -> None:
     await fixture.writer.write([record_for(acme, 1, cost_nano=700)])
     async with database.writing() as write:
@@ -509,7 +458,7 @@ class TestSample:
 
     async def test_comes_round_to_every_account(
         self,
-        fixture: AccountingFixture,
+        fixture: Bookkeeping,
         sample: LedgerSampler,
         database: Database,
         clock: FakeClock,
@@ -530,7 +479,7 @@ class TestSample:
         assert seen == {tenant.account.id for tenant in tenants}
 
     async def test_looks_at_two_days_alone_of_a_busy_account(
-        self, acme: Tenant, fixture: AccountingFixture, database: Database, clock: FakeClock
+        self, acme: Tenant, fixture: Bookkeeping, database: Database, clock: FakeClock
     ) -> None:
         await fixture.writer.write([record_for(acme, 1), record_for(acme, 2)])
         async with database.reading() as read:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, charge
 from tests.support.clock import FakeClock
@@ -15,83 +16,38 @@ from tests.support.seams.accounting import (
     Attribution,
     ChargeWriter,
     CostState,
-    Credits,
-    GenerationRecord,
     Posting,
     PostingKind,
 )
-from tests.support.seams.identity import subject_of
 from tollhouse.kernel.errors import Conflict
-from tollhouse.storage.database import Database
-
-
-class AccountingFixture:
-    """Each use case in a transaction of its own, as the edge runs them."""
-
-    def __init__(self, database: Database, service: AccountingService) -> None:
-        self.database = database
-        self.service = service
-
-    async def add(
-        self,
-        tenant: Tenant,
-        nano: int,
-        kind: PostingKind = PostingKind.PURCHASE,
-        key: str | None = None,
-        generation_id: str | None = None,
-    ) -> Posting:
-        async with self.database.writing() as write:
-            return await self.service.add_credits(
-                write,
-                tenant.account.id,
-                kind,
-                nano,
-                generation_id=generation_id,
-                idempotency_key=key,
-                note="a note",
-            )
-
-    async def credits(self, tenant: Tenant) -> Credits:
-        async with self.database.reading() as read:
-            return await self.service.credits(read, tenant.account.id)
-
-    async def generation(self, tenant: Tenant, generation_id: str) -> GenerationRecord:
-        async with self.database.reading() as read:
-            subject = subject_of(tenant.key)
-            return await self.service.generation(read, subject, generation_id)
-
-
-@pytest.fixture
-def fixture(database: Database, service: AccountingService) -> AccountingFixture:
-    return AccountingFixture(database, service)
 
 
 class TestIdempotencyKey:
-    async def test_adds_once_for_requests_at_once(
-        self, acme: Tenant, fixture: AccountingFixture
-    ) -> None:
-        answers = await asyncio.gather(*(fixture.add(acme, 5, key="k") for _ in range(8)))
+    async def test_adds_once_for_requests_at_once(self, acme: Tenant, fixture: Bookkeeping) -> None:
+        answers = await asyncio.gather(
+            *(fixture.add(acme, PostingKind.PURCHASE, 5, key="k") for _ in range(8))
+        )
         assert len({posting.id for posting in answers}) == 1
         assert (await fixture.credits(acme)).purchased_nano == 5
 
 
 class TestRefunds:
     async def test_at_once_take_no_more_than_there_is(
-        self, acme: Tenant, fixture: AccountingFixture
+        self, acme: Tenant, fixture: Bookkeeping
     ) -> None:
-        await fixture.add(acme, 10)
-        refunds = [fixture.add(acme, 3, PostingKind.REFUND) for _ in range(8)]
+        await fixture.add(acme, PostingKind.PURCHASE, 10)
+        refunds = [fixture.add(acme, PostingKind.REFUND, 3) for _ in range(8)]
         ended = await asyncio.gather(*refunds, return_exceptions=True)
         assert sum(isinstance(each, Posting) for each in ended) == 3
         assert sum(isinstance(each, Conflict) for each in ended) == 5
         assert (await fixture.credits(acme)).refunded_nano == 9
 
     async def test_asked_for_again_are_the_same_though_nothing_is_left(
-        self, acme: Tenant, fixture: AccountingFixture
+        self, acme: Tenant, fixture: Bookkeeping
     ) -> None:
-        await fixture.add(acme, 10)
-        first = await fixture.add(acme, 10, PostingKind.REFUND, key="k")
-        assert await fixture.add(acme, 10, PostingKind.REFUND, key="k") == first
+        await fixture.add(acme, PostingKind.PURCHASE, 10)
+        first = await fixture.add(acme, PostingKind.REFUND, 10, key="k")
+        assert await fixture.add(acme, PostingKind.REFUND, 10, key="k") == first
         assert (await fixture.credits(acme)).refunded_nano == 10
 
 
@@ -105,12 +61,12 @@ class TestStale:
         return AccountingService(clock, ids, invalidate=told.append)
 
     async def test_is_not_told_where_nothing_changed(
-        self, acme: Tenant, fixture: AccountingFixture, told: list[str]
+        self, acme: Tenant, fixture: Bookkeeping, told: list[str]
     ) -> None:
-        await fixture.add(acme, 5, key="k")
-        await fixture.add(acme, 5, key="k")
+        await fixture.add(acme, PostingKind.PURCHASE, 5, key="k")
+        await fixture.add(acme, PostingKind.PURCHASE, 5, key="k")
         with pytest.raises(Conflict):
-            await fixture.add(acme, 6, key="k")
+            await fixture.add(acme, PostingKind.PURCHASE, 6, key="k")
         assert told == [acme.account.id]
 
 
@@ -142,7 +98,7 @@ class TestGenerations:
         ids=["plain", "without", "with everything", "unknown", "estimated"],
     )
     async def test_are_read_back_as_they_were_booked(
-        self, acme: Tenant, fixture: AccountingFixture, writer: ChargeWriter, facts: dict[str, Any]
+        self, acme: Tenant, fixture: Bookkeeping, writer: ChargeWriter, facts: dict[str, Any]
     ) -> None:
         booked = record_for(acme, **facts)
         await writer.write([booked])

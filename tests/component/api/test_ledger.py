@@ -5,12 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.component.api.conftest import Acme, Client, message
 from tests.support.builders import charge, generation_record
 from tests.support.seams.accounting import CostState, GenerationRecord
-from tollhouse.storage.database import Database
 
 Book = Callable[..., Any]
 
@@ -45,23 +43,6 @@ class TestVerify:
             "differences": [],
             "more": False,
         }
-
-    async def test_names_what_is_not(self, acme: Acme, database: Database) -> None:
-        await acme.operator.post("/credits", json={"amount": 10})
-        async with database.writing() as write:
-            await write.execute(sa.text("UPDATE account_totals SET purchased_nano = 1"))
-
-        data = (await acme.operator.get("/ledger/verify")).json()["data"]
-
-        assert data["clean"] is False
-        assert data["differences"] == [
-            {
-                "what": "account_totals.purchased_nano",
-                "whose": acme.account_id,
-                "stored": "1",
-                "recomputed": "10000000000",
-            }
-        ]
 
 
 class TestStatement:

@@ -25,14 +25,6 @@ async def locked(database: Database, acme: Acme) -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("locked")
-async def test_a_write_to_a_locked_database_is_a_503(acme: Acme) -> None:
-    refused = await acme.management.post("/keys", json={"name": "late"})
-    assert refused.status_code == 503
-    assert refused.headers["retry-after"] == "5"
-    assert refused.json()["error"]["message"].endswith("try again in a few seconds.")
-
-
-@pytest.mark.usefixtures("locked")
 async def test_no_operation_on_a_locked_database_is_a_500(acme: Acme, plane: ControlPlane) -> None:
     seen = set[int]()
     for path, operations in plane.app.openapi()["paths"].items():

@@ -89,8 +89,12 @@ async def test_a_permission_that_is_closed_is_cancelled(
     assert gateway.received_answers == ["cancel"]
 
 
-async def test_cancel_at_a_question_stops_the_run(gateway: FakeChatGateway, editor: Editor) -> None:
-    gateway.script(stream(ask=permission()), stream("Going on", Hang))
+@pytest.mark.parametrize("questions", [["a"], ["a", "b"]])
+async def test_cancel_at_a_question_stops_the_run_whatever_it_would_have_asked_next(
+    gateway: FakeChatGateway, editor: Editor, questions: list[str]
+) -> None:
+    asked = [stream(ask=permission(each)) for each in questions]
+    gateway.script(*asked, stream("Going on", Hang))
     editor.undecided = True
     turn = asyncio.ensure_future(editor.prompt("work"))
     await editor.wait_for_question()
@@ -98,23 +102,8 @@ async def test_cancel_at_a_question_stops_the_run(gateway: FakeChatGateway, edit
     assert (await turn).stop_reason == "cancelled"
     await asyncio.to_thread(gateway.wait_for_hang_up)
     assert editor.text == ""
-    assert gateway.received_answers == ["cancel"]
-
-
-async def test_cancel_at_the_first_of_several_questions_stops_the_run(
-    gateway: FakeChatGateway, editor: Editor
-) -> None:
-    gateway.script(
-        stream(ask=permission("a")), stream(ask=permission("b")), stream("Going on", Hang)
-    )
-    editor.undecided = True
-    turn = asyncio.ensure_future(editor.prompt("work"))
-    await editor.wait_for_question()
-    await editor.agent.cancel(session_id=editor.session_id)
-    assert (await turn).stop_reason == "cancelled"
-    await asyncio.to_thread(gateway.wait_for_hang_up)
-    assert gateway.received_answers == ["cancel", "cancel"]
-    assert gateway.requests[-1]["messages"][-1]["tool_call_id"] == "b"
+    assert gateway.received_answers == ["cancel"] * len(questions)
+    assert gateway.requests[-1]["messages"][-1]["tool_call_id"] == questions[-1]
 
 
 async def test_a_session_that_is_closed_at_a_question_stops_its_run(

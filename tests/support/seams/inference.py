@@ -13,14 +13,12 @@ __getattr__ = names(
         ),
         "catalog": "build_catalog Catalog configured_price",
         "estimate": "DryRun RequestEstimate",
-        "formats": "registry",
         "formats.adapter": (
             "AdaptedResponse AdaptedStream ClientRequest ErrorEvent FormatAdapter MalformedResponse"
         ),
-        "formats.canonical.translation": "TranslatingAdapter",
         "formats.canonical.types": (
-            "ANTHROPIC Block CanonicalRequest CanonicalResponse CanonicalToolChoice Choice "
-            "JsonOutput OPENAI pack ReasoningBlock ThinkingOptions ToolDefinition Turn"
+            "Block CanonicalRequest CanonicalResponse CanonicalToolChoice Choice JsonOutput "
+            "pack ReasoningBlock ThinkingOptions ToolDefinition Turn"
         ),
         "formats.chat_completions.passthrough": "ChatPassthroughAdapter",
         "formats.chat_completions.provider": "CHAT_PROVIDER",
@@ -28,7 +26,6 @@ __getattr__ = names(
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",
-        "formats.messages.client_response": "MESSAGES_CLIENT",
         "formats.messages.passthrough": "render_count",
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
         "formats.messages.wire": "messages_parse_request=parse_request",

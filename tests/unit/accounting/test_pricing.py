@@ -41,10 +41,6 @@ def flat(credits_a_token: str, request: str = "0") -> Rates:
     return Rates(*[Decimal(credits_a_token)] * 5, request=Decimal(request))
 
 
-def only(usage: Usage, name: str) -> Usage:
-    return replace(Usage(), **{name: getattr(usage, name)})
-
-
 class TestCost:
     @given(usages, rates)
     def test_is_the_sum_over_the_disjoint_classes(self, usage: Usage, price: Rates) -> None:

@@ -41,15 +41,6 @@ def choice(
     }
 
 
-TOOL_CALLS = [
-    {
-        "id": "call_abc123",
-        "type": "function",
-        "function": {"name": "get_weather", "arguments": '{"location": "Boston, MA"}'},
-    }
-]
-
-
 def chunk(delta: dict[str, Any] | None, finish_reason: str | None = None, **fields: Any) -> bytes:
     """Return one event of a stream."""
     index = fields.pop("index", 0)

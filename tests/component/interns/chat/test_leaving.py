@@ -39,7 +39,7 @@ async def read_until(reader: asyncio.StreamReader, mark: bytes) -> bytes:
 
 
 in_a_hurry = pytest.mark.parametrize(
-    "paces", [ChatTimeouts(stream=0.4, silence=0.05, farewell=0.1)], ids=["hurry"]
+    "paces", [ChatTimeouts(stream=1.0, silence=0.05, farewell=0.2)], ids=["hurry"]
 )
 """Of a test that waits for the end of a stream's time."""
 
@@ -102,6 +102,6 @@ async def test_a_caller_that_does_not_read_does_not_hold_the_run(
 async def test_a_stream_that_has_begun_has_its_own_time(
     chat: ChatServer, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_rules, "CHAT_DEADLINE_SECONDS", 0.5)
-    daemon.script([STREAM, FIRST, 0.6, LAST])
+    monkeypatch.setattr(request_rules, "CHAT_DEADLINE_SECONDS", 1.0)
+    daemon.script([STREAM, FIRST, 1.1, LAST])
     assert (await chat.stream()).finish == "stop"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ANSWER = answer("mine", "ask-1", "allow_once")
 MODES = "approval_mode: must be manual or self-drive."
-in_a_hurry = pytest.mark.parametrize("paces", [ChatTimeouts(head=0.3, farewell=0.1)], ids=["hurry"])
+in_a_hurry = pytest.mark.parametrize("paces", [ChatTimeouts(head=1.0, farewell=0.1)], ids=["hurry"])
 """Of a test that waits for the end of a daemon's time to answer."""
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import ssl
 from collections.abc import Sequence
 
 import pytest
@@ -29,7 +28,7 @@ from tests.support.providers.raw_server import (
 from tests.support.upstream_faults import CHUNKED, OPEN_ENDED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket
-from tollhouse.outbound.http.port import ConnectFailed, ConnectionLost, UpstreamRequest
+from tollhouse.outbound.http.port import ConnectFailed, ConnectionLost
 
 tls_only = pytest.mark.parametrize("transport", ["tls"])
 
@@ -205,17 +204,6 @@ async def test_reading_ends_nothing_that_came_whole(exchange: Exchange) -> None:
     await first.close()
     assert await exchange.read(b"third") == b"third"
     assert len(exchange.server.peers) == 1
-
-
-async def test_a_context_that_trusts_nobody_refuses_everybody(
-    make_upstream: MakeUpstream, server_tls: ssl.SSLContext
-) -> None:
-    upstream = make_upstream(ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    async with RawServer(ssl_context=server_tls) as server:
-        with pytest.raises(ConnectFailed) as caught:
-            await upstream.send(UpstreamRequest("POST", server.url, (), b""))
-        assert not caught.value.sent
-        assert server.requests == 0
 
 
 def test_a_socket_sends_at_once_and_probes_a_silent_peer() -> None:

@@ -24,11 +24,6 @@ UNASKED = {
 }
 
 
-async def test_requests_in_a_row_share_one_connection(exchange: Exchange) -> None:
-    await exchange.is_healthy()
-    assert len(exchange.server.peers) == 1
-
-
 @plain_only
 async def test_a_host_has_at_most_so_many_connections(
     make_upstream: MakeUpstream, server: RawServer

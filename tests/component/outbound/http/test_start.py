@@ -79,29 +79,6 @@ async def test_a_paused_exchange_leaves_the_body_with_the_upstream(
 # -------------------------------------------------------------------------- how it is called
 
 
-async def test_a_small_response_is_three_calls(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    chunks = b"".join(b"1\r\n%d\r\n" % number for number in range(9))
-    exchange.server.behave = say(CHUNKED + chunks + b"0\r\n\r\n")
-    exchange.upstream.start(exchange.post(), receiver)
-    await until(lambda: receiver.over)
-    assert (receiver.calls, receiver.pieces) == ("hbe", [b"012345678"])
-
-
-@plain_only
-async def test_a_resting_connection_takes_a_request_without_a_task(
-    exchange: Exchange, receiver: RecordingReceiver
-) -> None:
-    await exchange.is_healthy(1)
-    tasks = asyncio.all_tasks()
-    exchange.upstream.start(exchange.post(b"at once"), receiver)
-    assert asyncio.all_tasks() == tasks
-    await until(lambda: receiver.over)
-    assert receiver.body == b"at once"
-    assert len(exchange.server.peers) == 1
-
-
 async def test_an_error_that_was_cancelled_in_time_is_told_to_nobody(
     upstream: Upstream, receiver: RecordingReceiver
 ) -> None:

@@ -78,8 +78,8 @@ async def test_a_thousand_a_day_from_nine_purchased_credits_on(
     credits_: Credits, limit: int
 ) -> None:
     admission = AdmissionFixture(credits=credits_)
-    await answer(admission, limit)
-    assert (await limited(admission)).window.limit == limit
+    seen = await admission.controller.preview(admission.request(free=True))
+    assert [cap.limit for cap in seen.request_limits] == [limit]
 
 
 async def test_own_provider_keys_are_not_limited_and_do_not_count() -> None:
@@ -159,3 +159,9 @@ async def test_with_the_clock_set_back_requests_of_later_days_count() -> None:
     clock.set(clock.now() - timedelta(days=2.3))
     seen = await admission.controller.preview(admission.request(free=True))
     assert [cap.used for cap in seen.request_limits] == [3]
+
+
+async def test_paid_models_have_no_limit_of_requests() -> None:
+    admission = AdmissionFixture(balance=1_000 * CREDIT)
+    for _ in range(2_000):
+        await admission.admit(1)

@@ -40,6 +40,7 @@ from tests.unit.inference.generation.pipeline_fixtures import (
 from tests.unit.inference.replies import DONE, ROLE, USAGE_CHUNK, chunk
 from tollhouse.kernel.errors import (
     Forbidden,
+    NotFound,
     PaymentRequired,
     ProviderUnavailable,
     TollhouseError,
@@ -108,6 +109,13 @@ async def test_what_fails_after_done_changes_nothing(error: Exception) -> None:
     assert not check_stream(await received(w.begin(stream=True))).failed
     await steps()
     assert (len(w.settler.records), reply.closed, w.in_flight) == (1, 1, 0)
+
+
+async def test_an_unknown_model_is_refused_and_nothing_runs() -> None:
+    w = make_pipeline(whole_reply())
+    with pytest.raises(NotFound):
+        w.begin(model="acme/small")
+    assert w.in_flight == 0
 
 
 async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
