@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.egress_hosts import serve_hosts
+from tests.acceptance.wire import Wire, config
 from tests.support import server_process
 from tests.support.accounts import Accounts
 from tests.support.intern_client import InternClient
 from tests.support.postgresql_databases import plain_url
+from tests.support.scripted_providers import ScriptedProviders
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -67,6 +69,17 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
     folder.chmod(0o755)
     with serve_hosts(folder) as hosts:
         yield hosts
+
+
+@pytest.fixture(scope="session")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Generator[Wire]:
+    """A gateway before providers whose bytes a test gives."""
+    with ScriptedProviders() as providers:
+        settings = config(providers.origin)
+        with server_process.start_server(
+            tmp_path_factory.mktemp("wire"), config=settings
+        ) as server:
+            yield Wire(server, providers)
 
 
 @pytest.fixture(scope="module")

@@ -246,7 +246,7 @@ class Generation:
                 services.health.failed(candidate.endpoint, error, services.clock.monotonic())
                 rest = routing.remaining(error, candidate, rest)
             else:
-                return
+                return services.health.answered(candidate.endpoint)
         if unsayable is not None and not failures:
             raise unsayable
         raise await self._explained(routing.final_error(failures))
@@ -279,7 +279,6 @@ class Generation:
                 self._whole = request.response = await steps.parse_response(
                     self._owner, adapter, body, self._repeated
                 )
-                self._note_answer()
         except MalformedResponse as error:
             raise self._unreadable() from error
         except ErrorEvent as error:
@@ -387,10 +386,8 @@ class Generation:
 
     def _say(self, said: bytes) -> None:
         if said:
-            if not self._has_begun:
-                self._has_begun = True
-                self._note_first_byte()
-                self._note_answer()
+            self._has_begun = True
+            self._note_first_byte()
             self._client_has_room = self._client.write(said)
 
     async def _close_reply(self, patience: float = 0.0) -> None:
@@ -400,10 +397,6 @@ class Generation:
     def _note_first_byte(self) -> None:
         if self._request.first_byte_at is None:
             self._request.first_byte_at = self._services.clock.monotonic()
-
-    def _note_answer(self) -> None:
-        if self._request.candidate is not None:
-            self._services.health.answered(self._request.candidate.endpoint)
 
     # What goes wrong
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from tollhouse.inference.formats.adapter import ErrorEvent
 from tollhouse.inference.formats.wire import replace_invalid_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _NESTED: Final = ("error", "errors", "detail")
 """Where the error stands, if it is not at the top; the first that says anything counts."""
@@ -38,6 +40,11 @@ _MARKUP: Final = re.compile(r"\s*<")
 _BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
 
 
+class _FieldError(msgspec.Struct):
+    loc: list[str | int]
+    msg: str
+
+
 def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
     """Return an error's code and words, as far as it has any; never raises."""
     given = replace_invalid_utf8(bytes(data))
@@ -49,18 +56,16 @@ def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
 
 
 def _said(value: object, depth: int = 0) -> tuple[str | int | None, str | None]:
-    match value:
-        case str():
-            return None, value.strip() or None
-        case [*errors] if depth < _DEEPEST:
-            return _said_by_list(errors, depth)
-        case {**fields} if depth < _DEEPEST:
-            return _said_by_object(fields, depth)
-        case _:
-            return None, None
+    if isinstance(value, str):
+        return None, value.strip() or None
+    if isinstance(value, list) and depth < _DEEPEST:
+        return _said_by_list(cast("list[object]", value), depth)
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return _said_by_object(cast("dict[str, Any]", value), depth)
+    return None, None
 
 
-def _said_by_object(value: Mapping[Any, Any], depth: int) -> tuple[str | int | None, str | None]:
+def _said_by_object(value: Mapping[str, Any], depth: int) -> tuple[str | int | None, str | None]:
     code = next((found for name in _CODES if (found := _code(value.get(name)))), None)
     words = next((value[name] for name in _WORDS if _is_text(value.get(name))), None)
     given = value.get("error")
@@ -73,16 +78,21 @@ def _said_by_object(value: Mapping[Any, Any], depth: int) -> tuple[str | int | N
     return code, words
 
 
-def _said_by_list(errors: Sequence[Any], depth: int) -> tuple[str | int | None, str | None]:
+def _said_by_list(errors: Sequence[object], depth: int) -> tuple[str | int | None, str | None]:
     """Return what the first of several errors says; those about fields name them, all together."""
-    about_fields = [
-        f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
-        for each in errors
-        if isinstance(each, Mapping) and isinstance(each.get("loc"), Sequence) and "msg" in each
-    ]
-    if about_fields:
-        return None, "; ".join(about_fields)
+    about_fields = list(map(_about_field, errors))
+    if about_fields and None not in about_fields:
+        return None, "; ".join(filter(None, about_fields))
     return _said(errors[0], depth + 1) if errors else (None, None)
+
+
+def _about_field(error: object) -> str | None:
+    """Return `body.messages.0: field required`; None for an error that names no field."""
+    try:
+        found = msgspec.convert(error, _FieldError)
+    except msgspec.ValidationError:
+        return None
+    return f"{'.'.join(map(str, found.loc))}: {found.msg}"
 
 
 def _code(value: object) -> str | int | None:

@@ -168,7 +168,7 @@ class HttpReply:
         self._most = largest
         self._parser: EventParser | None = None
         self._take: Callable[[Sequence[bytes]], bool] | None = None
-        self._inflater: zlib._Decompress | None = None
+        self._inflate: Callable[[bytes, int], bytes] | None = None
         self._ended = False
         self._error: Exception | None = None
         self.headers: Mapping[str, str] = {}
@@ -184,14 +184,14 @@ class HttpReply:
             case "identity" | "":
                 pass
             case "gzip" | "x-gzip" | "deflate":
-                self._inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
+                self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB).decompress
             case _:
                 self._give_up(ProtocolViolation("compressed in another way", sent=True))
         self._news.wake()
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body."""
-        if self._inflater is not None and not (piece := self._inflated(piece, self._inflater)):
+        if self._inflate is not None and not (piece := self._inflated(piece, self._inflate)):
             return
         if self._take is not None:
             self._give(piece, self._take)
@@ -212,14 +212,14 @@ class HttpReply:
         """Take note of a failure."""
         self._fail(_failure_of(error, self._name))
 
-    def _inflated(self, piece: bytes, inflater: zlib._Decompress) -> bytes:
+    def _inflated(self, piece: bytes, inflate: Callable[[bytes, int], bytes]) -> bytes:
         """Return what a piece of a compressed body is; nothing where that cannot be said."""
         try:
-            inflated = inflater.decompress(piece, self._most + 1)
+            inflated = inflate(piece, self._most + 1)
         except zlib.error:
             self._give_up(ProtocolViolation("badly compressed", sent=True))
             return b""
-        if inflater.unconsumed_tail:
+        if len(inflated) > self._most:
             self._give_up(ResponseTooLarge("too large", sent=True))
             return b""
         return inflated

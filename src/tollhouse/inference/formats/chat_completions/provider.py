@@ -297,6 +297,7 @@ class _Response(Struct):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
+    object: str | None = None
     error: Raw = NULL
     service_tier: str | None = None
 
@@ -305,12 +306,14 @@ _reply: Final = msgspec.json.Decoder(_Response)
 
 
 def _read(data: bytes) -> _Response:
+    if data[:2] == b"[{":
+        raise read_error(data)
     try:
         read = _reply.decode(replace_invalid_utf8(data))
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is not of the chat dialect") from None
-    if read.error != NULL:
-        raise read_error(read.error)
+    if read.error != NULL or read.object == "error":
+        raise read_error(data)
     return read
 
 

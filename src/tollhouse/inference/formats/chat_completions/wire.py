@@ -332,7 +332,7 @@ _ERROR: Final = Raw(b'"error"')
 
 def decode_fields(data: bytes) -> Fields:
     """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
-    if data[:1] == b"[":
+    if data[:2] == b"[{":
         raise read_error(data)
     fields = fields_decoder.decode(replace_invalid_utf8(data))
     if fields.get("error", NULL) != NULL:

@@ -1,0 +1,132 @@
+"""What providers say of errors in the wild: in every shape, and under every status."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.wire import DIALECTS, FORMATS, said, text_of, told
+from tests.support.scripted_providers import reply, stream
+
+if TYPE_CHECKING:
+    from tests.acceptance.wire import Wire
+
+FULL = "prompt is too long: 300000 tokens > 200000 maximum"
+SHAPES: dict[str, Any] = {
+    "an object": {"error": {"message": FULL, "type": "invalid_request_error"}},
+    "an array": [{"error": {"code": 400, "message": FULL, "status": "INVALID_ARGUMENT"}}],
+    "a text": {"error": FULL},
+    "a detail": {"detail": FULL},
+    "details of fields": {"detail": [{"loc": ["body"], "msg": FULL, "type": "value_error"}]},
+    "at the top": {"object": "error", "message": FULL, "code": 400},
+    "words beside a code": {"error": "bad_request", "message": FULL},
+    "plain words": FULL.encode(),
+}
+OVERLOADED: dict[str, list[Any]] = {
+    "chat": [
+        {"error": {"message": "busy", "type": "server_error", "code": "server_is_overloaded"}},
+        {"error": {"message": "busy", "code": 503}},
+        {"error": {"message": "busy", "code": "RESOURCE_EXHAUSTED"}},
+        {"error": "no capacity"},
+        [{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}],
+        {"object": "error", "message": "busy", "type": "InternalServerError", "code": 500},
+    ],
+    "messages": [
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+        {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}},
+        {"error": {"message": "busy", "type": "server_error"}},
+    ],
+    "responses": [
+        {"type": "error", "code": "server_is_overloaded", "message": "busy", "sequence_number": 0},
+        {"type": "error", "error": {"code": "rate_limit_exceeded", "message": "busy"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_full_context_is_told_in_the_providers_words_whatever_their_shape(
+    wire: Wire, shape: str
+) -> None:
+    for dialect, form in product(DIALECTS, FORMATS):
+        wire.providers.say(dialect, reply(SHAPES[shape], 400))
+        refused = wire.ask(f"t/{dialect}", form)
+        assert refused.status_code == 400, refused.text
+        assert FULL in refused.json()["error"]["message"]
+        assert "context_length_exceeded" in refused.text
+
+
+def test_the_words_of_a_compressed_refusal_are_told(wire: Wire) -> None:
+    body = gzip.compress(b'{"error": {"message": "no such tool"}}')
+    wire.providers.say("chat", reply(body, 400, {"content-encoding": "gzip"}))
+    assert "no such tool" in wire.ask("t/chat").text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    ("dialect", "event"), [(each, event) for each, said in OVERLOADED.items() for event in said]
+)
+def test_an_error_in_place_of_a_stream_goes_to_the_next_endpoint(
+    wire: Wire, dialect: str, event: Any, form: str
+) -> None:
+    wire.providers.say(dialect, stream(event, done=False))
+    wire.providers.say(f"{dialect}-b", stream(*told(dialect, "from b")))
+    answer = wire.ask(f"t/{dialect}-two", form, stream=True)
+    assert answer.status_code == 200, answer.text
+    assert text_of(answer, form) == "from b"
+    assert len(wire.providers.asked(dialect)) == len(wire.providers.asked(f"{dialect}-b")) == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_error_in_place_of_a_whole_reply_goes_to_the_next_endpoint(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    wire.providers.say(dialect, reply({"error": {"message": "busy", "code": "overloaded_error"}}))
+    wire.providers.say(f"{dialect}-b", reply(said(dialect, "from b")))
+    answer = wire.ask(f"t/{dialect}-two", form)
+    assert answer.status_code == 200, answer.text
+    assert text_of(answer, form) == "from b"
+
+
+def test_an_error_after_some_output_ends_the_stream(wire: Wire) -> None:
+    first, *_ = told("chat", "some")
+    wire.providers.say("chat", stream(first, OVERLOADED["chat"][0], done=False))
+    wire.providers.say("chat-b", stream(*told("chat", "from b")))
+    answer = wire.ask("t/chat-two", stream=True)
+    assert text_of(answer, "/chat/completions") == "some"
+    assert '"error"' in answer.text
+    assert wire.providers.asked("chat-b") == []
+
+
+def test_without_another_endpoint_the_error_has_the_status_that_it_means(wire: Wire) -> None:
+    wire.providers.say("messages", stream(OVERLOADED["messages"][0], done=False))
+    answer = wire.ask("t/messages", "/messages", stream=True)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["type"] == "overloaded_error"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "seconds"),
+    [
+        ({"retry-after-ms": "2500"}, b"", "3"),
+        ({"retry-after": "1.2"}, b"", "2"),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}, b"", "1"),
+        ({}, b'[{"error": {"details": [{"retryDelay": "17s"}]}}]', "17"),
+    ],
+)
+def test_a_hint_to_wait_is_passed_on_in_seconds(
+    wire: Wire, headers: dict[str, str], body: bytes, seconds: str
+) -> None:
+    wire.providers.say("chat", reply(body, 429, headers))
+    answer = wire.ask("t/chat")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, seconds)
+
+
+def test_a_redirect_names_the_setting_to_mend(wire: Wire) -> None:
+    wire.providers.say("chat", reply(b"", 308, {"location": "https://elsewhere.example/v1"}))
+    answer = wire.ask("t/chat")
+    assert answer.status_code == 502
+    assert "providers[chat].base_url" in answer.json()["error"]["message"]

@@ -1,0 +1,194 @@
+"""A gateway before scripted providers of each dialect, and requests to it in each format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from tests.support.accounts import body
+
+if TYPE_CHECKING:
+    from tests.support.scripted_providers import ScriptedProviders
+    from tests.support.server_process import ServerProcess
+
+_PRICE = '{prompt: "0.001", completion: "0.01", input_cache_read: "0.0001"}'
+_KINDS = {
+    "chat": "openai_compatible, dialects: [chat, embeddings]",
+    "responses": "openai_compatible, dialects: [responses]",
+    "messages": "anthropic",
+}
+DIALECTS = tuple(_KINDS)
+FORMATS = ("/chat/completions", "/responses", "/messages")
+
+
+def config(origin: str) -> str:
+    """Return settings with `t/DIALECT`, and with `t/DIALECT-two` that has a second endpoint."""
+    providers = "".join(
+        f"  - {{slug: {name}, kind: {kind}, base_url: {origin}/{name}/v1, api_key: k-{name}-key}}\n"
+        for dialect, kind in _KINDS.items()
+        for name in (dialect, f"{dialect}-b")
+    )
+    models = "".join(
+        f"  - id: t/{dialect}{suffix}\n    context_length: 200000\n    endpoints:\n"
+        + "".join(
+            f"      - {{provider: {each}, model: m{suffix}, pricing: {_PRICE}}}\n" for each in names
+        )
+        for dialect in _KINDS
+        for suffix, names in (("", [dialect]), ("-two", [dialect, f"{dialect}-b"]))
+    )
+    return (
+        "accounting: {initial_grant: '1000000'}\n"
+        "upstream: {cool_down_seconds: 0.000001}\n"
+        f"providers:\n{providers}models:\n{models}"
+    )
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The running gateway and its providers."""
+
+    server: ServerProcess
+    providers: ScriptedProviders
+
+    def ask(self, model: str, form: str = "/chat/completions", **fields: Any) -> httpx2.Response:
+        """Send a request in a format."""
+        return httpx2.post(
+            f"{self.server.base_url}{form}",
+            json=body(form, model, **fields),
+            headers=self.server.authorization,
+            timeout=20,
+        )
+
+
+def events(reply: httpx2.Response) -> list[Any]:
+    """Return the events of a stream, without the last `[DONE]`."""
+    lines = [line[6:] for line in reply.text.split("\n") if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def text_of(reply: httpx2.Response, form: str) -> str:
+    """Return what a reply says, whole or streamed."""
+    if "event-stream" in reply.headers["content-type"]:
+        return "".join(_said_by(each, form) for each in events(reply))
+    said = reply.json()
+    match form:
+        case "/responses":
+            return "".join(
+                part["text"]
+                for item in said["output"]
+                if item["type"] == "message"
+                for part in item["content"]
+            )
+        case "/messages":
+            return "".join(block.get("text", "") for block in said["content"])
+    return said["choices"][0]["message"]["content"]
+
+
+def _said_by(event: Any, form: str) -> str:
+    match form:
+        case "/responses":
+            return event["delta"] if event["type"] == "response.output_text.delta" else ""
+        case "/messages":
+            return event.get("delta", {}).get("text", "")
+    return "".join(choice["delta"].get("content") or "" for choice in event.get("choices", ()))
+
+
+def said(dialect: str, text: str, **changes: Any) -> dict[str, Any]:
+    """Return a whole reply in a dialect."""
+    usage = {"input_tokens": 7, "output_tokens": 3}
+    match dialect:
+        case "chat":
+            choice = {"index": 0, "finish_reason": "stop"} | changes
+            message = {"role": "assistant", "content": text}
+            return {
+                "id": "c1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [{"message": message} | choice],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+            }
+        case "messages":
+            return {
+                "id": "m1",
+                "type": "message",
+                "role": "assistant",
+                "model": "m",
+                "content": [{"type": "text", "text": text}],
+                "stop_reason": "end_turn",
+                "stop_sequence": None,
+                "usage": usage,
+            } | changes
+    part = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": "i", "role": "assistant", "status": "completed"}
+    return {
+        "id": "r1",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": "completed",
+        "output": [item | {"content": [part]}],
+        "usage": usage | {"total_tokens": 10},
+    } | changes
+
+
+def told(dialect: str, text: str) -> list[Any]:
+    """Return the events of a streamed reply in a dialect."""
+    whole = said(dialect, text)
+    match dialect:
+        case "chat":
+            chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+            delta = {"role": "assistant", "content": text}
+            return [
+                chunk | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+                chunk | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                chunk | {"choices": [], "usage": whole["usage"]},
+            ]
+        case "messages":
+            begun = whole | {"content": [], "stop_reason": None}
+            return [
+                {"type": "message_start", "message": begun},
+                {
+                    "type": "content_block_start",
+                    "index": 0,
+                    "content_block": {"type": "text", "text": ""},
+                },
+                {
+                    "type": "content_block_delta",
+                    "index": 0,
+                    "delta": {"type": "text_delta", "text": text},
+                },
+                {"type": "content_block_stop", "index": 0},
+                {
+                    "type": "message_delta",
+                    "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                    "usage": {"output_tokens": 3},
+                },
+                {"type": "message_stop"},
+            ]
+    begun = whole | {"status": "in_progress", "output": [], "usage": None}
+    [item] = whole["output"]
+    [part] = item["content"]
+    at = {"output_index": 0, "content_index": 0, "item_id": "i"}
+    return [
+        each | {"sequence_number": number}
+        for number, each in enumerate(
+            (
+                {"type": "response.created", "response": begun},
+                {
+                    "type": "response.output_item.added",
+                    "output_index": 0,
+                    "item": item | {"content": [], "status": "in_progress"},
+                },
+                {"type": "response.content_part.added", **at, "part": part | {"text": ""}},
+                {"type": "response.output_text.delta", **at, "delta": text, "logprobs": []},
+                {"type": "response.output_text.done", **at, "text": text, "logprobs": []},
+                {"type": "response.content_part.done", **at, "part": part},
+                {"type": "response.output_item.done", "output_index": 0, "item": item},
+                {"type": "response.completed", "response": whole},
+            )
+        )
+    ]
