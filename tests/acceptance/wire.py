@@ -62,6 +62,16 @@ class Wire:
             timeout=20,
         )
 
+    def usage(self) -> float:
+        """Return what the key has spent so far."""
+        headers = self.server.authorization
+        return httpx2.get(f"{self.server.base_url}/key", headers=headers).json()["data"]["usage"]
+
+    def metric(self, name: str) -> float:
+        """Return a counter's value."""
+        shown = httpx2.get(f"{self.server.origin}/metrics").text.splitlines()
+        return float(next(line for line in shown if line.startswith(f"{name} ")).split()[1])
+
 
 def events(reply: httpx2.Response) -> list[Any]:
     """Return the events of a stream, without the last `[DONE]`."""

@@ -32,6 +32,7 @@ from tollhouse.inference.admission import (
     output_limit,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.providers.failures import (
@@ -460,7 +461,11 @@ class Generation:
         if error is not None and error is not self._client_gone:
             return "error"
         response = self._request.response
-        return None if response is None else response.finish_reason
+        if response is None:
+            return None
+        if response.native_finish_reason and not is_known(response.native_finish_reason):
+            self._services.metrics.unknown_finish_reasons.inc()
+        return response.finish_reason
 
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""

@@ -31,6 +31,10 @@ class Metrics:
         self.in_flight = gauge(
             "tollhouse_generations_in_flight", "Inference requests that are running."
         )
+        self.unknown_finish_reasons = counter(
+            "tollhouse_upstream_unknown_finish_reasons",
+            "Replies that ended with a finish reason of the provider's that is not known.",
+        )
         self.ambiguous_sends = counter(
             "tollhouse_upstream_ambiguous_sends",
             "Requests that may have reached a provider and got no answer.",

@@ -36,12 +36,12 @@ from tollhouse.inference.formats.chat_completions.passthrough import ChunkStream
 from tollhouse.inference.formats.chat_completions.wire import (
     asks_for_usage,
     decode_fields,
-    normalize_finish_reason,
     parse_usage,
     render_stream_error,
     render_usage,
     reply_fields,
 )
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.wire import (
     DONE,
     GATEWAY_FIELDS,

@@ -85,7 +85,7 @@ odd_fields: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     ]
 )
 odd_choices: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-    [*[{}] * 20, {"index": 1}, {"index": None}, {"finish_reason": "stop"}, {"finish_reason": ""}]
+    [*[{}] * 20, {"index": 1}, {"index": None}, {"finish_reason": "length"}, {"finish_reason": ""}]
 )
 
 

@@ -29,7 +29,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
     error_chunk,
     fill_reasoning_fields,
     message_bytes,
-    normalize_finish_reason,
     output_bytes,
     parse_usage,
     render_end,
@@ -38,6 +37,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     reply_fields,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.wire import (
     DONE,
     GATEWAY_FIELDS,
@@ -125,13 +125,16 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
         **choice,
         "index": index if choice.get("index", NULL) == NULL else choice["index"],
         "message": message,
-        "finish_reason": normalize_finish_reason(text_decoder.decode(native)),
+        "finish_reason": normalize_finish_reason(
+            text_decoder.decode(native), called=_delta.decode(raw(message)).calls
+        ),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
 
 # Streams
 
+_index = msgspec.json.Decoder(int)
 _NO_CHOICES = msgspec.Raw(b"[]")
 
 
@@ -143,6 +146,8 @@ class ChunkStream(AdaptedStream):
         self._identity = identity
         self._request = request.fields
         self._unfinished: set[int] = set()
+        self._called: set[int] = set()
+        """Choices with tool calls."""
 
     @property
     def complete(self) -> bool:
@@ -163,13 +168,19 @@ class ChunkStream(AdaptedStream):
     @abstractmethod
     def _chunk(self, data: bytes) -> bytes: ...
 
-    def _follow(self, index: int, size: int, native_finish_reason: str | None) -> None:
-        """Note what a chunk says of one choice: bytes of output, or its end."""
+    def _follow(
+        self, index: int, size: int, native_finish_reason: str | None, *, called: bool = False
+    ) -> None:
+        """Note what a chunk says of one choice: bytes of output, calls, or its end."""
         self._seen_bytes += size
+        if called:
+            self._called.add(index)
         if native_finish_reason:
             self._unfinished.discard(index)
             self.native_finish_reason = native_finish_reason
-            self.finish_reason = normalize_finish_reason(native_finish_reason)
+            self.finish_reason = normalize_finish_reason(
+                native_finish_reason, called=index in self._called
+            )
         else:
             self._unfinished.add(index)
 
@@ -199,7 +210,7 @@ class ChatStream(ChunkStream):
         if template is not None and (same := template.read(data)) is not None:
             delta, shown = same
             self._lessons = _MOST_LESSONS
-            self._follow(template.choice, output_bytes(delta), None)
+            self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
             return shown
         try:
             return self._forward(decode_fields(data), data)
@@ -225,13 +236,13 @@ class ChatStream(ChunkStream):
                 position if choice.index is None else choice.index,
                 0 if choice.delta is None else output_bytes(choice.delta),
                 choice.finish_reason or None,
+                called=choice.delta is not None and choice.delta.calls,
             )
             needs_change = needs_change or not _needs_no_change(choice)
         fields |= self._ours
         if needs_change:
             decoded = enumerate(choices_decoder.decode(given))
-            hides = self._hides_reasoning
-            fields["choices"] = raw([_patched(each, at, hides=hides) for at, each in decoded])
+            fields["choices"] = raw([self._patched(each, at) for at, each in decoded])
             return event(encoder.encode(fields))
         shown = event(encoder.encode(fields))
         if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
@@ -239,6 +250,22 @@ class ChatStream(ChunkStream):
             self._template = _ChunkTemplate.of(data, shown, self._before, fields)
         self._before = fields
         return shown
+
+    def _patched(self, choice: Fields, position: int) -> Fields:
+        native = choice.get("finish_reason", NULL)
+        if choice.get("index", NULL) == NULL:
+            choice["index"] = raw(position)
+        given = choice.get("delta", NULL)
+        delta = {} if given == NULL else fields_decoder.decode(given)
+        hides = self._hides_reasoning
+        delta = without(delta, _REASONING_FIELDS) if hides else fill_reasoning_fields(delta)
+        choice["delta"] = raw(delta)
+        called = _index.decode(choice["index"]) in self._called
+        choice["finish_reason"] = raw(
+            normalize_finish_reason(text_decoder.decode(native), called=called)
+        )
+        choice.setdefault("native_finish_reason", native)
+        return choice
 
 
 _MOST_LESSONS = 2
@@ -305,19 +332,6 @@ def _needs_no_change(choice: ChunkChoice) -> bool:
     )
 
 
-def _patched(choice: Fields, position: int, *, hides: bool) -> Fields:
-    native = choice.get("finish_reason", NULL)
-    if choice.get("index", NULL) == NULL:
-        choice["index"] = raw(position)
-    given = choice.get("delta", NULL)
-    delta = {} if given == NULL else fields_decoder.decode(given)
-    delta = without(delta, _REASONING_FIELDS) if hides else fill_reasoning_fields(delta)
-    choice["delta"] = raw(delta)
-    choice["finish_reason"] = raw(normalize_finish_reason(text_decoder.decode(native)))
-    choice.setdefault("native_finish_reason", native)
-    return choice
-
-
 # The adapter
 
 
@@ -356,6 +370,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             fields = decode_fields(body)
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
+            called = _delta.decode(choices[0]["message"]).calls
             upstream_id = text_decoder.decode(fields.get("id", NULL))
             hides = not self._request.shows_reasoning
             patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
@@ -365,7 +380,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         return ChatResponse(
             reported=reported,
             seen=reported or self._estimate(choices),
-            finish_reason=normalize_finish_reason(native),
+            finish_reason=normalize_finish_reason(native, called=called),
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,

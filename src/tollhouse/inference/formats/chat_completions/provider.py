@@ -7,7 +7,7 @@ Source: https://platform.openai.com/docs/api-reference/chat/create, .../chat/obj
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct
@@ -50,12 +50,12 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     ReasoningDetail,
-    normalize_finish_reason,
     parse_details,
     parse_usage,
     render_call,
     render_details,
 )
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
@@ -318,9 +318,7 @@ def _read(data: bytes) -> _Response:
 
 
 def _finish_reason(native: str | None, *, called: bool) -> FinishReason:
-    """Return the normalized reason; some servers send "stop" with a tool call."""
-    reason = normalize_finish_reason(native) or "stop"
-    return cast("FinishReason", "tool_calls" if called and reason == "stop" else reason)
+    return normalize_finish_reason(native, called=called) or ("tool_calls" if called else "stop")
 
 
 # Complete responses

@@ -62,21 +62,6 @@ if TYPE_CHECKING:
 
 
 CHUNK: Final = "chat.completion.chunk"
-FINISH_REASONS: Final = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "content_filter": "content_filter",
-    "error": "error",
-    "function_call": "tool_calls",
-    "max_tokens": "length",
-    "end_turn": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-}
-"""Providers' finish reasons to the five normalized ones; an unknown one counts as `stop`."""
 
 
 class _Usage(msgspec.Struct):
@@ -85,6 +70,9 @@ class _Usage(msgspec.Struct):
     total_tokens: int | None = None
     prompt_tokens_details: InputTokenDetails | None = None
     completion_tokens_details: OutputTokenDetails | None = None
+
+
+_NO_CALLS: Final = (NULL, Raw(b"[]"))
 
 
 class ChatDelta(msgspec.Struct):
@@ -98,6 +86,11 @@ class ChatDelta(msgspec.Struct):
     tool_calls: Raw = NULL
     """Not `Raw | None`, which the decoder takes for null only."""
     reasoning_details: Raw = NULL
+
+    @property
+    def calls(self) -> bool:
+        """Whether there is a tool call, or a part of one."""
+        return self.tool_calls not in _NO_CALLS
 
     @property
     def lacks_reasoning(self) -> bool:
@@ -136,11 +129,6 @@ chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 _message: Final = msgspec.json.Decoder(ChatDelta)
 _calls: Final = msgspec.json.Decoder(list[_ToolCall])
 _usage: Final = msgspec.json.Decoder(_Usage | None)
-
-
-def normalize_finish_reason(native: str | None) -> str | None:
-    """Return the normalized finish reason; None for null or an empty string."""
-    return FINISH_REASONS.get(native, "stop") if native else None
 
 
 # Usage

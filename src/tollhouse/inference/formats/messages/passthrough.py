@@ -23,6 +23,7 @@ from tollhouse.inference.formats.adapter import (
     PassthroughAdapter,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.messages.provider_response import (
     MessagesEventOrder,
     decode_message,
@@ -35,7 +36,6 @@ from tollhouse.inference.formats.messages.wire import (
     delta_decoder,
     error_event,
     message_fields,
-    normalize_finish_reason,
     output_bytes,
     parse_input,
     parse_report,
@@ -254,7 +254,7 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
             reported=reported,
             seen=reported
             or estimate_usage(self._request.size, sum(map(output_bytes, message.content or ()))),
-            finish_reason=None if native is None else normalize_finish_reason(native),
+            finish_reason=normalize_finish_reason(native),
             native_finish_reason=native,
             upstream_id=message.id,
             fields=fields,

@@ -39,6 +39,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.messages.wire import (
     ContentBlock,
     MessageObject,
@@ -46,7 +47,6 @@ from tollhouse.inference.formats.messages.wire import (
     MessagesEvent,
     event_decoder,
     message_decoder,
-    normalize_finish_reason,
     parse_input,
     parse_report,
     parse_usage,
@@ -207,7 +207,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     blocks = (_parse_block(block) for block in message.content or ())
     choice = Choice(
         blocks=tuple(block for block in blocks if block is not None),
-        finish_reason=normalize_finish_reason(message.stop_reason or ""),
+        finish_reason=normalize_finish_reason(message.stop_reason) or "stop",
         native_finish_reason=message.stop_reason,
         stop_sequence=message.stop_sequence,
     )
@@ -292,7 +292,8 @@ class MessagesStreamDecoder(StreamDecoder):
         if event.delta is not None and native is not None and not self._finished:
             self._finished = True
             sequence = event.delta.stop_sequence
-            events.append(ChoiceFinished(0, normalize_finish_reason(native), native, sequence))
+            reason = normalize_finish_reason(native) or "stop"
+            events.append(ChoiceFinished(0, reason, native, sequence))
         usage = parse_report(self._first_usage, self._last_usage)
         return [*events, UsageReported(usage)] if usage is not None else events
 

@@ -43,7 +43,6 @@ from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_objec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.types import FinishReason
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
@@ -51,21 +50,6 @@ if TYPE_CHECKING:
 _NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
 """Anthropic requires a limit; used if neither the client nor the catalogue has one."""
-
-_FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "content_filter",
-}
-
-
-def normalize_finish_reason(native: str) -> FinishReason:
-    """Return the normalized finish reason; an unknown stop reason counts as `stop`."""
-    return _FINISH_REASONS.get(native, "stop")
 
 
 class ContentBlock(msgspec.Struct):

@@ -1,0 +1,102 @@
+"""How providers say that a reply has ended, in the words of each server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.wire import FORMATS, events, said, told
+from tests.support.scripted_providers import reply, stream
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from tests.acceptance.wire import Wire
+
+# DeepSeek, Zhipu, SGLang and vLLM, Google, Cohere
+BROKEN_OFF = [
+    "insufficient_system_resource",
+    "network_error",
+    "abort",
+    "MALFORMED_FUNCTION_CALL",
+    "ERROR",
+]
+MEANT = {
+    "STOP": "stop",
+    "eos_token": "stop",
+    "COMPLETE": "stop",
+    "MAX_TOKENS": "length",
+    "model_length": "length",
+    "SAFETY": "content_filter",
+    "sensitive": "content_filter",
+    "guardrail_intervened": "content_filter",
+    "TOOL_CALL": "tool_calls",
+    "a word of tomorrow": "length",
+}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def ended(native: str) -> list[Any]:
+    """Return a chat stream with a provider's finish reason."""
+    first, last, usage = told("chat", "half a sent")
+    last["choices"][0]["finish_reason"] = native
+    return [first, last, usage]
+
+
+def finish_of(answer: httpx2.Response) -> Any:
+    """Return the finish reason of a chat reply, whole or streamed."""
+    if "event-stream" not in answer.headers["content-type"]:
+        return answer.json()["choices"][0]["finish_reason"]
+    choices = [each for event in events(answer) for each in event.get("choices", ())]
+    [found] = [each["finish_reason"] for each in choices if each.get("finish_reason")]
+    return found
+
+
+@pytest.mark.parametrize("native", BROKEN_OFF)
+def test_a_reply_that_the_provider_broke_off_is_no_clean_end_and_costs_nothing(
+    wire: Wire, native: str
+) -> None:
+    for form in FORMATS:
+        wire.providers.say("chat", stream(*ended(native)))
+        before = wire.usage()
+        answer = wire.ask("t/chat", form, stream=True)
+        assert "half a sent" in answer.text
+        for clean in ('"stop"', '"end_turn"', "response.completed"):
+            assert clean not in answer.text
+        assert wire.usage() == before
+    wire.providers.say("chat", reply(said("chat", "half a sent", finish_reason=native)))
+    assert finish_of(wire.ask("t/chat")) == "error"
+
+
+@pytest.mark.parametrize(("native", "meant"), MEANT.items())
+def test_a_finish_reason_has_one_meaning_and_keeps_the_providers_word(
+    wire: Wire, native: str, meant: str
+) -> None:
+    wire.providers.say(
+        "chat", stream(*ended(native)), reply(said("chat", "a", finish_reason=native))
+    )
+    for whole in (False, True):
+        answer = wire.ask("t/chat", stream=not whole)
+        assert finish_of(answer) == meant
+        assert f'"native_finish_reason":"{native}"' in answer.text
+
+
+def test_a_stop_with_tool_calls_is_the_end_of_a_turn_with_tool_calls(wire: Wire) -> None:
+    first, last, usage = told("chat", "")
+    first["choices"][0]["delta"] = {"tool_calls": [{"index": 0, **CALL}]}
+    whole = said("chat", "")
+    whole["choices"][0]["message"]["tool_calls"] = [CALL]
+    wire.providers.say("chat", stream(first, last, usage), reply(whole))
+    for stream_too in (True, False):
+        answer = wire.ask("t/chat", stream=stream_too)
+        assert finish_of(answer) == "tool_calls"
+        assert '"native_finish_reason":"stop"' in answer.text
+
+
+def test_an_unknown_word_is_counted(wire: Wire) -> None:
+    name = "tollhouse_upstream_unknown_finish_reasons_total"
+    before = wire.metric(name)
+    wire.providers.say("chat", reply(said("chat", "a", finish_reason="no such word")))
+    wire.ask("t/chat")
+    assert wire.metric(name) == before + 1
