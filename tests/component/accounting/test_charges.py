@@ -266,6 +266,8 @@ TABLES = (
     key_days,
     usage_days,
 )
+SAID = ("http_referer", "app_title", "user_agent", "external_user", "session_id")
+"""What a client says of itself, in any text."""
 NASTY = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 % :id $1 ?"
 
 
@@ -306,7 +308,7 @@ def varied(records: Sequence[GenerationRecord], dice: random.Random) -> list[Gen
             images=dice.choice([None, 0, 3]),
             latency_ms=dice.choice([None, 12]),
             upstream_id=dice.choice([None, NASTY]),
-            **dict.fromkeys(("http_referer", "app_title", "session_id"), said),
+            **dict.fromkeys(SAID, said),
             attempts_json=attempts_json([*record.attempts] * dice.randrange(3)),
         )
         for record in records

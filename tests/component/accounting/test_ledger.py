@@ -21,6 +21,7 @@ from tests.support.seams.accounting import (
     CostState,
     Difference,
     GenerationRecord,
+    LedgerReport,
     LedgerSampler,
     LedgerScope,
     LedgerService,
@@ -109,6 +110,7 @@ async def test_books_that_nobody_tampered_with_are_right(
 async def test_balances_are_exact_where_they_are_large(
     acme: Tenant, other: Tenant, fixture: Bookkeeping
 ) -> None:
+    assert await fixture.verify() == LedgerReport(0, 0, {}, [], more=False)
     for tenant in (acme, other):
         await fixture.add(tenant, PostingKind.PURCHASE, MAX_NANO)
     found = await fixture.verify()

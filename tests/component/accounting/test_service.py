@@ -60,7 +60,7 @@ class TestStale:
     def service(self, clock: FakeClock, ids: SequentialIds, told: list[str]) -> AccountingService:
         return AccountingService(clock, ids, invalidate=told.append)
 
-    async def test_is_not_told_where_nothing_changed(
+    async def test_is_told_of_each_change_and_of_nothing_else(
         self, acme: Tenant, fixture: Bookkeeping, told: list[str]
     ) -> None:
         await fixture.add(acme, PostingKind.PURCHASE, 5, key="k")
@@ -68,6 +68,14 @@ class TestStale:
         with pytest.raises(Conflict):
             await fixture.add(acme, PostingKind.PURCHASE, 6, key="k")
         assert told == [acme.account.id]
+        for kind, nano in (
+            (PostingKind.GRANT, 5),
+            (PostingKind.REFUND, 5),
+            (PostingKind.ADJUSTMENT, -5),
+        ):
+            told.clear()
+            await fixture.add(acme, kind, nano)
+            assert told == [acme.account.id]
 
 
 class TestGenerations:

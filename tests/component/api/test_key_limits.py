@@ -116,6 +116,15 @@ class TestSetting:
             assert limits_in(found) == shown(limit, "daily", limit)
             assert found["updated_at"] is not None
 
+    async def test_a_deleted_key_keeps_its_row(
+        self, acme: Acme, path: str, database: Database
+    ) -> None:
+        await change(acme, path, limit=1)
+
+        await acme.management.delete(path)
+
+        assert await stored(database, acme.api_key.key.hash) == NANO
+
 
 class TestWhoHearsOfIt:
     async def test_the_account_is_stale_once_a_limit_changed(

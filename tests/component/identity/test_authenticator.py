@@ -99,6 +99,11 @@ class TestRefused:
         clock.advance(10)
         assert not await accepts(authenticator, issued.text)
 
+    async def test_never_shows_the_text(self, authenticator: Authenticator) -> None:
+        with pytest.raises(Unauthenticated) as refused:
+            await authenticator.authenticate("sk-th-v1-mistyped")
+        assert "mistyped" not in repr(refused.value)
+
 
 class TestRevocation:
     async def test_that_is_rolled_back_changes_nothing(

@@ -16,6 +16,7 @@ from tollhouse.vault.key_encryption import (
     KeysUnavailable,
     LocalKeys,
     SymmetricKeys,
+    WrongKey,
     key_id,
     open_local,
 )
@@ -223,6 +224,12 @@ async def test_no_vault_is_made_without_a_key(vault: VaultFixture) -> None:
         await vault.put("token")
     vault.restart_with(SymmetricKeys([vault.kek]))
     assert await vault.names() == []
+
+
+async def test_a_start_with_keys_that_do_not_open_is_refused(vault: VaultFixture) -> None:
+    await vault.put("token")
+    with pytest.raises(WrongKey, match="does not open"):
+        await checked(vault, Failing(vault.kek, Unopenable()))
 
 
 async def test_a_start_goes_on_where_the_keys_are_away_for_now(vault: VaultFixture) -> None:

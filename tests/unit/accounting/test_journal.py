@@ -288,6 +288,7 @@ def test_a_file_whose_charges_are_gone_is_missed(
 def test_of_a_file_that_was_deleted_it_says_how_much_is_missed(
     journal: Journal, folder: Path
 ) -> None:
+    journal.append(ONE)
     journal.switch_files()
     journal.append(ONE)
     journal.close()
@@ -295,6 +296,8 @@ def test_of_a_file_that_was_deleted_it_says_how_much_is_missed(
     [gone] = Journal(folder).read_unbooked().missing
     assert (gone.file, gone.found) == ("b.log", 0)
     assert gone.expected > len(ONE)
+    rmtree(folder)
+    assert missing_in(folder) == ["a.log", "b.log"]
 
 
 def test_an_older_copy_is_missed(journal: Journal, folder: Path) -> None:

@@ -376,9 +376,13 @@ class TestRoom:
         settler.reserve_capacity(1)
         with pytest.raises(Unavailable):
             settler.reserve_capacity(2)
+        await settle(settler, "c")
+        with pytest.raises(Unavailable):
+            await settle(settler, "d")
         writer.let.set()
         await settler.settled()
         settler.reserve_capacity(2)
+        assert writer.booked == {"a", "b", "c"}
 
 
 async def test_after_a_group_in_doubt_its_accounts_are_read_again(

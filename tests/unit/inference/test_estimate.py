@@ -59,13 +59,14 @@ async def estimated(
     return await dry_run.estimate(asked, flagged)
 
 
-async def test_guardrails_are_named_and_not_asked() -> None:
+async def test_guardrails_are_named_and_nobody_is_asked() -> None:
     guard: Any = Guard()
     policies = (AccessPolicy("key", guardrails=("privacy",)),)
     w = PipelineFixture(
         [FakeProvider(whole_reply())], guardrails={"privacy": guard}, policies=policies
     )
     assert (await estimated(w)).guardrails == ["privacy"]
+    assert (w.providers[0].calls, w.admission.requests, w.settler.records) == ([], [], [])
 
 
 async def test_what_admission_says_is_the_refusal() -> None:

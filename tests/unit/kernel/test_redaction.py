@@ -39,7 +39,7 @@ def cut_up(text: bytes, cuts: list[int]) -> list[bytes]:
 # How a value is written
 
 
-VALUE = """gh0/a+b 'ü' "%\\~<&>=_-"""
+VALUE = """Gh0/a+b 'üÄ' "%\\~<&>=_-"""
 
 
 def in_json(text: str) -> str:

@@ -161,8 +161,9 @@ async def test_a_start_that_fails_leaves_nothing(
     assert await (await boxes.start(launch)).result() is None
 
 
+@pytest.mark.parametrize("parts", [8, pytest.param(15, marks=pytest.mark.soak)])
 async def test_a_start_that_is_cancelled_leaves_nothing(
-    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime
+    boxes: SandboxRunner, bubblewrap: BubblewrapRuntime, parts: int
 ) -> None:
     def nothing() -> None:
         pass
@@ -172,9 +173,9 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
         whole += 1
         await asyncio.sleep(0)
     await starting.result().sandbox.stop(0)
-    for part in range(8):
+    for part in range(parts):
         starting = asyncio.create_task(boxes.start(boxes.launch(nothing)))
-        await take_turns(whole * part // 8)
+        await take_turns(whole * part // parts)
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         if not starting.cancelled():

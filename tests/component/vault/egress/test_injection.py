@@ -172,9 +172,6 @@ async def test_the_gateway_is_reached_through_tunnels_too(egress: EgressFixture,
 async def test_what_a_session_may_read_of_the_gateway_is_all_that_it_reaches(
     egress: EgressFixture,
 ) -> None:
-    egress.session.reads = frozenset({b"/v1/key"})
-    egress.gateway.behave = say(reply(b"told"))
-
     async def asked(line: str) -> tuple[int, str | None, bytes]:
         method, path = line.split(" ")
         client = await egress.client()
@@ -185,6 +182,9 @@ async def test_what_a_session_may_read_of_the_gateway_is_all_that_it_reaches(
         status, headers, body = await client.request(request.encode(), method)
         return status, headers.get("x-tollhouse-egress"), body
 
+    egress.gateway.behave = say(reply(b"told"))
+    assert (await asked("GET /v1/key"))[:2] == (404, "no_route")
+    egress.session.reads = frozenset({b"/v1/key"})
     assert await asked("GET /v1/key?limit=1") == (200, None, b"told")
     assert egress.gateway.peers[0].fields["authorization"] == f"Bearer {GATEWAY_KEY}"
     others = ("DELETE /v1/key", "GET /v1/key/x", "GET /v1/chat/completions/../key", "GET /")

@@ -155,8 +155,12 @@ async def test_a_session_that_ended_is_not_begun_again_by_the_next_process(
     before = authority_of(kept)
     os.kill(pid_of(egress), signal.SIGKILL)
     await egress.close("ended")
+    await until(lambda: not pid_of(egress))
+    client = await asked(kept)
     await until(lambda: authority_of(kept) != before)
     assert not ended.exists()
+    assert b"no_route" in await asyncio.wait_for(client.receive_all(), 20)
+    client.abort()
 
 
 # A process that is not what it should be

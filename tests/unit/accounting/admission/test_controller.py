@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -38,8 +38,8 @@ async def begun(*tasks: asyncio.Task[str]) -> Sequence[bool]:
     return [task.done() for task in tasks]
 
 
-def ask(admission: AdmissionFixture, estimate: int) -> asyncio.Task[str]:
-    return asyncio.create_task(admission.admit(estimate))
+def ask(admission: AdmissionFixture, estimate: int, **fields: Any) -> asyncio.Task[str]:
+    return asyncio.create_task(admission.admit(estimate, **fields))
 
 
 async def test_a_hold_ends_once() -> None:
@@ -65,6 +65,17 @@ async def test_who_comes_while_others_wait_waits_behind_them() -> None:
     assert await begun(large, small) == [True, False]
     admission.controller.release(await large)
     assert await begun(small) == [True]
+
+
+async def test_nobody_passes_those_who_wait_for_credits() -> None:
+    admission = AdmissionFixture(balance=600 * CREDIT, rules=PATIENT, clock=SystemClock())
+    first = await admission.admit(0, maximum_nano=400 * CREDIT)
+    large = ask(admission, 0, maximum_nano=500 * CREDIT)
+    await begun(large)
+    small = ask(admission, 0, maximum_nano=CREDIT)
+    assert await begun(large, small) == [False, False]
+    admission.controller.release(first)
+    assert await begun(large, small) == [True, True]
 
 
 async def test_a_wait_ends_with_the_refusal() -> None:

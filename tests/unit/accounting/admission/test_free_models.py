@@ -165,3 +165,12 @@ async def test_paid_models_have_no_limit_of_requests() -> None:
     admission = AdmissionFixture(balance=1_000 * CREDIT)
     for _ in range(2_000):
         await admission.admit(1)
+
+
+async def test_models_with_limits_of_their_own_are_counted_apart() -> None:
+    admission = AdmissionFixture(balance=CREDIT)
+    large, small = (Rate("requests-per-min", f"acme/{name}", 1) for name in ("large", "small"))
+    await admission.admit(1, rate=large)
+    with pytest.raises(RateLimited, match="requests-per-min"):
+        await admission.admit(1, rate=large)
+    await admission.admit(1, rate=small)
