@@ -254,8 +254,8 @@ class Generation:
 
     def _may_have_worked(self, error: ProviderFailure) -> bool:
         """Tell whether the provider had begun a reply, and not said in its place what is wrong."""
-        told = isinstance(error.__cause__, ErrorEvent)
-        return self._reply is not None and (self._has_begun or not told)
+        begun = self._has_begun or not isinstance(error.__cause__, ErrorEvent)
+        return begun and self._reply is not None
 
     async def _forget_reply(self) -> None:
         """Let go of a reply that came to nothing before the client got any of it."""
@@ -461,11 +461,9 @@ class Generation:
         if error is not None and error is not self._client_gone:
             return "error"
         response = self._request.response
-        if response is None:
-            return None
-        if response.native_finish_reason and not is_known(response.native_finish_reason):
+        if response is not None and not is_known(response.native_finish_reason):
             self._services.metrics.unknown_finish_reasons.inc()
-        return response.finish_reason
+        return None if response is None else response.finish_reason
 
     def _owes_a_record(self, error: TollhouseError | None) -> bool:
         """Tell whether a provider may have done work: then there is a generation to book."""

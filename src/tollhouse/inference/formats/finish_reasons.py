@@ -49,6 +49,6 @@ def normalize_finish_reason(native: str | None, *, called: bool = False) -> Fini
     return "tool_calls" if called and reason == "stop" else reason
 
 
-def is_known(native: str) -> bool:
-    """Tell whether a provider's word is one of those that are known."""
-    return native.lower() in _REASONS
+def is_known(native: str | None) -> bool:
+    """Tell whether a provider's word is one of those that are known, or there is none."""
+    return not native or native.lower() in _REASONS
