@@ -21,6 +21,7 @@ _KINDS = {
     "messages": "anthropic",
 }
 DIALECTS = tuple(_KINDS)
+JSON = {"Content-Type": "application/json"}
 FORMATS = ("/chat/completions", "/responses", "/messages")
 
 
@@ -57,8 +58,8 @@ class Wire:
         """Send a request in a format."""
         return httpx2.post(
             f"{self.server.base_url}{form}",
-            json=body(form, model, **fields),
-            headers=self.server.authorization,
+            content=json.dumps(body(form, model, **fields)),  # as ASCII, halves of characters too
+            headers=self.server.authorization | JSON,
             timeout=20,
         )
 

@@ -34,6 +34,7 @@ from tollhouse.accounting.types import Attempt, Attribution
 from tollhouse.inference.formats.wire import NULL, encoder, raw, read_optional, text_decoder
 from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
 from tollhouse.kernel.errors import Invalid, parse_validation_error
+from tollhouse.kernel.json_text import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,6 +119,7 @@ class InferenceRequest:
         Raises:
             Invalid: It is not of its format.
         """
+        self.body = replace_lone_surrogates(self.body)
         self.adapters = self.api_format.parse(self.body, self.headers, self.query)
         self.parsed = self.adapters.request
 

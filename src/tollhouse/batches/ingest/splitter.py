@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from tollhouse.kernel.errors import parse_validation_error
+from tollhouse.kernel.json_text import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -74,6 +75,7 @@ def _ignore(_digits: str) -> None:
 
 
 _end_of = json.JSONDecoder(parse_int=_ignore, parse_float=_ignore).raw_decode
+_MENDED = "\N{REPLACEMENT CHARACTER}"
 _read_item = msgspec.json.Decoder(_Item).decode
 _read_items = msgspec.json.Decoder(list[_Item]).decode
 _read_name = msgspec.json.Decoder(str).decode
@@ -293,14 +295,17 @@ def _borders(buffer: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def _item(text: bytes, place: str) -> _Item:
-    _check(text, place)
+    mended = replace_lone_surrogates(text)
+    _check(mended, place)
     try:
-        item = _read_item(text)
+        item = _read_item(mended)
     except msgspec.ValidationError as error:
         path, what = parse_validation_error(error)
         raise MalformedBatch(f"{place}{path}: {what}") from None
     if not _has_object(item):
         raise MalformedBatch(f"{place}.body: has to be an object")
+    if mended is not text and _MENDED in item.custom_id:
+        raise MalformedBatch(f"{place}.custom_id: holds half of a character (a lone surrogate)")
     return item
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from tollhouse.inference.formats.adapter import ErrorEvent
-from tollhouse.inference.formats.wire import replace_invalid_utf8
+from tollhouse.inference.formats.wire import replace_invalid_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class _FieldError(msgspec.Struct):
 
 def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
     """Return an error's code and words, as far as it has any; never raises."""
-    given = replace_invalid_utf8(bytes(data))
+    given = replace_invalid_text(bytes(data))
     try:
         value = msgspec.json.decode(given)
     except (msgspec.DecodeError, RecursionError):

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from tollhouse.accounting.types import Charge, Usage
 from tollhouse.kernel.errors import Invalid, parse_validation_error
+from tollhouse.kernel.json_text import replace_lone_surrogates
 from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ GATEWAY_FIELDS: Final = frozenset(
 
 DONE: Final = b"[DONE]"
 """The data of a stream's last event: in some dialects, and from some servers in every one."""
+_LONGEST_DONE: Final = 20
 NULL: Final = Raw(b"null")
 encoder: Final = msgspec.json.Encoder()
 fields_decoder: Final = msgspec.json.Decoder(Fields)
@@ -171,13 +173,16 @@ def read_field(
 # JSON that is forwarded without being decoded
 
 
-def replace_invalid_utf8(data: bytes) -> bytes:
+def replace_invalid_text(data: bytes) -> bytes:
     """Return a provider's JSON with U+FFFD in place of invalid UTF-8, as event streams do.
+
+    The same for halves of characters, which the decoder would refuse.
 
     Raw values are not checked later, and clients reject a response with such bytes.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
+    data = replace_lone_surrogates(data)
     if data.isascii():
         return data
     try:
@@ -185,6 +190,11 @@ def replace_invalid_utf8(data: bytes) -> bytes:
     except UnicodeDecodeError:
         return data.decode("utf-8", "replace").encode()
     return data
+
+
+def is_done(data: bytes) -> bool:
+    """Tell whether an event is the last of a stream; some servers pad it with spaces."""
+    return len(data) <= _LONGEST_DONE and data.strip() == DONE
 
 
 def join_lines(data: bytes) -> bytes:

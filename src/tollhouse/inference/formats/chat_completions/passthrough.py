@@ -39,7 +39,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.wire import (
-    DONE,
     GATEWAY_FIELDS,
     NULL,
     Fields,
@@ -47,8 +46,10 @@ from tollhouse.inference.formats.wire import (
     estimate_usage,
     fields_decoder,
     for_provider,
+    is_done,
     join_lines,
     raw,
+    replace_invalid_text,
     text_decoder,
     try_decode,
     without,
@@ -160,7 +161,7 @@ class ChunkStream(AdaptedStream):
         """Consume the data of one provider event; return the bytes for the client."""
         if self.done or not data:
             return b""
-        if data == DONE:
+        if is_done(data):
             self.done = True
             return b""
         return self._chunk(join_lines(data))
@@ -212,6 +213,7 @@ class ChatStream(ChunkStream):
             self._lessons = _MOST_LESSONS
             self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
             return shown
+        data = replace_invalid_text(data)
         try:
             return self._forward(decode_fields(data), data)
         except (msgspec.DecodeError, RecursionError):

@@ -58,12 +58,12 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
-    DONE,
     NULL,
     encoder,
     given,
+    is_done,
     present,
-    replace_invalid_utf8,
+    replace_invalid_text,
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint, Profile
@@ -309,7 +309,7 @@ def _read(data: bytes) -> _Response:
     if data[:2] == b"[{":
         raise read_error(data)
     try:
-        read = _reply.decode(replace_invalid_utf8(data))
+        read = _reply.decode(replace_invalid_text(data))
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is not of the chat dialect") from None
     if read.error != NULL or read.object == "error":
@@ -382,7 +382,7 @@ class ChatStreamDecoder(StreamDecoder):
         return bool(choices) and all(each.finished for each in choices)
 
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
-        if data == DONE:
+        if is_done(data):
             self.done = True
             return ()
         read = _read(data)

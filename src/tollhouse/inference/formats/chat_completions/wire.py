@@ -46,7 +46,7 @@ from tollhouse.inference.formats.wire import (
     read_model,
     read_object,
     render_costs,
-    replace_invalid_utf8,
+    replace_invalid_text,
     text_bytes,
     text_decoder,
     try_decode,
@@ -322,7 +322,7 @@ def decode_fields(data: bytes) -> Fields:
     """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
     if data[:2] == b"[{":
         raise read_error(data)
-    fields = fields_decoder.decode(replace_invalid_utf8(data))
+    fields = fields_decoder.decode(replace_invalid_text(data))
     if fields.get("error", NULL) != NULL:
         raise read_error(fields["error"])
     if fields.get("object") == _ERROR:

@@ -48,7 +48,6 @@ from tollhouse.inference.formats.messages.wire import (
     without_foreign_reasoning,
 )
 from tollhouse.inference.formats.wire import (
-    DONE,
     GATEWAY_FIELDS,
     NULL,
     Fields,
@@ -56,9 +55,10 @@ from tollhouse.inference.formats.wire import (
     estimate_usage,
     fields_decoder,
     for_provider,
+    is_done,
     named_event,
     raw,
-    replace_invalid_utf8,
+    replace_invalid_text,
     try_decode,
     without,
 )
@@ -132,9 +132,9 @@ class MessagesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or data == DONE:
+        if self.done or not data or is_done(data):
             return b""
-        data = replace_invalid_utf8(data)
+        data = replace_invalid_text(data)
         if self._template is not None and (shown := self._forward_same(self._template, data)):
             return shown
         event = self._order.accept(data)

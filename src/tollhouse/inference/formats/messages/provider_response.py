@@ -54,10 +54,10 @@ from tollhouse.inference.formats.messages.wire import (
 )
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
-    DONE,
     NULL,
     fields_decoder,
-    replace_invalid_utf8,
+    is_done,
+    replace_invalid_text,
     text_decoder,
     try_decode,
 )
@@ -186,7 +186,7 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
     Raises `MalformedResponse`, or `ErrorEvent` for an error sent with a success status.
     """
     try:
-        body = replace_invalid_utf8(body)
+        body = replace_invalid_text(body)
         fields = fields_decoder.decode(body)
         if fields.get("error", NULL) != NULL:
             raise read_error(body)
@@ -252,9 +252,9 @@ class MessagesStreamDecoder(StreamDecoder):
         return self._order.complete
 
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
-        if data == DONE:
+        if is_done(data):
             return ()
-        event = self._order.accept(replace_invalid_utf8(data))
+        event = self._order.accept(replace_invalid_text(data))
         self.done = self._order.done
         if event.type == "content_block_stop":
             return self._end_block()

@@ -56,7 +56,6 @@ from tollhouse.inference.formats.responses.wire import (
     response_decoder,
 )
 from tollhouse.inference.formats.wire import (
-    DONE,
     GATEWAY_FIELDS,
     NULL,
     Fields,
@@ -64,8 +63,9 @@ from tollhouse.inference.formats.wire import (
     estimate_usage,
     fields_decoder,
     for_provider,
+    is_done,
     raw,
-    replace_invalid_utf8,
+    replace_invalid_text,
     text_bytes,
     text_decoder,
     try_decode,
@@ -202,9 +202,9 @@ class ResponsesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or data == DONE:
+        if self.done or not data or is_done(data):
             return b""
-        data = replace_invalid_utf8(data)
+        data = replace_invalid_text(data)
         if self._template is not None and (shown := self._pass_on_same(self._template, data)):
             return shown
         self._template = None
@@ -437,7 +437,7 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
             native_finish_reason=choice.native_finish_reason,
             upstream_id=reply.upstream_id,
             request=self._request,
-            fields=fields_decoder.decode(replace_invalid_utf8(body)),
+            fields=fields_decoder.decode(replace_invalid_text(body)),
         )
 
     def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:

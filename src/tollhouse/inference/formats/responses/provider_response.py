@@ -56,7 +56,7 @@ from tollhouse.inference.formats.responses.wire import (
     reasoning_decoder,
     response_decoder,
 )
-from tollhouse.inference.formats.wire import DONE, NULL, encoder, raw, replace_invalid_utf8
+from tollhouse.inference.formats.wire import NULL, encoder, is_done, raw, replace_invalid_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ PARAGRAPH: Final = "\n\n"
 def parse_response(body: bytes) -> CanonicalResponse:
     """Parse a complete response that has ended; raises `MalformedResponse` and `ErrorEvent`."""
     try:
-        response = response_decoder.decode(replace_invalid_utf8(body))
+        response = response_decoder.decode(replace_invalid_text(body))
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is no response") from None
     if response.error != NULL:
@@ -219,9 +219,9 @@ class ResponsesStreamDecoder(StreamDecoder):
         self._calls = False
 
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
-        if data == DONE:
+        if is_done(data):
             return ()
-        data = replace_invalid_utf8(data)
+        data = replace_invalid_text(data)
         try:
             return self._read(_event.decode(data), data)
         except (msgspec.DecodeError, RecursionError):

@@ -1,0 +1,38 @@
+r"""JSON that is valid and that strict decoders refuse all the same.
+
+A server or a client that cuts text between UTF-16 units sends half an emoji: `\ud83d` without its
+`\ude42`. RFC 8259, section 8.2, allows it and leaves open what it means; our decoder refuses it,
+and so would many that we pass it on to.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_MAYBE_LONE: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+"""Finds too much, but never in well-formed pairs: it does not see that a backslash is escaped."""
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u(?P<high>[dD][89abAB][0-9a-fA-F]{2})(?P<low>\\u[dD][c-fC-F][0-9a-fA-F]{2})?"
+    rb"|u(?P<lone>[dD][c-fC-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_INSTEAD: Final = rb"\ufffd"
+
+
+def replace_lone_surrogates(data: bytes) -> bytes:
+    """Return JSON with U+FFFD in place of each escaped half of a character; mostly the same bytes.
+
+    Linear in the size; a text without escaped surrogates is only searched for two short words.
+    """
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _ESCAPE.sub(_mended, data) if _MAYBE_LONE.search(data) else data
+
+
+def _mended(escape: re.Match[bytes]) -> bytes:
+    is_lone = escape["lone"] or (escape["high"] and not escape["low"])
+    return _INSTEAD if is_lone else escape[0]

@@ -1,0 +1,81 @@
+"""Odd bytes that are valid: halves of characters, line ends and marks of other servers."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from tests.acceptance.wire import DIALECTS, FORMATS, JSON, said, text_of, told
+from tests.support.scripted_providers import reply, stream
+
+if TYPE_CHECKING:
+    from tests.acceptance.wire import Wire
+
+HALVES = "hi \ud83d there \ude42."
+MENDED = "hi \ufffd there \ufffd."
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_half_of_a_character_in_a_reply_costs_no_more_than_itself(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    wire.providers.say(dialect, stream(*told(dialect, HALVES)), reply(said(dialect, HALVES)))
+    for streams in (True, False):
+        before = wire.usage()
+        answer = wire.ask(f"t/{dialect}", form, stream=streams)
+        assert answer.status_code == 200, answer.text
+        assert text_of(answer, form).encode("utf-8", "replace").decode() in {
+            MENDED,
+            HALVES.encode("utf-8", "replace").decode(),
+        }
+        assert wire.usage() > before
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_half_of_a_character_in_a_request_is_replaced(wire: Wire, dialect: str, form: str) -> None:
+    wire.providers.say(dialect, reply(said(dialect, "yes")))
+    field = "input" if form == "/responses" else "messages"
+    content = HALVES if form == "/responses" else [{"role": "user", "content": HALVES}]
+    answer = wire.ask(f"t/{dialect}", form, **{field: content})
+    assert answer.status_code == 200, answer.text
+    [asked] = wire.providers.asked(dialect)
+    assert MENDED in str(asked)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("done", ["[DONE]", " [DONE] ", "[DONE]\t"])
+def test_a_stream_ends_whatever_its_line_ends_and_spaces(wire: Wire, end: str, done: str) -> None:
+    body = stream(*told("chat", "yes"), done, done=False).partition(b"\r\n\r\n")[2]
+    sent = body.replace(b"\n", end.encode())
+    for form, cut in product(FORMATS, (0, len(end))):
+        headers = {"content-type": "text/event-stream"}
+        wire.providers.say("chat", reply(sent[: len(sent) - cut], headers=headers))
+        answer = wire.ask("t/chat", form, stream=True)
+        assert text_of(answer, form) == "yes"
+        assert '"error":{' not in answer.text
+
+
+def test_a_batch_takes_half_of_a_character_in_a_body_and_names_one_in_a_custom_id(
+    wire: Wire,
+) -> None:
+    def submit(custom_id: str) -> httpx2.Response:
+        message = {"role": "user", "content": HALVES}
+        item = {"custom_id": custom_id, "body": {"messages": [message]}}
+        batch = {"model": "t/chat", "endpoint": "/v1/chat/completions", "requests": [item]}
+        return httpx2.post(
+            f"{wire.server.base_url}/batches",
+            content=json.dumps(batch),
+            headers=wire.server.authorization | JSON,
+        )
+
+    wire.providers.say("chat", reply(said("chat", "yes")))
+    assert submit("a").status_code < 300
+    refused = submit("\ud83d")
+    assert refused.status_code == 400
+    assert "requests[0].custom_id: holds half of a character" in refused.text
