@@ -62,6 +62,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     reply_fields,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.media_types import file_url
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -305,7 +306,9 @@ def _part(part: _Part, at: str, *, of_model: bool) -> Block | None:
         if part.file.file_data is None:
             reason = "is required; an id of a file is known to nobody here."
             raise Invalid(f"{at}.file.file_data: {reason}")
-        return DocumentBlock(url=part.file.file_data, name=part.file.filename, cache=cache)
+        return DocumentBlock(
+            url=file_url(part.file.file_data), name=part.file.filename, cache=cache
+        )
     return _recording(part, at, of_model=of_model)
 
 

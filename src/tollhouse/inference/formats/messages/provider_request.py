@@ -41,6 +41,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
 )
+from tollhouse.inference.formats.media_types import media_type
 from tollhouse.inference.formats.messages.provider_response import (
     MessagesStreamDecoder,
     parse_response,
@@ -254,7 +255,8 @@ def _source(url: str) -> Content:
     match = _DATA_URL.match(url)
     if match is None:
         raise Invalid("A data: URL must hold base64.")
-    return {"type": "base64", "media_type": match["type"].lower(), "data": url[match.end() :]}
+    data = url[match.end() :]
+    return {"type": "base64", "media_type": media_type(match["type"], data), "data": data}
 
 
 def _tool_use(block: ToolCall) -> Content:

@@ -43,6 +43,7 @@ from tollhouse.inference.formats.canonical.types import (
     Turn,
     unpack,
 )
+from tollhouse.inference.formats.media_types import file_url
 from tollhouse.inference.formats.responses.provider_response import PARAGRAPH
 from tollhouse.inference.formats.responses.wire import (
     ResponsesRequest,
@@ -300,8 +301,7 @@ def _read_file(data: Raw, path: str) -> DocumentBlock:
     part = read_at(_file, data, path)
     url = part.file_url
     if part.file_data is not None:
-        is_url = part.file_data.startswith("data:")
-        url = part.file_data if is_url else f"data:application/pdf;base64,{part.file_data}"
+        url = file_url(part.file_data)
     if url is None:
         raise Invalid(
             f"{path}.file_data: a file must come with its data or a URL; file ids are not known"
