@@ -50,7 +50,7 @@ def test_every_example_is_of_a_library_that_runs_it() -> None:
 
 def test_the_page_shows_every_operation(server: ServerProcess) -> None:
     """It shows operations below their tags, and knows the tags that the document describes."""
-    document = httpx2.get(f"{server.origin}/openapi.json").json()
+    document = httpx2.get(f"{server.origin}/openapi.json", timeout=60).json()
     used = {
         tag
         for methods in document["paths"].values()
