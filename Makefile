@@ -77,7 +77,8 @@ coverage: .venv/.dev clients  ## what tests from outside reach: writes docs/deve
 	@set -e; \
 	measure() { \
 		export COVERAGE_FILE="$(CURDIR)/.cache/coverage/$$1"; shift; \
-		.venv/bin/coverage run -m pytest $(SPREAD) "$$@"; \
+		.venv/bin/coverage run -m pytest $(SPREAD) "$$@" || \
+			echo "Some tests fail where they are measured; the page counts what ran." >&2; \
 		.venv/bin/coverage combine --quiet "$$COVERAGE_FILE".*; \
 		.venv/bin/coverage json --quiet -o "$$COVERAGE_FILE.json"; \
 	}; \
