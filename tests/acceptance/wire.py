@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from tests.support.accounts import body
+from tests.support.format_clients import Chat, Messages, Responses
 
 if TYPE_CHECKING:
     from tests.support.scripted_providers import ScriptedProviders
@@ -22,7 +23,8 @@ _KINDS = {
 }
 DIALECTS = tuple(_KINDS)
 JSON = {"Content-Type": "application/json"}
-FORMATS = ("/chat/completions", "/responses", "/messages")
+_CLIENTS = {each.path: each for each in (Chat(), Responses(), Messages())}
+FORMATS = tuple(_CLIENTS)
 
 
 def config(origin: str) -> str:
@@ -81,30 +83,9 @@ def events(reply: httpx2.Response) -> list[Any]:
 
 
 def text_of(reply: httpx2.Response, form: str) -> str:
-    """Return what a reply says, whole or streamed."""
-    if "event-stream" in reply.headers["content-type"]:
-        return "".join(_said_by(each, form) for each in events(reply))
-    said = reply.json()
-    match form:
-        case "/responses":
-            return "".join(
-                part["text"]
-                for item in said["output"]
-                if item["type"] == "message"
-                for part in item["content"]
-            )
-        case "/messages":
-            return "".join(block.get("text", "") for block in said["content"])
-    return said["choices"][0]["message"]["content"]
-
-
-def _said_by(event: Any, form: str) -> str:
-    match form:
-        case "/responses":
-            return event["delta"] if event["type"] == "response.output_text.delta" else ""
-        case "/messages":
-            return event.get("delta", {}).get("text", "")
-    return "".join(choice["delta"].get("content") or "" for choice in event.get("choices", ()))
+    """Return what a reply says, whole or streamed; a stream has to be legal and complete."""
+    client, streams = _CLIENTS[form], "event-stream" in reply.headers["content-type"]
+    return (client.streamed if streams else client.whole)(reply.content).text
 
 
 def said(dialect: str, text: str, **changes: Any) -> dict[str, Any]:
@@ -153,9 +134,10 @@ def told(dialect: str, text: str) -> list[Any]:
         case "chat":
             chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
             delta = {"role": "assistant", "content": text}
+            choice = {"index": 0, "logprobs": None}
             return [
-                chunk | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
-                chunk | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+                chunk | {"choices": [choice | {"delta": delta, "finish_reason": None}]},
+                chunk | {"choices": [choice | {"delta": {}, "finish_reason": "stop"}]},
                 chunk | {"choices": [], "usage": whole["usage"]},
             ]
         case "messages":

@@ -40,6 +40,7 @@ GATEWAY_FIELDS: Final = frozenset(
 DONE: Final = b"[DONE]"
 """The data of a stream's last event: in some dialects, and from some servers in every one."""
 _LONGEST_DONE: Final = 20
+"""Bytes, spaces included: what is longer is not looked at closely."""
 NULL: Final = Raw(b"null")
 encoder: Final = msgspec.json.Encoder()
 fields_decoder: Final = msgspec.json.Decoder(Fields)

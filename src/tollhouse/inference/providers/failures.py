@@ -94,11 +94,10 @@ def status_of_error_code(code: str | int | None) -> int | None:
         code = int(code)
     if not isinstance(code, str):
         return code if code in _STATUSES else None
-    known = code.lower()
-    if known in _TYPE_BY_CODE or known in _MODERATION_CODES:
-        return STATUS["invalid"] if known not in _STATUS_BY_CODE else _STATUS_BY_CODE[known]
     # Bedrock's names begin with a small letter in a stream, and with a namespace in a body.
-    return _STATUS_BY_CODE.get(known.rpartition("#")[2])
+    known = code.lower().rpartition("#")[2]
+    is_refusal = known in _TYPE_BY_CODE or known in _MODERATION_CODES
+    return _STATUS_BY_CODE.get(known, STATUS["invalid"] if is_refusal else None)
 
 
 def failure(  # noqa: PLR0913 - what a provider may say of it

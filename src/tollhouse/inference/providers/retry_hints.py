@@ -1,10 +1,11 @@
 """When a provider says that another try makes sense, in every form in which servers say it. Pure.
 
-retry-after-ms: 1500                        Azure, OpenAI; their clients read it first
-retry-after: 2 | 1.5 | Fri, 31 Jan ...      RFC 9110, section 10.2.3; a fraction is nobody's
-standard, and sent
-"retryDelay": "34s"                         google.rpc.RetryInfo, in the body
-Please try again in 1.2s                    OpenAI, Groq, in the words
+    retry-after-ms: 1500             Azure, OpenAI; their clients read it first
+    retry-after: 2                   RFC 9110, section 10.2.3; a date as well, a fraction is sent
+    "retryDelay": "34s"              google.rpc.RetryInfo, in the body
+    Please try again in 1.2s         OpenAI, Groq, in the words
+
+Of several the first in this order counts.
 """
 
 from __future__ import annotations
@@ -52,5 +53,5 @@ def _from_body(body: bytes) -> float | None:
     found = _IN_BODY.search(body)
     if found is None or (found["minutes"] is None and found["number"] is None):
         return None
-    seconds = float(found["number"] or 0) / (1000 if found["unit"] in {b"ms", b"MS"} else 1)
+    seconds = float(found["number"] or 0) / (1000 if (found["unit"] or b"").lower() == b"ms" else 1)
     return 60 * int(found["minutes"] or 0) + seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
 
@@ -49,7 +49,6 @@ from tollhouse.inference.formats.wire import (
     is_done,
     join_lines,
     raw,
-    replace_invalid_text,
     text_decoder,
     try_decode,
     without,
@@ -127,7 +126,7 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
         "index": index if choice.get("index", NULL) == NULL else choice["index"],
         "message": message,
         "finish_reason": normalize_finish_reason(
-            text_decoder.decode(native), called=_delta.decode(raw(message)).calls
+            text_decoder.decode(native), called=_delta.decode(choice["message"]).calls
         ),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
@@ -213,7 +212,6 @@ class ChatStream(ChunkStream):
             self._lessons = _MOST_LESSONS
             self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
             return shown
-        data = replace_invalid_text(data)
         try:
             return self._forward(decode_fields(data), data)
         except (msgspec.DecodeError, RecursionError):
@@ -372,7 +370,6 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             fields = decode_fields(body)
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            called = _delta.decode(choices[0]["message"]).calls
             upstream_id = text_decoder.decode(fields.get("id", NULL))
             hides = not self._request.shows_reasoning
             patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
@@ -382,7 +379,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         return ChatResponse(
             reported=reported,
             seen=reported or self._estimate(choices),
-            finish_reason=normalize_finish_reason(native, called=called),
+            finish_reason=cast("str | None", patched[0]["finish_reason"]),
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,
