@@ -32,6 +32,7 @@ __getattr__ = names(
         "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
         "formats.responses.provider_request": "RESPONSES_PROVIDER",
         "formats.responses.wire": "responses_parse_request=parse_request",
+        "formats.tool_names": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
         "formats.wire": "MAX_TOKENS read_object",
         "guardrails": (
             "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "
