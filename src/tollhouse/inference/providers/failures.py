@@ -58,6 +58,17 @@ _OPERATORS: Final[dict[int, str]] = {
     "model's name in its endpoint",
 }
 """What only the operator can mend, and where."""
+_CALLERS: Final = re.compile(
+    r"\b(item|response|conversation|file|container|vector[ _]store|batch|prompt|skill|image)s?\b"
+    r"(?! model).{0,160}(not found|(does|do) not exist|no longer)"
+    r"|(not found|no such|cannot find|no) (file|item|response|container|vector[ _]store)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What the request refers to, and the provider does not know: the caller's to change, not a model.
+
+Source: OpenAI says "Item with id 'rs_1' not found.", "Previous response with id 'r_1' not found."
+and "No such File object: file-1", Anthropic "File not found: file_1".
+"""
 _LONGEST_MESSAGE = 500
 _CODES_BY_STATUS: Final[dict[int, str]] = {
     # https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes
@@ -129,6 +140,8 @@ def _failure(
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
+    if status == STATUS["not_found"] and message and _CALLERS.search(message):
+        status = STATUS["invalid"]
     kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
     text = _OPERATORS.get(status, _TEXTS[kind]).format(
         name=name, status=status, settings=f"providers[{slug}]"
