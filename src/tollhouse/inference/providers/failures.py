@@ -58,13 +58,14 @@ _OPERATORS: Final[dict[int, str]] = {
     "model's name in its endpoint",
 }
 """What only the operator can mend, and where."""
-_CALLERS: Final = re.compile(
-    r"\b(item|response|conversation|file|container|vector[ _]store|batch|prompt|skill|image)s?\b"
-    r"(?! model).{0,160}(not found|(does|do) not exist|no longer)"
-    r"|(not found|no such|cannot find|no) (file|item|response|container|vector[ _]store)\b",
-    re.IGNORECASE | re.DOTALL,
+_ID: Final = (
+    r"(?<![\w-])(rs|msg|resp|fc|ctc|ws|ig|ci|mcp|cmp|tsc|conv|file|cntr|vs|prompt|pmpt|skill)[_-]\w"
 )
-"""What the request refers to, and the provider does not know: the caller's to change, not a model.
+_MISSING: Final = r"(not found|no such|(does|do) not exist|no longer|cannot be found|not persisted)"
+_CALLERS: Final = re.compile(
+    rf"{_ID}.{{0,200}}{_MISSING}|{_MISSING}.{{0,200}}{_ID}", re.IGNORECASE | re.DOTALL
+)
+"""An id of what the request refers to, and the provider does not have: the caller's to change.
 
 Source: OpenAI says "Item with id 'rs_1' not found.", "Previous response with id 'r_1' not found."
 and "No such File object: file-1", Anthropic "File not found: file_1".

@@ -7,7 +7,7 @@ content is named, which cannot be carried either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +22,8 @@ from tollhouse.inference.formats.canonical.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+_body = msgspec.json.Decoder(dict[str, Any])
 _LEAST_SHARED: Final = 16
 """Characters of a file's bytes that tell it from another word."""
 
@@ -39,7 +41,7 @@ def place_of(block: Block, body: bytes, content_field: str) -> str:
     """Return the path of a block's part in a body, `input[0].content[1]`; else of all content."""
     content = _content(block)
     try:
-        conversation = msgspec.json.decode(body)[content_field]
+        conversation: Json = _body.decode(body)[content_field]
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
         return content_field
     for path, text in _texts(conversation, content_field):
@@ -57,7 +59,7 @@ def _content(block: Block) -> str:
     return block.text if isinstance(block, TextBlock) else ""
 
 
-def _texts(conversation: object, path: str) -> Iterator[tuple[str, str]]:
+def _texts(conversation: Json, path: str) -> Iterator[tuple[str, str]]:
     """Return all texts in the order of the body, with their paths."""
     waiting = [(path, conversation)]
     while waiting:

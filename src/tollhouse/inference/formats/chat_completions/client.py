@@ -360,6 +360,8 @@ def _tool(tool: _Tool, path: str) -> ToolDefinition:
     cache = given(tool.cache_control)
     if tool.custom is not None:
         return ToolDefinition(tool.custom.name, tool.custom.description, cache=cache, freeform=True)
+    if tool.function is None and tool.type in CHAT_TOOLS:
+        raise Invalid(f"{path}.{tool.type}: this field is required.")
     if tool.function is None:
         raise refused(CHAT_TOOLS, tool.type, path)
     own = tool.function

@@ -158,7 +158,7 @@ def _read_call(kind: str, data: Raw, path: str, tools: RequestTools) -> ParsedIt
         }
         arguments = encoder.encode(without(shown, fixed)).decode()
     return ParsedItem(
-        "assistant", [ToolCall(call.call_id, tools.name(name), arguments)], merges=True
+        "assistant", [ToolCall(call.call_id, tools.name_of_type(name), arguments)], merges=True
     )
 
 

@@ -425,7 +425,10 @@ def _tool_choice(data: Raw, tools: RequestTools) -> CanonicalToolChoice | None:
         return CanonicalToolChoice(mode)
     if TOOLS.get(choice.type, _CALLABLE).rule != "carried":
         raise Invalid(f"tool_choice.type: {choice.type[:40]!r} is a tool that is not here.")
-    name = tools.name(choice.name or choice.type, choice.namespace)
+    if choice.name is None:
+        name = tools.name_of_type(choice.type)
+    else:
+        name = tools.name(choice.name, choice.namespace)
     if any(tool.name == name for tool in tools.definitions):
         return CanonicalToolChoice("named", name)
     return CanonicalToolChoice(_WORDS.get(choice.mode or "", "auto"))

@@ -188,10 +188,14 @@ class RequestTools:
         self._taken = {leaf.name for leaf in named if leaf.namespace in {None, _PLAIN_NAMESPACE}}
         self._names = ToolNames.of(map(self._path, leaves))
         self._by_own: dict[tuple[str | None, str], str] = {}
+        self._of_type: dict[str, str] = {}
         found: dict[str, ToolDefinition] = {}
         for leaf in leaves:
             name = self._names.add(*self._path(leaf))
-            self._by_own[leaf.namespace, leaf.name] = name
+            if leaf.kind in _NAMED:
+                self._by_own[leaf.namespace, leaf.name] = name
+            else:
+                self._of_type[leaf.kind] = name
             own = OwnTool(leaf.kind, leaf.name, leaf.namespace)
             is_plain = leaf.kind in _NAMED and name == leaf.name and leaf.namespace is None
             found[name] = msgspec.structs.replace(
@@ -211,6 +215,10 @@ class RequestTools:
             return name
         alone = {each for (_, own), each in self._by_own.items() if own == name}
         return alone.pop() if len(alone) == 1 else self._names.add(name)
+
+    def name_of_type(self, kind: str) -> str:
+        """Return the name of a tool that a client knows by its type."""
+        return self._of_type.get(kind) or self._names.add(kind)
 
     def _path(self, leaf: _Leaf) -> tuple[str, ...]:
         if leaf.namespaces == (_PLAIN_NAMESPACE,) and leaf.name not in self._plain:
