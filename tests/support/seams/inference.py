@@ -26,12 +26,14 @@ __getattr__ = names(
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",
+        "formats.kinds": "TABLES",
         "formats.messages.passthrough": "render_count",
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
         "formats.messages.wire": "messages_parse_request=parse_request",
         "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
         "formats.responses.provider_request": "RESPONSES_PROVIDER",
         "formats.responses.wire": "responses_parse_request=parse_request",
+        "formats.tool_names": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
         "formats.wire": "MAX_TOKENS read_object",
         "guardrails": (
             "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "

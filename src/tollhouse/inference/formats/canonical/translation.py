@@ -26,6 +26,7 @@ from tollhouse.inference.formats.adapter import (
     StreamEnding,
     without_content,
 )
+from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
 from tollhouse.inference.formats.canonical.types import (
     Block,
     CanonicalEvent,
@@ -49,6 +50,7 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.wire import estimate_usage, text_bytes
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -100,7 +102,7 @@ class ProviderFormat:
     render_request: Callable[[CanonicalRequest, Endpoint], bytes]
     """Returns the provider's request body; parameters that the dialect lacks are left out.
 
-    Raises `Invalid` if the dialect cannot carry content that must not be dropped (a file, audio).
+    Raises `NotCarriedError` for content that the dialect cannot carry (a file, audio).
     """
     parse_response: Callable[[bytes], CanonicalResponse]
     """Parses a complete response; raises `MalformedResponse` and `ErrorEvent`."""
@@ -173,7 +175,13 @@ class TranslatingAdapter(FormatAdapter):
 
     def render_request(self, endpoint: Endpoint) -> bytes:
         """Return the provider's request body."""
-        return self._provider_format.render_request(self._source.prompt, endpoint)
+        source = self._source
+        try:
+            return self._provider_format.render_request(source.prompt, endpoint)
+        except NotCarriedError as error:
+            request = source.request
+            place = place_of(error.block, request.body, request.content_field)
+            raise Invalid(f"{place}: {error.reason}") from None
 
     def parse_response(self, body: bytes) -> TranslatedResponse:
         """Parse a provider's complete response."""

@@ -144,6 +144,15 @@ class Turn(RedactedStruct, frozen=True):
 # Requests
 
 
+class OwnTool(RedactedStruct, frozen=True):
+    """What a client calls a tool that is no plain function of its name."""
+
+    kind: str
+    """The `type` of the tool: function, custom, tool_search ..."""
+    name: str
+    namespace: str | None = None
+
+
 class ToolDefinition(RedactedStruct, frozen=True):
     """A tool that the client runs."""
 
@@ -155,6 +164,8 @@ class ToolDefinition(RedactedStruct, frozen=True):
     cache: Raw | None = None
     freeform: bool = False
     """Takes text instead of an object; in formats without such tools, an object with `input`."""
+    own: OwnTool | None = None
+    """Set if the client knows the tool by more than its name."""
 
 
 class CanonicalToolChoice(RedactedStruct, frozen=True):
@@ -277,7 +288,7 @@ def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
 
     A tool is kept so that `given_parameters` stays the same.
     """
-    tools = tuple(tool for tool in prompt.tools if tool.freeform) or prompt.tools[:1]
+    tools = tuple(tool for tool in prompt.tools if tool.freeform or tool.own) or prompt.tools[:1]
     return replace(prompt, turns=(), tools=tools)
 
 

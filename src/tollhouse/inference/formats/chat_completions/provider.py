@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.translation import ProviderFormat, StreamDecoder
 from tollhouse.inference.formats.canonical.types import (
     COMMON_PARAMETERS,
@@ -67,7 +68,6 @@ from tollhouse.inference.formats.wire import (
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint, Profile
-from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -213,15 +213,15 @@ def _part(block: Block) -> dict[str, object]:
     if isinstance(block, DocumentBlock):
         return _document(block)
     kind = type(block).__name__.removesuffix("Block")
-    raise Invalid(f"messages: a {kind} cannot stand in a message of this role.")
+    raise NotCarriedError(block, f"a {kind} cannot stand in a message of this role.")
 
 
 def _document(document: DocumentBlock) -> dict[str, object]:
     if document.text is not None:
         return {"type": "text", "text": document.text}
     if document.url is None or not document.url.startswith("data:"):
-        message = "messages: a document by URL cannot be sent to this provider; send its bytes."
-        raise Invalid(message)
+        reason = "a document by URL cannot be sent to this provider; send its bytes."
+        raise NotCarriedError(document, reason)
     file = {"filename": document.name or "document", "file_data": document.url}
     return {"type": "file", "file": file}
 

@@ -26,6 +26,7 @@ from tollhouse.inference.formats.adapter import (
     ErrorEvent,
     MalformedResponse,
 )
+from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
@@ -299,6 +300,9 @@ def _costs(charge: Charge) -> dict[str, object]:
 
 
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_items = msgspec.json.Decoder(list[Raw])
+ITEM_REFERENCE: Final = "item_reference"
+_REFERENCE: Final = ITEM_REFERENCE.encode()
 _NO_STATE: Final = {
     "store": "responses are not stored; leave it out or send false",
     "background": "responses are not made in the background; leave it out or send false",
@@ -330,4 +334,14 @@ def parse_request(body: bytes) -> ResponsesRequest:
     for name in _NO_HISTORY:
         if fields.get(name, NULL) != NULL:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
+    if _REFERENCE in body:
+        _check_references(fields["input"])
     return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+
+
+def _check_references(given: Raw) -> None:
+    """Reject references to stored items: the provider stores none for the gateway, either."""
+    for index, data in enumerate(try_decode(_items, given) or ()):
+        item = try_decode(item_decoder, data)
+        if item is not None and item.type == ITEM_REFERENCE:
+            raise refused(ITEMS, ITEM_REFERENCE, f"input[{index}]")
