@@ -46,7 +46,11 @@ from tollhouse.inference.formats.messages.provider_response import (
     MessagesStreamDecoder,
     parse_response,
 )
-from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS, render_provider_reasoning
+from tollhouse.inference.formats.messages.wire import (
+    DEFAULT_MAX_TOKENS,
+    refused_in_messages,
+    render_provider_reasoning,
+)
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -317,7 +321,7 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
     # Anthropic rejects null; an empty list means the same as an absent field.
     given = {name: value for name, value in fields.items() if value or name == "messages"}
     given |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
-    return encoder.encode(without(given, endpoint.profile.refuses))
+    return encoder.encode(without(given, refused_in_messages(endpoint.profile)))
 
 
 def _turns(prompt: CanonicalRequest) -> Sequence[Turn]:
