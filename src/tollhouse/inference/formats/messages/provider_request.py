@@ -51,6 +51,7 @@ from tollhouse.inference.formats.messages.wire import (
     refused_in_messages,
     render_provider_reasoning,
 )
+from tollhouse.inference.formats.tool_names import ANTHROPIC_NAMES
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -412,4 +413,5 @@ MESSAGES_PROVIDER: Final = ProviderFormat(
     render_request=render_request,
     parse_response=parse_response,
     stream_decoder=MessagesStreamDecoder,
+    tool_names=ANTHROPIC_NAMES,
 )
