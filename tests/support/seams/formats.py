@@ -79,6 +79,7 @@ _PRICE = Price(
         cache_read=Decimal("0.0000001"),
         cache_write=Decimal("0.00000125"),
         cache_write_1h=Decimal("0.000002"),
+        web_search=Decimal(0),
     )
 )
 _ENDPOINT = Endpoint("acme", "large-2026", _PRICE)

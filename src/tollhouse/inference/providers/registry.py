@@ -7,6 +7,7 @@ embeddings; `dialects` and `refuses` of a provider's settings say more.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -93,13 +94,17 @@ class KnownServer:
 
     dialects: frozenset[Dialect] = _USUAL
     profile: Profile = field(default_factory=Profile)
+    search_price: Decimal | None = None
+    """What it takes for a search of the web, in credits (= USD)."""
 
 
+_ONE_CENT: Final = Decimal("0.01")
 _SERVERS: Final[Mapping[str, KnownServer]] = {
     # https://platform.openai.com/docs/api-reference/chat/create: max_tokens is deprecated, and
     # refused by models that reason.
     "api.openai.com": KnownServer(
         dialects=_USUAL | {Dialect.RESPONSES},
+        search_price=_ONE_CENT,
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
         ),
@@ -144,12 +149,26 @@ _SERVERS: Final[Mapping[str, KnownServer]] = {
 }
 
 
+def _known(settings: ProviderSettings) -> KnownServer:
+    return _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
+
+
 def server_of(settings: ProviderSettings) -> KnownServer:
     """Return what is known of a provider's server, with what its settings say."""
-    known = _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
+    known = _known(settings)
     said = dialects_named(settings.dialects)
     refuses = known.profile.refuses | set(settings.refuses)
-    return KnownServer(said or known.dialects, replace(known.profile, refuses=refuses))
+    profile = replace(known.profile, refuses=refuses)
+    return replace(known, dialects=said or known.dialects, profile=profile)
+
+
+def search_price_of(settings: ProviderSettings) -> Decimal | None:
+    """Return what a provider is known to take for a search of the web: a cent, or nobody knows.
+
+    Source: https://docs.anthropic.com/en/docs/about-claude/pricing, "web search tool": 10 dollars
+    for 1,000 searches; https://platform.openai.com/docs/pricing, "built-in tools": the same.
+    """
+    return _ONE_CENT if settings.kind == "anthropic" else _known(settings).search_price
 
 
 def dialects_named(names: Iterable[str]) -> frozenset[Dialect]:

@@ -24,6 +24,7 @@ from tollhouse.inference.formats.adapter import (
     FormatAdapter,
     MalformedResponse,
     StreamEnding,
+    counted,
     without_content,
 )
 from tollhouse.inference.formats.canonical.types import (
@@ -47,7 +48,7 @@ from tollhouse.inference.formats.canonical.types import (
     given_parameters,
     without_turns,
 )
-from tollhouse.inference.formats.wire import estimate_usage, text_bytes
+from tollhouse.inference.formats.wire import text_bytes
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 if TYPE_CHECKING:
@@ -182,9 +183,12 @@ class TranslatingAdapter(FormatAdapter):
             reply = _without_reasoning(reply)
         if not reply.choices:
             raise MalformedResponse("the reply has no content")
+        reported, seen = counted(
+            reply.usage, self._source.request.size, lambda: _output_size(reply)
+        )
         return TranslatedResponse(
-            reported=reply.usage,
-            seen=reply.usage or estimate_usage(self._source.request.size, _output_size(reply)),
+            reported=reported,
+            seen=seen,
             finish_reason=reply.choices[0].finish_reason,
             native_finish_reason=reply.choices[0].native_finish_reason,
             upstream_id=reply.upstream_id,

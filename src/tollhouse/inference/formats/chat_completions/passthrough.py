@@ -18,6 +18,7 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     CHUNK,
@@ -30,7 +31,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
     fill_reasoning_fields,
     message_bytes,
     output_bytes,
-    parse_usage,
     render_end,
     render_stream_error,
     render_usage,
@@ -38,12 +38,12 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     fields_decoder,
     for_provider,
     is_done,
@@ -59,7 +59,7 @@ from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
     from tollhouse.kernel.errors import TollhouseError
@@ -221,9 +221,8 @@ class ChatStream(ChunkStream):
         if fields.get("system_fingerprint") == NULL:
             # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
-        usage = fields.pop("usage", NULL)
-        if usage != NULL:
-            self.reported = parse_usage(usage) or self.reported
+        self._report(find_counts(fields))
+        fields.pop("usage", None)
         if self.upstream_id is None:
             self.upstream_id = text_decoder.decode(fields.get("id", NULL))
         given = fields.get("choices", _NO_CHOICES)
@@ -375,20 +374,20 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
-        reported = parse_usage(fields.get("usage"))
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(message_bytes(choice["message"]) for choice in choices),
+        )
         return ChatResponse(
             reported=reported,
-            seen=reported or self._estimate(choices),
+            seen=seen,
             finish_reason=cast("str | None", patched[0]["finish_reason"]),
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,
             choices=patched,
         )
-
-    def _estimate(self, choices: list[Fields]) -> Usage:
-        output_size = sum(message_bytes(choice["message"]) for choice in choices)
-        return estimate_usage(self._request.size, output_size)
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:
         """Return the adapter of one streamed response."""
