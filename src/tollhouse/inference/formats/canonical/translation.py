@@ -186,11 +186,13 @@ class TranslatingAdapter(FormatAdapter):
         reported, seen = counted(
             reply.usage, self._source.request.size, lambda: _output_size(reply)
         )
+        first = reply.choices[0]
+        said = bool(first.native_finish_reason or _output_size(reply))
         return TranslatedResponse(
             reported=reported,
             seen=seen,
-            finish_reason=reply.choices[0].finish_reason,
-            native_finish_reason=reply.choices[0].native_finish_reason,
+            finish_reason=first.finish_reason if said else None,
+            native_finish_reason=first.native_finish_reason,
             upstream_id=reply.upstream_id,
             source=self._source,
             reply=reply,

@@ -115,7 +115,13 @@ def _renamed_fields(fields: Fields, profile: Profile) -> Fields:
 
 def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
     native = choice.get("finish_reason", NULL)
-    message = fields_decoder.decode(choice["message"])
+    message, called = fields_decoder.decode(choice["message"]), False
+    reason = text_decoder.decode(native)
+    if message.get("tool_calls", NULL) != NULL:
+        called = _delta.decode(choice["message"]).calls
+    if not reason and message_bytes(choice["message"]):
+        # It ended, or it would not be whole.
+        reason = "stop"
     message = without(message, _REASONING_FIELDS) if hides else fill_reasoning_fields(message)
     message.setdefault("role", _ASSISTANT)
     message.setdefault("content", NULL)
@@ -125,9 +131,7 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
         **choice,
         "index": index if choice.get("index", NULL) == NULL else choice["index"],
         "message": message,
-        "finish_reason": normalize_finish_reason(
-            text_decoder.decode(native), called=_delta.decode(choice["message"]).calls
-        ),
+        "finish_reason": normalize_finish_reason(reason, called=called),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
