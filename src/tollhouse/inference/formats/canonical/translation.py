@@ -24,6 +24,7 @@ from tollhouse.inference.formats.adapter import (
     FormatAdapter,
     MalformedResponse,
     StreamEnding,
+    counted,
     without_content,
 )
 from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
@@ -49,7 +50,7 @@ from tollhouse.inference.formats.canonical.types import (
     without_turns,
 )
 from tollhouse.inference.formats.tool_names import ToolNames
-from tollhouse.inference.formats.wire import estimate_usage, text_bytes
+from tollhouse.inference.formats.wire import text_bytes
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
 
@@ -198,11 +199,16 @@ class TranslatingAdapter(FormatAdapter):
             reply = _without_reasoning(reply)
         if not reply.choices:
             raise MalformedResponse("the reply has no content")
+        reported, seen = counted(
+            reply.usage, self._source.request.size, lambda: _output_size(reply)
+        )
+        first = reply.choices[0]
+        said = bool(first.native_finish_reason or _output_size(reply))
         return TranslatedResponse(
-            reported=reply.usage,
-            seen=reply.usage or estimate_usage(self._source.request.size, _output_size(reply)),
-            finish_reason=reply.choices[0].finish_reason,
-            native_finish_reason=reply.choices[0].native_finish_reason,
+            reported=reported,
+            seen=seen,
+            finish_reason=first.finish_reason if said else None,
+            native_finish_reason=first.native_finish_reason,
             upstream_id=reply.upstream_id,
             source=self._source,
             reply=reply,

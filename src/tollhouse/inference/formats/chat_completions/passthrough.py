@@ -19,6 +19,7 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
 from tollhouse.inference.formats.chat_completions.wire import (
@@ -32,7 +33,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
     fill_reasoning_fields,
     message_bytes,
     output_bytes,
-    parse_usage,
     render_end,
     render_stream_error,
     render_usage,
@@ -40,12 +40,12 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     fields_decoder,
     for_provider,
     is_done,
@@ -61,7 +61,7 @@ from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
     from tollhouse.kernel.errors import TollhouseError
@@ -126,7 +126,13 @@ def _rename_effort(accepted: Fields, given: Raw, rejected: frozenset[str]) -> No
 
 def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
     native = choice.get("finish_reason", NULL)
-    message = fields_decoder.decode(choice["message"])
+    message, called = fields_decoder.decode(choice["message"]), False
+    reason = text_decoder.decode(native)
+    if message.get("tool_calls", NULL) != NULL:
+        called = _delta.decode(choice["message"]).calls
+    if not reason and message_bytes(choice["message"]):
+        # It ended, or it would not be whole.
+        reason = "stop"
     message = without(message, _REASONING_FIELDS) if hides else fill_reasoning_fields(message)
     message.setdefault("role", _ASSISTANT)
     message.setdefault("content", NULL)
@@ -136,9 +142,7 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
         **choice,
         "index": index if choice.get("index", NULL) == NULL else choice["index"],
         "message": message,
-        "finish_reason": normalize_finish_reason(
-            text_decoder.decode(native), called=_delta.decode(choice["message"]).calls
-        ),
+        "finish_reason": normalize_finish_reason(reason, called=called),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
@@ -232,9 +236,8 @@ class ChatStream(ChunkStream):
         if fields.get("system_fingerprint") == NULL:
             # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
-        usage = fields.pop("usage", NULL)
-        if usage != NULL:
-            self.reported = parse_usage(usage) or self.reported
+        self._report(find_counts(fields))
+        fields.pop("usage", None)
         if self.upstream_id is None:
             self.upstream_id = text_decoder.decode(fields.get("id", NULL))
         given = fields.get("choices", _NO_CHOICES)
@@ -388,20 +391,20 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
-        reported = parse_usage(fields.get("usage"))
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(message_bytes(choice["message"]) for choice in choices),
+        )
         return ChatResponse(
             reported=reported,
-            seen=reported or self._estimate(choices),
+            seen=seen,
             finish_reason=cast("str | None", patched[0]["finish_reason"]),
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,
             choices=patched,
         )
-
-    def _estimate(self, choices: list[Fields]) -> Usage:
-        output_size = sum(message_bytes(choice["message"]) for choice in choices)
-        return estimate_usage(self._request.size, output_size)
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:
         """Return the adapter of one streamed response."""

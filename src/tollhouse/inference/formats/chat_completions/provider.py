@@ -52,16 +52,17 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.chat_completions.wire import (
     ReasoningDetail,
     parse_details,
-    parse_usage,
     render_call,
     render_details,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
+    fields_decoder,
     given,
     is_done,
     present,
@@ -292,15 +293,28 @@ class _Choice(Struct):
     delta: _Message | None = None
     finish_reason: str | None = None
     logprobs: Raw = NULL
+    usage: Raw = NULL
 
 
 class _Response(Struct):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
+    x_groq: Raw = NULL
+    usage_metadata: Raw = NULL
+    usageMetadata: Raw = NULL  # noqa: N815 - Google's name
+    timings: Raw = NULL
     object: str | None = None
     error: Raw = NULL
     service_tier: str | None = None
+
+    @property
+    def tells_usage(self) -> bool:
+        """Whether one of the places of a usage is filled."""
+        beside = (self.usage, self.x_groq, self.usage_metadata, self.usageMetadata, self.timings)
+        return any(each != NULL for each in beside) or any(
+            each.usage != NULL for each in self.choices or ()
+        )
 
 
 _reply: Final = msgspec.json.Decoder(_Response)
@@ -318,6 +332,12 @@ def _read(data: bytes) -> _Response:
     return read
 
 
+def _counts(read: _Response, data: bytes) -> Counts:
+    if not read.tells_usage:
+        return {}
+    return find_counts(fields_decoder.decode(replace_invalid_text(data)))
+
+
 def _finish_reason(native: str | None, *, called: bool) -> FinishReason:
     return normalize_finish_reason(native, called=called) or ("tool_calls" if called else "stop")
 
@@ -332,7 +352,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
         raise MalformedResponse("the reply has no choices")
     return CanonicalResponse(
         choices=tuple(_whole_choice(each, index) for index, each in enumerate(read.choices)),
-        usage=parse_usage(read.usage),
+        usage=usage_of(_counts(read, body)),
         upstream_id=read.id,
         service_tier=read.service_tier,
     )
@@ -373,6 +393,7 @@ class ChatStreamDecoder(StreamDecoder):
     def __init__(self) -> None:
         self._begun = False
         self._choices: dict[int, _ChoiceDecoder] = {}
+        self._counts: Counts = {}
 
     @property
     def complete(self) -> bool:
@@ -387,9 +408,9 @@ class ChatStreamDecoder(StreamDecoder):
             self.done = True
             return ()
         read = _read(data)
-        if self._begun and read.usage == NULL and read.choices and len(read.choices) == 1:
+        if self._begun and read.choices and len(read.choices) == 1 and not read.tells_usage:
             return tuple(self._choice(read.choices[0], 0))
-        return tuple(self._events(read))
+        return tuple(self._events(read, data))
 
     def _choice(self, choice: _Choice, position: int) -> Iterable[CanonicalEvent]:
         index = position if choice.index is None else choice.index
@@ -398,15 +419,16 @@ class ChatStreamDecoder(StreamDecoder):
             decoder = self._choices[index] = _ChoiceDecoder(index)
         return decoder.read(choice)
 
-    def _events(self, read: _Response) -> Iterator[CanonicalEvent]:
+    def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
         if not self._begun:
             self._begun = True
             yield StreamStarted(read.id)
         for position, choice in enumerate(read.choices or ()):
             yield from self._choice(choice, position)
-        usage = parse_usage(read.usage)
-        if usage is not None:
-            yield UsageReported(usage)
+        if counts := _counts(read, data):
+            self._counts = later(self._counts, counts)
+            if (usage := usage_of(self._counts)) is not None:
+                yield UsageReported(usage)
 
 
 class _ChoiceDecoder:

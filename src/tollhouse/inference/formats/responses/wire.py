@@ -28,13 +28,11 @@ from tollhouse.inference.formats.adapter import (
 )
 from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.usage import Counts, later, read_counts
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
-    InputTokenDetails,
-    OutputTokenDetails,
     begins_list_of_objects,
-    disjoint_usage,
     encoder,
     named_event,
     read_field,
@@ -50,7 +48,7 @@ from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid, ProviderRe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import FinishReason
     from tollhouse.kernel.errors import TollhouseError
 
@@ -247,23 +245,35 @@ class NumberedEventWriter:
 # Usage
 
 
-class _ProviderUsage(msgspec.Struct):
-    input_tokens: int
-    output_tokens: int
-    input_tokens_details: InputTokenDetails | None = None
-    output_tokens_details: OutputTokenDetails | None = None
+def counts_of(response: ResponseObject, beside: Raw = NULL) -> Counts:
+    """Return what a response used; some servers say it in the event, beside the response.
+
+    Searches are items of the output; to open a page costs nothing.
+
+    Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations".
+    """
+    counts = later(read_counts(response.usage), read_counts(beside))
+    items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
+    if counts and items:
+        found = (try_decode(_search, item) for item in items)
+        searches = sum(each is not None and each.searches for each in found)
+        counts = later(counts, {"searches": searches})
+    return counts
 
 
-_usage = msgspec.json.Decoder(_ProviderUsage | None)
+class _Search(msgspec.Struct):
+    type: str | None = None
+    action: ResponsesItem | None = None
+
+    @property
+    def searches(self) -> bool:
+        if self.type != "web_search_call":
+            return False
+        return self.action is None or self.action.type in {None, "search"}
 
 
-def parse_usage(data: msgspec.Raw) -> Usage | None:
-    """Return the reported usage in disjoint token classes; None if it is not usable."""
-    reported = try_decode(_usage, data)
-    if reported is None:
-        return None
-    details = reported.input_tokens_details, reported.output_tokens_details
-    return disjoint_usage(reported.input_tokens, reported.output_tokens, *details)
+_SEARCH: Final = b"web_search_call"
+_search: Final = msgspec.json.Decoder(_Search)
 
 
 def render_usage(charge: Charge) -> dict[str, object]:
