@@ -21,6 +21,12 @@ _KINDS = {
     "responses": "openai_compatible, dialects: [responses]",
     "messages": "anthropic",
 }
+_REFUSING = """\
+  - slug: refusing
+    kind: openai_compatible
+    base_url: {origin}/refusing/v1
+    refuses: [max_tokens, temperature, stream_options]
+"""
 DIALECTS = tuple(_KINDS)
 JSON = {"Content-Type": "application/json"}
 _CLIENTS = {each.path: each for each in (Chat(), Responses(), Messages())}
@@ -45,7 +51,12 @@ def config(origin: str) -> str:
     return (
         "accounting: {initial_grant: '1000000'}\n"
         "upstream: {cool_down_seconds: 0.000001}\n"
-        f"providers:\n{providers}models:\n{models}"
+        f"providers:\n{providers}{_REFUSING.format(origin=origin)}models:\n{models}"
+        "  - id: t/refusing\n    context_length: 200000\n    endpoints:\n"
+        f"      - {{provider: refusing, model: m, pricing: {_PRICE}}}\n"
+        "  - id: t/renaming\n    context_length: 200000\n    endpoints:\n"
+        f"      - {{provider: chat, model: m, refuses: [temperature, stream_options],"
+        f" output_limit: max_completion_tokens, pricing: {_PRICE}}}\n"
     )
 
 

@@ -142,6 +142,7 @@ def _model(
                     _price(settings.id, each, providers[each.provider], now),
                     dialects_named(each.dialects) or None,
                 ),
+                profile=server_of(providers[each.provider], each).profile,
                 max_completion_tokens=settings.max_completion_tokens,
                 free_limits=each.free_limits,
                 batch_price_factor=each.batch_price_factor,

@@ -52,8 +52,8 @@ from tollhouse.inference.steps import (
     guardrail_question,
     record,
     render_request,
+    reply_identity,
 )
-from tollhouse.inference.types import ReplyIdentity
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.eager_task import EagerTask, in_task
@@ -267,7 +267,7 @@ class Generation:
 
     async def _read_reply(self, reply: OpenedReply, adapter: FormatAdapter) -> None:
         request, steps = self._request, self._services.steps
-        request.identity = identity = self._identity()
+        request.identity = identity = reply_identity(request)
         try:
             if request.parsed.stream:
                 stream = await steps.run_for_reply(
@@ -337,11 +337,6 @@ class Generation:
         finally:
             request.attempts.append(Attempt(provider.name, status, self._millis_since(started)))
         return reply, adapter
-
-    def _identity(self) -> ReplyIdentity:
-        request = self._request
-        created = unix_seconds(request.received.at)
-        return ReplyIdentity(self.id, request.model.id, request.provider_name or "", created)
 
     async def _relay_stream(self, reply: OpenedReply, stream: AdaptedStream) -> None:
         self._stream = self._request.response = stream
@@ -502,7 +497,7 @@ class Generation:
         streamed_errors = parsed.streamed_errors if parsed.stream else ()
         if error is not None and (client.begun or error.code in streamed_errors):
             stream = self._stream or request.adapters.passthrough.open_stream(
-                identity or self._identity()
+                identity or reply_identity(self._request)
             )
             client.finish(await run(stream.fail, error))
         elif error is not None:

@@ -23,8 +23,9 @@ from tollhouse.inference.formats.registry import FORMAT_HEADERS
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
 from tollhouse.inference.request import parse
+from tollhouse.inference.types import ReplyIdentity
 from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
-from tollhouse.kernel.clock import to_millis
+from tollhouse.kernel.clock import to_millis, unix_seconds
 from tollhouse.kernel.eager_task import in_task
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
     from tollhouse.inference.request import InferenceRequest
-    from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+    from tollhouse.inference.types import Dialect, Endpoint
 
 R = TypeVar("R")
 LARGE: Final = 256 * 1024
@@ -187,6 +188,19 @@ def render_request(
     adapter = request.adapters[dialect]
     body = adapter.render_request(endpoint)
     return adapter.without_content() if request.content_dropped else adapter, body
+
+
+def reply_identity(request: InferenceRequest) -> ReplyIdentity:
+    """Return what every piece of the reply says of itself, once its endpoint is chosen."""
+    tokens = 0
+    if request.parsed.stream:
+        # Media do not count with their bytes, and text not with all that a hold has to allow for.
+        tokens = min(demand_of(request).input_tokens, estimate_tokens(request.parsed.size))
+    created = unix_seconds(request.received.at)
+    provider = request.provider_name or ""
+    return ReplyIdentity(
+        request.generation_id, request.model.id, provider, created, input_tokens=tokens
+    )
 
 
 def guardrail_question(request: InferenceRequest, generation_id: str) -> bytes:

@@ -55,6 +55,10 @@ class Dialect(StrEnum):
     EMBEDDINGS = "embeddings", RequestBuilder("embeddings")
 
 
+OutputLimit = Literal["max_tokens", "max_completion_tokens"]
+"""A name of the limit of a chat's output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What is known of a provider's server besides its dialects."""
@@ -67,7 +71,7 @@ class Profile:
     """Those that it refuses in chats besides."""
     takes_extensions: bool = False
     """Whether it knows the public gateway's additions to the other dialects, too."""
-    output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    output_limit: OutputLimit = "max_tokens"
     """What it calls the limit of a chat's output."""
     takes_reasoning_as: Literal["reasoning_content", "reasoning_details"] | None = None
     """The field of a chat's history for its models' reasoning; None if it accepts none."""
@@ -227,3 +231,5 @@ class ReplyIdentity:
     """The provider's name."""
     created: int
     """Unix seconds."""
+    input_tokens: int = 0
+    """An estimate of the request's, for streams that begin with it."""

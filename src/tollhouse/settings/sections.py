@@ -76,6 +76,7 @@ INCONSISTENT = "inconsistent"
 
 ProviderKind = Literal["openai_compatible", "anthropic", "simulated"]
 DialectName = Lowered[Literal["chat", "responses", "messages", "completions", "embeddings"]]
+OutputLimitName = Lowered[Literal["max_tokens", "max_completion_tokens"]]
 
 
 class ServerSettings(Section):
@@ -271,8 +272,12 @@ class ProviderSettings(Section):
     embeddings. If not given: what is known of this server, or chat and embeddings for an unknown
     one."""
     refuses: Listed[Filled] = ()
-    """Request fields that an openai_compatible server answers with an error. They are left out, as
-    are those that are known of this server."""
+    """Request fields that the server answers with an error. They are left out, as are those that
+    are known of this server. Of max_tokens and max_completion_tokens, chats get the other one."""
+    output_limit: OutputLimitName | None = None
+    """What an openai_compatible server calls the limit of a chat's output: max_tokens or
+    max_completion_tokens, whichever of the two the request has. If not given: what is known of this
+    server, or max_tokens for an unknown one."""
     head_seconds: Seconds | None = None
     """As upstream.head_seconds, for this provider alone."""
     headers: Mapping[HeaderName, HeaderValue] = Field(default_factory=dict[str, HeaderValue])
@@ -288,14 +293,14 @@ class ProviderSettings(Section):
             raise InvalidValue("is required for kind openai_compatible")
         return value
 
-    @field_validator("dialects", "refuses", mode="after")
+    @field_validator("dialects", "output_limit", mode="after")
     @classmethod
     def _openai_compatible_alone(cls, value: object, info: ValidationInfo) -> object:
         if value and info.data.get("kind") != "openai_compatible":
             raise InvalidValue("has an effect for kind openai_compatible alone; leave it out")
         return value
 
-    @field_validator("base_url", "api_key", "headers", "proxy", mode="after")
+    @field_validator("base_url", "api_key", "headers", "proxy", "refuses", mode="after")
     @classmethod
     def _nothing_to_call(cls, value: object, info: ValidationInfo) -> object:
         if value and info.data.get("kind") == "simulated":
@@ -351,6 +356,11 @@ class EndpointSettings(Section):
     dialects: Listed[DialectName] = ()
     """Which of the provider's APIs can be used for this model, if not all: embeddings for an
     embedding model, completions for a model without chat."""
+    refuses: Listed[Filled] = ()
+    """Request fields that the provider answers with an error for this model, besides those that it
+    always refuses: temperature for a model that reasons."""
+    output_limit: OutputLimitName | None = None
+    """As the provider's, for this model alone: max_completion_tokens for a deployment of GPT-5."""
     free_limits: bool = True
     """Whether requests to a free model that this endpoint serves count towards the account's limits
     for free models."""

@@ -113,7 +113,8 @@ class EmbeddingsPassthroughAdapter(PassthroughAdapter[EmbeddingsRequest]):
 
     def render_request(self, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name."""
-        return encoder.encode(for_provider(self._request.fields, GATEWAY_FIELDS, endpoint.model))
+        rejected = GATEWAY_FIELDS | endpoint.profile.refuses
+        return encoder.encode(for_provider(self._request.fields, rejected, endpoint.model))
 
     def parse_response(self, body: bytes) -> EmbeddingsResponse:
         """Parse a provider's complete response."""

@@ -1,7 +1,7 @@
 """From settings to providers, and what is known of servers that speak OpenAI's dialects.
 
 A server is known by the host of its address. Of all others nothing is assumed but chat and
-embeddings; `dialects` and `refuses` of a provider's settings say more.
+embeddings; `dialects`, `refuses` and `output_limit` of a provider's settings say more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tollhouse.inference.providers.http import HttpProvider
 from tollhouse.inference.providers.simulated.provider import SimulatedProvider
-from tollhouse.inference.types import Dialect, Profile
+from tollhouse.inference.types import Dialect, OutputLimit, Profile
 from tollhouse.outbound.http.port import TimeLimits
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tollhouse.inference.ports import Provider
     from tollhouse.inference.steps import Steps
     from tollhouse.outbound.http.port import Upstream
-    from tollhouse.settings.sections import ProviderSettings, UpstreamSettings
+    from tollhouse.settings.sections import EndpointSettings, ProviderSettings, UpstreamSettings
 
 ANTHROPIC_VERSION: Final = "2023-06-01"
 """Source: https://docs.anthropic.com/en/api/versioning"""
@@ -144,12 +144,37 @@ _SERVERS: Final[Mapping[str, KnownServer]] = {
 }
 
 
-def server_of(settings: ProviderSettings) -> KnownServer:
-    """Return what is known of a provider's server, with what its settings say."""
+_OTHER_LIMIT: Final[Mapping[OutputLimit, OutputLimit]] = {
+    "max_tokens": "max_completion_tokens",
+    "max_completion_tokens": "max_tokens",
+}
+
+
+def server_of(settings: ProviderSettings, model: EndpointSettings | None = None) -> KnownServer:
+    """Return what is known of a provider's server, with what its settings say.
+
+    What the settings say of a model counts for more, and a name of the output limit for more than
+    that it is refused.
+    """
     known = _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
-    said = dialects_named(settings.dialects)
-    refuses = known.profile.refuses | set(settings.refuses)
-    return KnownServer(said or known.dialects, replace(known.profile, refuses=refuses))
+    profile = known.profile
+    refuses = profile.refuses | set(settings.refuses)
+    limit, in_chat = settings.output_limit, profile.refuses_in_chat
+    if model is not None:
+        refuses |= set(model.refuses)
+        limit = model.output_limit or limit
+    if limit is not None:
+        refuses -= {limit}
+        in_chat = (in_chat - {limit}) | {_OTHER_LIMIT[limit]}
+    elif profile.output_limit in refuses:
+        limit = _OTHER_LIMIT[profile.output_limit]
+    profile = replace(
+        profile,
+        refuses=refuses,
+        refuses_in_chat=in_chat,
+        output_limit=limit or profile.output_limit,
+    )
+    return KnownServer(dialects_named(settings.dialects) or known.dialects, profile)
 
 
 def dialects_named(names: Iterable[str]) -> frozenset[Dialect]:

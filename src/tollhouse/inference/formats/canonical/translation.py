@@ -48,6 +48,7 @@ from tollhouse.inference.formats.canonical.types import (
     given_parameters,
     without_turns,
 )
+from tollhouse.inference.formats.tool_names import ToolNames
 from tollhouse.inference.formats.wire import estimate_usage, text_bytes
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
+    from tollhouse.inference.formats.tool_names import NameRule
     from tollhouse.kernel.errors import TollhouseError
 
 
@@ -107,6 +109,8 @@ class ProviderFormat:
     parse_response: Callable[[bytes], CanonicalResponse]
     """Parses a complete response; raises `MalformedResponse` and `ErrorEvent`."""
     stream_decoder: Callable[[], StreamDecoder]
+    tool_names: NameRule
+    """What names of tools the dialect takes; others are changed, and told back."""
 
     def accepted_parameters(self, profile: Profile) -> frozenset[str]:
         """Return the parameters that a provider of the dialect accepts."""
@@ -163,6 +167,7 @@ class TranslatingAdapter(FormatAdapter):
         self.dialect = provider_format.dialect
         self._source = source
         self._provider_format = provider_format
+        self._names: ToolNames | None = None
 
     def without_content(self) -> TranslatingAdapter:
         """Return a copy without the conversation's content."""
@@ -175,9 +180,10 @@ class TranslatingAdapter(FormatAdapter):
 
     def render_request(self, endpoint: Endpoint) -> bytes:
         """Return the provider's request body."""
-        source = self._source
+        source, names = self._source, self._tool_names
+        prompt = _renamed(source.prompt, names) if names.changed else source.prompt
         try:
-            return self._provider_format.render_request(source.prompt, endpoint)
+            return self._provider_format.render_request(prompt, endpoint)
         except NotCarriedError as error:
             request = source.request
             place = place_of(error.block, request.body, request.content_field)
@@ -186,6 +192,8 @@ class TranslatingAdapter(FormatAdapter):
     def parse_response(self, body: bytes) -> TranslatedResponse:
         """Parse a provider's complete response."""
         reply = self._provider_format.parse_response(body)
+        if self._tool_names.changed:
+            reply = _with_own_names(reply, self._tool_names)
         if self._hides_reasoning:
             reply = _without_reasoning(reply)
         if not reply.choices:
@@ -207,7 +215,15 @@ class TranslatingAdapter(FormatAdapter):
             self._source.client_format.stream_encoder(self._source, identity),
             self._source.request.size,
             hides_reasoning=self._hides_reasoning,
+            names=self._tool_names if self._tool_names.changed else None,
         )
+
+    @property
+    def _tool_names(self) -> ToolNames:
+        """What the provider calls the client's tools."""
+        if self._names is None:
+            self._names = _names_of(self._source.prompt, self._provider_format.tool_names)
+        return self._names
 
     @property
     def _hides_reasoning(self) -> bool:
@@ -238,9 +254,12 @@ class TranslatedStream(AdaptedStream):
         request_size: int,
         *,
         hides_reasoning: bool,
+        names: ToolNames | None,
     ) -> None:
         super().__init__(request_size)
         self._hides_reasoning = hides_reasoning
+        self._names = names
+        """Where some differ from the client's."""
         self._decoder = decoder
         self._encoder = encoder
 
@@ -253,12 +272,15 @@ class TranslatedStream(AdaptedStream):
         """Consume the data of one provider event; return the bytes for the client."""
         written: list[bytes] = []
         for event in self._decoder.feed(data):
+            shown = event
             if isinstance(event, TextDelta):
                 self._seen_bytes += text_bytes(event.text)
             else:
                 self._note(event)
+                if self._names is not None and isinstance(event, ToolCallStarted):
+                    shown = replace(event, name=_own_name(event.name, self._names))
             if not (self._hides_reasoning and isinstance(event, _REASONING_EVENTS)):
-                written.append(self._encoder.write(event))
+                written.append(self._encoder.write(shown))
         self.done = self._decoder.done
         return b"".join(written)
 
@@ -290,6 +312,56 @@ _TEXT_FIELDS: Final[Mapping[type[CanonicalEvent], str]] = {
     ToolCallDelta: "arguments",
 }
 """The field that holds an event's output text."""
+
+
+def _names_of(prompt: CanonicalRequest, rule: NameRule) -> ToolNames:
+    """Return the names of all tools of a request: of those that are there, then of former ones."""
+    given = dict.fromkeys(tool.name for tool in prompt.tools)
+    called = dict.fromkeys(
+        block.name for turn in prompt.turns for block in turn.blocks if isinstance(block, ToolCall)
+    )
+    names = ToolNames.of(((name,) for name in given), rule)
+    for name in called:
+        names.add(name)
+    return names
+
+
+def _renamed(prompt: CanonicalRequest, names: ToolNames) -> CanonicalRequest:
+    """Return a request with the provider's names of its tools."""
+    choice = prompt.tool_choice
+    if choice is not None and choice.name is not None:
+        choice = replace(choice, name=names.add(choice.name))
+    return replace(
+        prompt,
+        turns=tuple(
+            replace(turn, blocks=tuple(_called(block, names.add) for block in turn.blocks))
+            for turn in prompt.turns
+        ),
+        tools=tuple(replace(tool, name=names.add(tool.name)) for tool in prompt.tools),
+        tool_choice=choice,
+    )
+
+
+def _with_own_names(reply: CanonicalResponse, names: ToolNames) -> CanonicalResponse:
+    """Return a reply with the client's names of its tools."""
+
+    def own(name: str) -> str:
+        return _own_name(name, names)
+
+    choices = tuple(
+        replace(choice, blocks=tuple(_called(block, own) for block in choice.blocks))
+        for choice in reply.choices
+    )
+    return replace(reply, choices=choices)
+
+
+def _called(block: Block, rename: Callable[[str], str]) -> Block:
+    return replace(block, name=rename(block.name)) if isinstance(block, ToolCall) else block
+
+
+def _own_name(name: str, names: ToolNames) -> str:
+    [own] = names.path(name)
+    return own
 
 
 def _without_reasoning(reply: CanonicalResponse) -> CanonicalResponse:

@@ -35,6 +35,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 
 Role = Literal["system", "user", "assistant"]
 
@@ -294,9 +295,15 @@ def usual_effort(thinking: ThinkingOptions) -> str | None:
 def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
     """Return what rendering a response needs: no turns, and no tools that no response refers to.
 
-    A tool is kept so that `given_parameters` stays the same.
+    A tool is kept so that `given_parameters` stays the same, and those whose names a provider may
+    not take.
     """
-    tools = tuple(tool for tool in prompt.tools if tool.freeform or tool.own) or prompt.tools[:1]
+    kept = (
+        each
+        for each in prompt.tools
+        if each.freeform or each.own or not OPENAI_NAMES.legal(each.name)
+    )
+    tools = tuple(kept) or prompt.tools[:1]
     return replace(prompt, turns=(), tools=tools)
 
 

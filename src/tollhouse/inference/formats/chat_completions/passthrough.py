@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 
 import msgspec
+from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
@@ -19,6 +20,7 @@ from tollhouse.inference.formats.adapter import (
     MalformedResponse,
     PassthroughAdapter,
 )
+from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
 from tollhouse.inference.formats.chat_completions.wire import (
     CHUNK,
     ChatDelta,
@@ -68,14 +70,12 @@ if TYPE_CHECKING:
 # Requests and responses
 
 
-class _Reasoning(msgspec.Struct):
-    effort: str | None = None
-
-
 _REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 _OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
 _ASSISTANT = msgspec.Raw(b'"assistant"')
-_reasoning = msgspec.json.Decoder(_Reasoning | None)
+_reasoning = msgspec.json.Decoder(ReasoningParameter | None)
+_EFFORT_ALONE = frozenset({"effort", "exclude", "summary"})
+"""Of `reasoning`, what `reasoning_effort` says or the gateway does itself."""
 _options = msgspec.json.Decoder(Fields | None)
 _index = msgspec.json.Decoder(int)
 
@@ -103,14 +103,25 @@ def _renamed_fields(fields: Fields, profile: Profile) -> Fields:
     """Return the fields that a provider accepts; two are sent under its own name."""
     rejected = profile.refused_in_chat
     accepted = without(fields, rejected)
-    for name in _OUTPUT_LIMITS & rejected & fields.keys():
-        accepted.setdefault(profile.output_limit, fields[name])
-    if "reasoning" in rejected and "reasoning_effort" not in rejected:
-        # A provider would reject what is not of the type; nothing else depends on it.
-        reasoning = try_decode(_reasoning, fields.get("reasoning", NULL))
-        if reasoning is not None and reasoning.effort is not None:
-            accepted.setdefault("reasoning_effort", raw(reasoning.effort))
+    if profile.output_limit not in rejected:
+        for name in _OUTPUT_LIMITS & rejected & fields.keys():
+            accepted.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in fields and not profile.takes_extensions:
+        _rename_effort(accepted, fields["reasoning"], rejected)
     return accepted
+
+
+def _rename_effort(accepted: Fields, given: Raw, rejected: frozenset[str]) -> None:
+    """Say the effort in OpenAI's field; what that field cannot say stays in `reasoning`, too."""
+    # A provider would reject what is not of the type; nothing else depends on it.
+    reasoning = try_decode(_reasoning, given)
+    effort = None if reasoning is None else usual_effort(reasoning.options())
+    if effort is None or "reasoning_effort" in rejected:
+        return
+    if accepted.get("reasoning_effort", NULL) == NULL:
+        accepted["reasoning_effort"] = raw(effort)
+    if (try_decode(_options, given) or {}).keys() <= _EFFORT_ALONE:
+        accepted.pop("reasoning", None)
 
 
 def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
@@ -342,7 +353,9 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the fields that the provider rejects and has no other name for."""
-        renamed = _OUTPUT_LIMITS | {"reasoning"}
+        renamed = {"reasoning"}
+        if endpoint.profile.output_limit not in endpoint.profile.refused_in_chat:
+            renamed |= _OUTPUT_LIMITS
         return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
 
     def render_request(self, endpoint: Endpoint) -> bytes:
@@ -352,11 +365,11 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         its usage if the provider supports that.
         """
         request, profile = self._request, endpoint.profile
-        given = request.fields
-        if profile.refused_in_chat:
+        given, refused = request.fields, profile.refused_in_chat
+        if refused or "reasoning" in given:
             given = _renamed_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if request.stream and profile.usage_in_streams:
+        if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.
             options: Fields = try_decode(_options, given.get("stream_options", NULL)) or {}
             fields["stream_options"] = {**options, "include_usage": True}

@@ -58,6 +58,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -514,4 +515,5 @@ CHAT_PROVIDER: Final = ProviderFormat(
     render_request=render_request,
     parse_response=parse_response,
     stream_decoder=ChatStreamDecoder,
+    tool_names=OPENAI_NAMES,
 )

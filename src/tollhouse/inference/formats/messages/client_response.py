@@ -153,7 +153,8 @@ class MessagesStreamEncoder(StreamEncoder):
             return b""
         self._started = True
         message = message_fields(self._identity, {})
-        message |= {"content": (), "usage": render_tokens(usage or Usage())}
+        estimate = Usage(input_tokens=self._identity.input_tokens)
+        message |= {"content": (), "usage": render_tokens(usage or estimate)}
         return render_event("message_start", {"message": message})
 
     def _write(self, event: CanonicalEvent) -> bytes:

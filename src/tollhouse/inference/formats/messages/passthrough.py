@@ -41,6 +41,7 @@ from tollhouse.inference.formats.messages.wire import (
     parse_report,
     read_fields,
     readable,
+    refused_in_messages,
     render_end,
     render_event,
     render_tokens,
@@ -193,6 +194,10 @@ class MessagesStream(AdaptedStream):
 
     def _start(self, message: Fields) -> bytes:
         usage = render_tokens(Usage()) | readable(self._first_usage)
+        counted = parse_input(self._first_usage)
+        if counted is None or not counted.prompt_tokens:
+            # Clients keep what a stream begins with; some servers count at its end alone.
+            usage["input_tokens"] = self._identity.input_tokens
         ours = {"content": (), "stop_reason": None, "stop_sequence": None, "usage": usage}
         return render_event(
             "message_start", {"message": message_fields(self._identity, message) | ours}
@@ -235,11 +240,11 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         Fields for the gateway, fields that the provider rejects, and reasoning that another
         provider signed are left out. `max_tokens`, which Anthropic requires, is filled in.
         """
-        given, refuses = self._request.fields, endpoint.profile.refuses
+        given, refuses = self._request.fields, refused_in_messages(endpoint.profile)
         rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
         fields = for_provider(given, rejected, endpoint.model)
         fields["messages"] = without_foreign_reasoning(given["messages"])
-        if "user" in given and "metadata" not in given:
+        if "user" in given and "metadata" not in given.keys() | refuses:
             fields["metadata"] = {"user_id": given["user"]}
         if self._request.max_tokens is None:
             fields["max_tokens"] = endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS

@@ -47,7 +47,12 @@ from tollhouse.inference.formats.messages.provider_response import (
     MessagesStreamDecoder,
     parse_response,
 )
-from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS, render_provider_reasoning
+from tollhouse.inference.formats.messages.wire import (
+    DEFAULT_MAX_TOKENS,
+    refused_in_messages,
+    render_provider_reasoning,
+)
+from tollhouse.inference.formats.tool_names import ANTHROPIC_NAMES
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -317,7 +322,7 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
     # Anthropic rejects null; an empty list means the same as an absent field.
     given = {name: value for name, value in fields.items() if value or name == "messages"}
     given |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
-    return encoder.encode(without(given, endpoint.profile.refuses))
+    return encoder.encode(without(given, refused_in_messages(endpoint.profile)))
 
 
 def _turns(prompt: CanonicalRequest) -> Sequence[Turn]:
@@ -408,4 +413,5 @@ MESSAGES_PROVIDER: Final = ProviderFormat(
     render_request=render_request,
     parse_response=parse_response,
     stream_decoder=MessagesStreamDecoder,
+    tool_names=ANTHROPIC_NAMES,
 )

@@ -43,13 +43,24 @@ from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_objec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.inference.types import Profile, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 
 _NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
 """Anthropic requires a limit; used if neither the client nor the catalogue has one."""
+
+
+def refused_in_messages(profile: Profile) -> frozenset[str]:
+    """Return the fields that a provider refuses in messages.
+
+    A limit of output, which the format requires, is refused under this name in chats alone.
+    """
+    return profile.refuses - _REQUIRED if profile.refuses else profile.refuses
+
+
+_REQUIRED: Final = frozenset({"max_tokens"})
 
 
 class ContentBlock(msgspec.Struct):

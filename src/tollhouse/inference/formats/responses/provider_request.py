@@ -49,6 +49,7 @@ from tollhouse.inference.formats.responses.provider_response import (
     ResponsesStreamDecoder,
     parse_response,
 )
+from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.wire import encoder, present, without
 from tollhouse.inference.types import Dialect, Endpoint
 
@@ -304,4 +305,5 @@ RESPONSES_PROVIDER: Final = ProviderFormat(
     render_request=render_request,
     parse_response=parse_response,
     stream_decoder=ResponsesStreamDecoder,
+    tool_names=OPENAI_NAMES,
 )
