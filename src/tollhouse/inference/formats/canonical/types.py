@@ -169,6 +169,14 @@ class ToolDefinition(RedactedStruct, frozen=True):
     """Set if the client knows the tool by more than its name."""
 
 
+def with_grammar(description: str | None, syntax: str | None, definition: str | None) -> str | None:
+    """Return a freeform tool's description with its grammar: most formats have no field for it."""
+    if not definition:
+        return description
+    rule = f"The input must follow this {syntax or ''} grammar:\n{definition}"
+    return "\n\n".join(filter(None, [description, rule]))
+
+
 class CanonicalToolChoice(RedactedStruct, frozen=True):
     """Which tools the model may or must call."""
 

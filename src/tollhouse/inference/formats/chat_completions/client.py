@@ -48,6 +48,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
     UsageReported,
+    with_grammar,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     ReasoningDetail,
@@ -159,9 +160,19 @@ class _ToolFunction(Struct):
     strict: bool | None = None
 
 
+class _Grammar(Struct):
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class _InputFormat(Struct):
+    grammar: _Grammar | None = None
+
+
 class _CustomTool(Struct):
     name: str
     description: str | None = None
+    format: _InputFormat | None = None
 
 
 class _Tool(Struct):
@@ -359,7 +370,10 @@ def _tool(tool: _Tool, path: str) -> ToolDefinition:
     """Return a tool that the client runs; a provider's own is `Invalid`."""
     cache = given(tool.cache_control)
     if tool.custom is not None:
-        return ToolDefinition(tool.custom.name, tool.custom.description, cache=cache, freeform=True)
+        custom = tool.custom
+        grammar = (custom.format and custom.format.grammar) or _Grammar()
+        description = with_grammar(custom.description, grammar.syntax, grammar.definition)
+        return ToolDefinition(custom.name, description, cache=cache, freeform=True)
     if tool.function is None and tool.type in CHAT_TOOLS:
         raise Invalid(f"{path}.{tool.type}: this field is required.")
     if tool.function is None:

@@ -258,6 +258,7 @@ class _Metadata(Struct):
 
 class _Body(Struct):
     messages: list[_Message]
+    mcp_servers: list[Raw] | None = None
     system: str | list[Raw] | None = None
     tools: list[Tool] | None = None
     tool_choice: _ToolChoice | None = None
@@ -285,6 +286,8 @@ _TIERS: Final = {"standard_only": "default"}
 def parse_canonical_request(request: MessagesRequest) -> CanonicalRequest:
     """Convert a messages request; raises `Invalid` with the path of a field of the wrong type."""
     body = read_typed(_body, request.body)
+    if body.mcp_servers:
+        raise Invalid("mcp_servers: only Anthropic asks them itself; give their tools as tools.")
     tools = definitions(body.tools or ())
     choice = body.tool_choice
     return CanonicalRequest(

@@ -25,6 +25,7 @@ from tollhouse.inference.formats.canonical.types import (
     FREEFORM_SCHEMA,
     OwnTool,
     ToolDefinition,
+    with_grammar,
 )
 from tollhouse.inference.formats.kinds import TOOLS, refused
 from tollhouse.inference.formats.responses.wire import item_decoder
@@ -102,6 +103,7 @@ CALLS_BY_CLIENT: Final[Mapping[str, str]] = {
     each.call: name for name, each in RUN_BY_CLIENT.items()
 }
 """The tools by the types of their calls."""
+_MOST_NAMESPACES: Final = 8
 _PLAIN_NAMESPACE: Final = "functions"
 _NAMED: Final = frozenset({"function", "custom"})
 _DEFERRED: Final = re.compile(rb'"defer_loading"\s*:\s*true')
@@ -188,11 +190,15 @@ class RequestTools:
         self._taken = {leaf.name for leaf in named if leaf.namespace in {None, _PLAIN_NAMESPACE}}
         self._names = ToolNames.of(map(self._path, leaves))
         self._by_own: dict[tuple[str | None, str], str] = {}
+        self._anywhere: dict[str, list[str]] = {}
+        """The names of the tools of a name, in whichever namespace."""
         self._of_type: dict[str, str] = {}
         found: dict[str, ToolDefinition] = {}
         for leaf in leaves:
             name = self._names.add(*self._path(leaf))
             if leaf.kind in _NAMED:
+                if (leaf.namespace, leaf.name) not in self._by_own:
+                    self._anywhere.setdefault(leaf.name, []).append(name)
                 self._by_own[leaf.namespace, leaf.name] = name
             else:
                 self._of_type[leaf.kind] = name
@@ -213,8 +219,8 @@ class RequestTools:
         if self._names.path(name) != (name,):
             # A client that sends back what it was not given.
             return name
-        alone = {each for (_, own), each in self._by_own.items() if own == name}
-        return alone.pop() if len(alone) == 1 else self._names.add(name)
+        known = self._anywhere.get(name, ())
+        return known[0] if len(known) == 1 else self._names.add(name)
 
     def name_of_type(self, kind: str) -> str:
         """Return the name of a tool that a client knows by its type."""
@@ -240,6 +246,8 @@ class RequestTools:
                 self.told += [] if kind in self.told else [kind]
             elif kind == "namespace":
                 inner = read_at(_namespace, data, here)
+                if len(above) == _MOST_NAMESPACES:
+                    raise Invalid(f"{here}: at most {_MOST_NAMESPACES} namespaces within another.")
                 said = f"{inner.name}: {inner.description}" if inner.description else ""
                 yield from self._leaves(inner.tools, f"{here}.tools", (*above, inner.name), said)
             elif kind in RUN_BY_CLIENT:
@@ -273,19 +281,12 @@ def _definition(kind: str, data: Raw, path: str) -> ToolDefinition:
     tool = read_at(_tool, data, path)
     cache = given(tool.cache_control)
     if kind == "custom":
-        description = _described(tool)
+        rule = tool.format or _Grammar()
+        description = with_grammar(tool.description, rule.syntax, rule.definition)
         return ToolDefinition(tool.name, description, FREEFORM_SCHEMA, cache=cache, freeform=True)
     read_at(_fields, tool.parameters, f"{path}.parameters")
     parameters = given(tool.parameters)
     return ToolDefinition(tool.name, tool.description, parameters, tool.strict, cache)
-
-
-def _described(tool: _Tool) -> str | None:
-    """Return a custom tool's description with its grammar: other formats have no field for it."""
-    if tool.format is None or not tool.format.definition:
-        return tool.description
-    rule = f"The input must follow this {tool.format.syntax or ''} grammar:"
-    return "\n\n".join(filter(None, [tool.description, f"{rule}\n{tool.format.definition}"]))
 
 
 # Calls
