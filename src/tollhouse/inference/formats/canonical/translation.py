@@ -68,6 +68,8 @@ class StreamDecoder(ABC):
 
     done = False
     """Whether the dialect's terminal event arrived; nothing follows it."""
+    tool_names: Collection[str] = ()
+    """The names of the request's tools."""
 
     @property
     def complete(self) -> bool:
@@ -216,8 +218,10 @@ class TranslatingAdapter(FormatAdapter):
 
     def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
         """Return the adapter of one streamed response."""
+        decoder = self._provider_format.stream_decoder()
+        decoder.tool_names = frozenset(tool.name for tool in self._source.prompt.tools)
         return TranslatedStream(
-            self._provider_format.stream_decoder(),
+            decoder,
             self._source.client_format.stream_encoder(self._source, identity),
             self._source.request.size,
             hides_reasoning=self._hides_reasoning,

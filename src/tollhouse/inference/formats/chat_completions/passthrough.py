@@ -22,6 +22,12 @@ from tollhouse.inference.formats.adapter import (
     counted,
 )
 from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
+from tollhouse.inference.formats.chat_completions.calls import (
+    CallOrder,
+    are_regular,
+    names_in,
+    pieces_decoder,
+)
 from tollhouse.inference.formats.chat_completions.wire import (
     CHUNK,
     ChatDelta,
@@ -208,6 +214,8 @@ class ChatStream(ChunkStream):
         self._hides_reasoning = not request.shows_reasoning
         ours = reply_fields(identity, CHUNK)
         self._ours: Fields = {name: raw(value) for name, value in ours.items()}
+        self._orders: dict[int, CallOrder] = {}
+        """The tool calls of each choice."""
         self._before: Fields = {}
         """The last chunk that needed no change, as it was shown."""
         self._template: _ChunkTemplate | None = None
@@ -224,15 +232,39 @@ class ChatStream(ChunkStream):
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
             delta, shown = same
-            self._lessons = _MOST_LESSONS
-            self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
-            return shown
+            repaired = self._repaired(template.choice, delta, None) if delta.calls else None
+            if repaired is None:
+                self._lessons = _MOST_LESSONS
+                self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
+                return shown
+            return self._forward(decode_fields(data), data, repaired)
         try:
             return self._forward(decode_fields(data), data)
         except (msgspec.DecodeError, RecursionError):
             raise MalformedResponse("an event of the stream is not a chat chunk") from None
 
-    def _forward(self, fields: Fields, data: bytes) -> bytes:
+    def _repaired(
+        self, index: int, delta: ChatDelta | None, finish_reason: str | None
+    ) -> list[Fields] | None:
+        """Return a delta's tool calls as OpenAI would write them; None if they are like that."""
+        order = self._orders.get(index)
+        pieces = None
+        if delta is not None and delta.calls:
+            pieces = try_decode(pieces_decoder, delta.tool_calls)
+            if order is None:
+                order = CallOrder(names_in(self._request.get("tools", NULL)))
+                self._orders[index] = order
+        if order is None or (pieces is None and not finish_reason):
+            return None
+        parts = list(order.read(pieces or ()))
+        held = order.end() if finish_reason else []
+        if not held and are_regular(pieces or (), parts):
+            return None
+        given = [] if delta is None or pieces is None else _items.decode(delta.tool_calls)
+        written = [given[place] | _raw_fields(part.rendered()) for place, part in parts]
+        return [*written, *(_raw_fields(part.rendered()) for part in held)]
+
+    def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None = None) -> bytes:
         if fields.get("system_fingerprint") == NULL:
             # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
@@ -245,18 +277,25 @@ class ChatStream(ChunkStream):
         if not choices:
             return b""
         needs_change = self._hides_reasoning
+        calls: dict[int, list[Fields]] = {} if repaired is None else {0: repaired}
         for position, choice in enumerate(choices):
+            index = position if choice.index is None else choice.index
+            if repaired is None and (choice.finish_reason or (choice.delta and choice.delta.calls)):
+                written = self._repaired(index, choice.delta, choice.finish_reason or None)
+                if written is not None:
+                    calls[position] = written
             self._follow(
-                position if choice.index is None else choice.index,
+                index,
                 0 if choice.delta is None else output_bytes(choice.delta),
                 choice.finish_reason or None,
                 called=choice.delta is not None and choice.delta.calls,
             )
-            needs_change = needs_change or not _needs_no_change(choice)
+            needs_change = needs_change or position in calls or not _needs_no_change(choice)
         fields |= self._ours
         if needs_change:
             decoded = enumerate(choices_decoder.decode(given))
-            fields["choices"] = raw([self._patched(each, at) for at, each in decoded])
+            patched = [self._patched(each, at, calls.get(at)) for at, each in decoded]
+            fields["choices"] = raw(patched)
             return event(encoder.encode(fields))
         shown = event(encoder.encode(fields))
         if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
@@ -265,7 +304,7 @@ class ChatStream(ChunkStream):
         self._before = fields
         return shown
 
-    def _patched(self, choice: Fields, position: int) -> Fields:
+    def _patched(self, choice: Fields, position: int, calls: list[Fields] | None) -> Fields:
         native = choice.get("finish_reason", NULL)
         if choice.get("index", NULL) == NULL:
             choice["index"] = raw(position)
@@ -273,6 +312,8 @@ class ChatStream(ChunkStream):
         delta = {} if given == NULL else fields_decoder.decode(given)
         hides = self._hides_reasoning
         delta = without(delta, _REASONING_FIELDS) if hides else fill_reasoning_fields(delta)
+        if calls is not None:
+            delta = {**delta, "tool_calls": raw(calls)} if calls else without(delta, {"tool_calls"})
         choice["delta"] = raw(delta)
         called = _index.decode(choice["index"]) in self._called
         choice["finish_reason"] = raw(
@@ -284,6 +325,7 @@ class ChatStream(ChunkStream):
 
 _MOST_LESSONS = 2
 _any = msgspec.json.Decoder(msgspec.Raw)
+_items = msgspec.json.Decoder(list[Fields])
 _delta = msgspec.json.Decoder(ChatDelta)
 
 
@@ -334,6 +376,10 @@ class _ChunkTemplate:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return None if delta.lacks_reasoning else (delta, self._shown.fill(values))
+
+
+def _raw_fields(fields: Mapping[str, object]) -> Fields:
+    return {name: raw(value) for name, value in fields.items()}
 
 
 def _needs_no_change(choice: ChunkChoice) -> bool:

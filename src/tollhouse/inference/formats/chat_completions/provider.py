@@ -49,6 +49,12 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
     usual_effort,
 )
+from tollhouse.inference.formats.chat_completions.calls import (
+    CallOrder,
+    CallPart,
+    CallPiece,
+    whole_calls,
+)
 from tollhouse.inference.formats.chat_completions.wire import (
     ReasoningDetail,
     parse_details,
@@ -235,17 +241,6 @@ class _Part(Struct):
     text: str = ""
 
 
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
 class _Message(Struct):
     """A complete message, or the delta of a chunk."""
 
@@ -254,7 +249,7 @@ class _Message(Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[CallPiece] | None = None
 
     @property
     def text(self) -> str:
@@ -379,9 +374,8 @@ def _blocks(message: _Message) -> Iterator[Block]:
         yield TextBlock(message.text)
     if message.refusal:
         yield RefusalBlock(message.refusal)
-    for number, call in enumerate(message.tool_calls or ()):
-        function = call.function or _Function()
-        yield ToolCall(call.id or f"call_{number}", function.name or "", function.arguments or "")
+    for call in whole_calls(message.tool_calls or ()):
+        yield ToolCall(call.id or "", call.name or "", call.arguments)
 
 
 # Streams
@@ -416,7 +410,8 @@ class ChatStreamDecoder(StreamDecoder):
         index = position if choice.index is None else choice.index
         decoder = self._choices.get(index)
         if decoder is None:
-            decoder = self._choices[index] = _ChoiceDecoder(index)
+            order = CallOrder(self.tool_names.__contains__)
+            decoder = self._choices[index] = _ChoiceDecoder(index, order)
         return decoder.read(choice)
 
     def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
@@ -434,14 +429,15 @@ class ChatStreamDecoder(StreamDecoder):
 class _ChoiceDecoder:
     """Numbers a choice's blocks: a new one whenever the kind changes, and one for each call."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, order: CallOrder) -> None:
         self.finished = False
         self._index = index
         self._blocks = 0
         """How many have begun."""
         self._kind: type[CanonicalEvent] | None = None
+        self._order = order
         self._calls: dict[int, int] = {}
-        self._ids: dict[int, str] = {}
+        """The blocks of calls, by their numbers."""
 
     @property
     def has_spoken(self) -> bool:
@@ -461,6 +457,7 @@ class _ChoiceDecoder:
         # Some servers send an empty reason with every chunk.
         if choice.finish_reason and not self.finished:
             self.finished = True
+            yield from self._tool_calls(self._order.end())
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
 
@@ -471,7 +468,8 @@ class _ChoiceDecoder:
             yield TextDelta(self._index, self._block(TextDelta), message.text, given(logprobs))
         if message.refusal:
             yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
-        yield from self._tool_calls(message.tool_calls or ())
+        if message.tool_calls:
+            yield from self._tool_calls(part for _, part in self._order.read(message.tool_calls))
 
     def _reasoning(self, reasoning: ReasoningBlock) -> Iterator[CanonicalEvent]:
         block = self._block(ReasoningDelta)
@@ -489,30 +487,14 @@ class _ChoiceDecoder:
             # Reasoning after the signature is another block.
             self._kind = None
 
-    def _tool_calls(self, calls: Iterable[_Call]) -> Iterator[CanonicalEvent]:
-        for position, call in enumerate(calls):
-            function = call.function or _Function()
-            number = self._number(call, position)
-            if number not in self._calls:
-                block = self._calls[number] = self._block(ToolCallStarted)
-                if call.id is not None:
-                    self._ids[number] = call.id
+    def _tool_calls(self, parts: Iterable[CallPart]) -> Iterator[CanonicalEvent]:
+        for part in parts:
+            if part.id is not None:
+                block = self._calls[part.number] = self._block(ToolCallStarted)
                 self._kind = None
-                yield ToolCallStarted(
-                    self._index, block, call.id or f"call_{number}", function.name or ""
-                )
-            if function.arguments:
-                yield ToolCallDelta(self._index, self._calls[number], function.arguments)
-
-    def _number(self, call: _Call, position: int) -> int:
-        """Return the number of the call; servers that send no index send each call as a whole."""
-        if call.index is None:
-            return len(self._calls) if call.id is not None else position
-        named = call.function is not None and call.function.name is not None
-        if named and call.id is not None and self._ids.get(call.index, call.id) != call.id:
-            # Some servers give every call of a turn the same index.
-            return len(self._calls)
-        return call.index
+                yield ToolCallStarted(self._index, block, part.id, part.name or "")
+            if part.arguments:
+                yield ToolCallDelta(self._index, self._calls[part.number], part.arguments)
 
     def _block(self, kind: type[CanonicalEvent]) -> int:
         if kind is not self._kind:
