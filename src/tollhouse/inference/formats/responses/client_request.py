@@ -44,6 +44,7 @@ from tollhouse.inference.formats.canonical.types import (
     unpack,
 )
 from tollhouse.inference.formats.media_types import file_url
+from tollhouse.inference.formats.proofs import unwrapped
 from tollhouse.inference.formats.responses.provider_response import PARAGRAPH
 from tollhouse.inference.formats.responses.wire import (
     ResponsesRequest,
@@ -341,12 +342,14 @@ def _read_reasoning(data: Raw, path: str) -> ReasoningBlock:
         return packed
     summary = PARAGRAPH.join(part.text for part in item.summary or ())
     reasoning_text = "".join(part.text for part in item.content or ())
+    maker, own = unwrapped(item.encrypted_content or "")
     return ReasoningBlock(
         text=reasoning_text or summary,
         is_summary=bool(summary) and not reasoning_text,
-        encrypted=item.encrypted_content,
+        encrypted=own or None,
         id=item.id,
         format=OPENAI,
+        maker=maker,
     )
 
 
