@@ -219,13 +219,23 @@ def stream_of(dialect: str, whole: dict[str, Any]) -> list[Any]:
                 {"type": "message_delta", "delta": why, "usage": {"output_tokens": 3}},
                 {"type": "message_stop"},
             ]
-    items = [
-        {"type": f"response.output_item.{step}", "output_index": at, "item": item}
-        for at, item in enumerate(whole["output"])
-        for step in ("added", "done")
-    ]
-    created = {"type": "response.created", "response": whole | {"output": [], "usage": None}}
+    items = [each for at, item in enumerate(whole["output"]) for each in _item(at, item)]
+    begun = whole | {"status": "in_progress", "output": [], "usage": None}
+    created = {"type": "response.created", "response": begun}
     return [created, *items, {"type": "response.completed", "response": whole}]
+
+
+def _item(at: int, item: dict[str, Any]) -> list[Any]:
+    where = {"output_index": at, "item_id": item["id"]}
+    deltas: list[Any] = []
+    if "arguments" in item:
+        name = "response.function_call_arguments"
+        deltas = [
+            {"type": f"{name}.delta", **where, "delta": item["arguments"]},
+            {"type": f"{name}.done", **where, "arguments": item["arguments"]},
+        ]
+    added = {"type": "response.output_item.added", "output_index": at, "item": item}
+    return [added, *deltas, added | {"type": "response.output_item.done"}]
 
 
 def _parts(at: int, block: dict[str, Any]) -> list[Any]:
