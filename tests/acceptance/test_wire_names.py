@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import DIALECTS, said
+from tests.acceptance.wire import DIALECTS, said, stream_of
 from tests.support.format_clients import Chat, Messages, Responses, TextRequest
 from tests.support.scripted_providers import reply, stream
 
@@ -35,42 +35,19 @@ CALL = {"city": "Rome"}
 def calling(dialect: str, name: str, *, streams: bool) -> bytes:
     """Return a reply that calls a tool."""
     arguments = json.dumps(CALL)
-    if dialect == "messages":
-        block = {"type": "tool_use", "id": "c1", "name": name, "input": CALL}
-        whole = said(dialect, "", content=[block], stop_reason="tool_use")
-        at = {"index": 0}
-        ended = {"stop_reason": "tool_use", "stop_sequence": None}
-        events: list[Any] = [
-            {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}},
-            {"type": "content_block_start", **at, "content_block": block | {"input": {}}},
-            {
-                "type": "content_block_delta",
-                **at,
-                "delta": {"type": "input_json_delta", "partial_json": arguments},
-            },
-            {"type": "content_block_stop", **at},
-            {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 3}},
-            {"type": "message_stop"},
-        ]
-    elif dialect == "responses":
-        item = {"type": "function_call", "id": "i", "call_id": "c1", "status": "completed"}
-        item |= {"name": name, "arguments": arguments}
-        whole = said(dialect, "", output=[item])
-        events = [
-            {"type": "response.created", "response": whole | {"output": []}},
-            {"type": "response.output_item.added", "output_index": 0, "item": item},
-            {"type": "response.output_item.done", "output_index": 0, "item": item},
-            {"type": "response.completed", "response": whole},
-        ]
-    else:
-        call = {"index": 0, "id": "c1", "type": "function"}
-        call["function"] = {"name": name, "arguments": arguments}
-        message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        whole = said(dialect, "", message=message, finish_reason="tool_calls")
-        choice = {"index": 0, "delta": message, "finish_reason": None}
-        ended = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
-        events = [{"id": "c1", "choices": [each]} for each in (choice, ended)]
-    return stream(*events) if streams else reply(whole)
+    match dialect:
+        case "messages":
+            block = {"type": "tool_use", "id": "c1", "name": name, "input": CALL}
+            whole = said(dialect, "", content=[block], stop_reason="tool_use")
+        case "responses":
+            item = {"type": "function_call", "id": "i", "call_id": "c1", "status": "completed"}
+            whole = said(dialect, "", output=[item | {"name": name, "arguments": arguments}])
+        case _:
+            function = {"name": name, "arguments": arguments}
+            call = {"index": 0, "id": "c1", "type": "function", "function": function}
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            whole = said(dialect, "", message=message, finish_reason="tool_calls")
+    return stream(*stream_of(dialect, whole)) if streams else reply(whole)
 
 
 def names_in(asked: dict[str, Any]) -> list[str]:

@@ -202,3 +202,67 @@ def told(dialect: str, text: str) -> list[Any]:
             )
         )
     ]
+
+
+def stream_of(dialect: str, whole: dict[str, Any]) -> list[Any]:
+    """Return the events in which a whole reply may come: each of its parts in one piece."""
+    match dialect:
+        case "chat":
+            choice = whole["choices"][0]
+            at = {"index": 0, "logprobs": None}
+            begun = at | {"delta": choice["message"], "finish_reason": None}
+            ended = at | {"delta": {}, "finish_reason": choice["finish_reason"]}
+            return [{"id": "c1", "choices": [each]} for each in (begun, ended)]
+        case "messages":
+            start = {
+                "type": "message_start",
+                "message": whole | {"content": [], "stop_reason": None},
+            }
+            why = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+            return [
+                start,
+                *(each for at, block in enumerate(whole["content"]) for each in _parts(at, block)),
+                {"type": "message_delta", "delta": why, "usage": {"output_tokens": 3}},
+                {"type": "message_stop"},
+            ]
+    items = [each for at, item in enumerate(whole["output"]) for each in _item(at, item)]
+    begun = whole | {"status": "in_progress", "output": [], "usage": None}
+    created = {"type": "response.created", "response": begun}
+    return [created, *items, {"type": "response.completed", "response": whole}]
+
+
+def _item(at: int, item: dict[str, Any]) -> list[Any]:
+    where = {"output_index": at, "item_id": item["id"]}
+    deltas: list[Any] = []
+    if "arguments" in item:
+        name = "response.function_call_arguments"
+        deltas = [
+            {"type": f"{name}.delta", **where, "delta": item["arguments"]},
+            {"type": f"{name}.done", **where, "arguments": item["arguments"]},
+        ]
+    added = {"type": "response.output_item.added", "output_index": at, "item": item}
+    return [added, *deltas, added | {"type": "response.output_item.done"}]
+
+
+def _parts(at: int, block: dict[str, Any]) -> list[Any]:
+    deltas: list[Any] = []
+    match block["type"]:
+        case "thinking":
+            begun = block | {"thinking": "", "signature": ""}
+            half = len(block["signature"]) // 2
+            deltas = [
+                {"type": "thinking_delta", "thinking": block["thinking"]},
+                {"type": "signature_delta", "signature": block["signature"][:half]},
+                {"type": "signature_delta", "signature": block["signature"][half:]},
+            ]
+        case "tool_use":
+            begun = block | {"input": {}}
+            written = json.dumps(block["input"])
+            deltas = [{"type": "input_json_delta", "partial_json": written}]
+        case _:
+            begun = block
+    return [
+        {"type": "content_block_start", "index": at, "content_block": begun},
+        *({"type": "content_block_delta", "index": at, "delta": each} for each in deltas),
+        {"type": "content_block_stop", "index": at},
+    ]

@@ -35,6 +35,8 @@ def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
     for name in ("content", "refusal", "reasoning", "reasoning_content"):
         if delta.get(name) is not None:
             so_far[name] = (so_far.get(name) or "") + delta[name]
+    if "extra_content" in delta:
+        so_far["extra_content"] = delta["extra_content"]
     if choice["logprobs"] is not None:
         logprobs = reply["logprobs"] or {"content": [], "refusal": None}
         reply["logprobs"] = logprobs | {
@@ -45,6 +47,7 @@ def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
     for call in delta.get("tool_calls", ()):
         calls = so_far.setdefault("tool_calls", [])
         if call["index"] == len(calls):
-            calls.append({name: call[name] for name in ("id", "type", "function")})
+            names = call.keys() & {"id", "type", "function", "extra_content"}
+            calls.append({name: call[name] for name in names})
         else:
             calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]

@@ -199,7 +199,12 @@ def reply_identity(request: InferenceRequest) -> ReplyIdentity:
     created = unix_seconds(request.received.at)
     provider = request.provider_name or ""
     return ReplyIdentity(
-        request.generation_id, request.model.id, provider, created, input_tokens=tokens
+        request.generation_id,
+        request.model.id,
+        provider,
+        created,
+        maker="" if request.candidate is None else request.candidate.endpoint.provider,
+        input_tokens=tokens,
     )
 
 

@@ -74,7 +74,10 @@ class Profile:
     output_limit: OutputLimit = "max_tokens"
     """What it calls the limit of a chat's output."""
     takes_reasoning_as: Literal["reasoning_content", "reasoning_details"] | None = None
-    """The field of a chat's history for its models' reasoning; None if it accepts none."""
+    """The field of a chat's history for reasoning of which nobody knows who made it. What a
+    provider made goes back to it in the field in which it came."""
+    refuses_reasoning: bool = False
+    """Whether it refuses chats with such a field."""
 
     @property
     def refused_in_chat(self) -> frozenset[str]:
@@ -231,5 +234,7 @@ class ReplyIdentity:
     """The provider's name."""
     created: int
     """Unix seconds."""
+    maker: str = ""
+    """The provider's slug, with which values are marked that only it can read."""
     input_tokens: int = 0
     """An estimate of the request's, for streams that begin with it."""

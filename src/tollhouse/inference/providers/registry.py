@@ -106,7 +106,9 @@ _SERVERS: Final[Mapping[str, KnownServer]] = {
         dialects=_USUAL | {Dialect.RESPONSES},
         search_price=_ONE_CENT,
         profile=Profile(
-            refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"}, output_limit="max_completion_tokens"
+            refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"},
+            refuses_reasoning=True,
+            output_limit="max_completion_tokens",
         ),
     ),
     # https://console.groq.com/docs/openai, "currently unsupported OpenAI features"
@@ -114,6 +116,7 @@ _SERVERS: Final[Mapping[str, KnownServer]] = {
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN
             | {"logprobs", "top_logprobs", "logit_bias", "max_tokens"},
+            refuses_reasoning=True,
             output_limit="max_completion_tokens",
         )
     ),
@@ -121,6 +124,7 @@ _SERVERS: Final[Mapping[str, KnownServer]] = {
     "api.mistral.ai": KnownServer(
         profile=Profile(
             usage_in_streams=False,
+            refuses_reasoning=True,
             refuses_in_chat=_GATEWAYS_OWN
             | {
                 "logit_bias",

@@ -97,7 +97,7 @@ def kept(trip: Trip, blocks: Iterable[Block]) -> list[Any]:
             "".join(each.text for each in found if isinstance(each, kind))
             for kind in (TextBlock, RefusalBlock)
         )
-        thoughts = [each for each in found if isinstance(each, ReasoningBlock)]
+        thoughts = [replace(each, field=None) for each in found if isinstance(each, ReasoningBlock)]
         return [texts, refusals, thoughts, [each for each in found if isinstance(each, ToolCall)]]
     if trip.name == "messages":
         return [TextBlock(each.text) if isinstance(each, RefusalBlock) else each for each in found]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.accounting.types import Usage
+    from tollhouse.inference.formats.canonical.types import ReasoningField
 
 
 _MARK: Final = re.compile(r"\\(?s:.)?|[\"{}\[\]]")
@@ -272,16 +273,21 @@ class _BlockBuilder:
                 encrypted=event.encrypted,
                 id=event.id,
                 format=event.format,
+                field=event.field or self._field,
             )
         else:
             self._texts.append(event.text)
             self._note(event)
 
+    @property
+    def _field(self) -> ReasoningField | None:
+        return self._block.field if isinstance(self._block, ReasoningBlock) else None
+
     def _note(self, event: RefusalDelta | ReasoningDelta) -> None:
         if isinstance(event, RefusalDelta):
             self._block = RefusalBlock("")
         elif not isinstance(self._block, ReasoningBlock):
-            self._block = ReasoningBlock(is_summary=event.is_summary)
+            self._block = ReasoningBlock(is_summary=event.is_summary, field=event.field)
         elif self._block.is_summary != event.is_summary:
             self._block = replace(self._block, is_summary=event.is_summary)
 

@@ -289,7 +289,7 @@ class TranslatedStream(AdaptedStream):
                 self._note(event)
                 if self._names is not None and isinstance(event, ToolCallStarted):
                     shown = replace(event, name=_own_name(event.name, self._names))
-            if not (self._hides_reasoning and isinstance(event, _REASONING_EVENTS)):
+            if not (self._hides_reasoning and _is_thought(event)):
                 written.append(self._encoder.write(shown))
         self.done = self._decoder.done
         return b"".join(written)
@@ -314,7 +314,15 @@ class TranslatedStream(AdaptedStream):
             self.native_finish_reason = event.native_finish_reason
 
 
-_REASONING_EVENTS: Final = (ReasoningDelta, ReasoningSignature)
+_OF_CALLS: Final = "extra_content"
+
+
+def _is_thought(part: CanonicalEvent | Block) -> bool:
+    """Return whether a client that hides reasoning hides this; the proof of a call is none."""
+    thoughts = (ReasoningBlock, ReasoningDelta, ReasoningSignature)
+    return isinstance(part, thoughts) and part.field != _OF_CALLS
+
+
 _TEXT_FIELDS: Final[Mapping[type[CanonicalEvent], str]] = {
     RefusalDelta: "text",
     ReasoningDelta: "text",
@@ -378,7 +386,7 @@ def _without_reasoning(reply: CanonicalResponse) -> CanonicalResponse:
     choices = tuple(
         replace(
             choice,
-            blocks=tuple(block for block in choice.blocks if not isinstance(block, ReasoningBlock)),
+            blocks=tuple(block for block in choice.blocks if not _is_thought(block)),
         )
         for choice in reply.choices
     )

@@ -32,7 +32,7 @@ from typing import Final, Literal
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
@@ -89,6 +89,13 @@ class AudioBlock(RedactedStruct, frozen=True):
     format: str
 
 
+ReasoningField = Literal[
+    "reasoning", "reasoning_content", "reasoning_details", "thinking", "extra_content"
+]
+"""Fields of chat messages; `thinking` are parts of the content, and `extra_content` stands beside
+the call that has the block's id."""
+
+
 class ReasoningBlock(RedactedStruct, frozen=True):
     """A block of reasoning, with its provider's signature or encryption."""
 
@@ -102,6 +109,14 @@ class ReasoningBlock(RedactedStruct, frozen=True):
     id: str | None = None
     format: str | None = None
     """The format of signature and encrypted content; None if unknown."""
+    maker: str | None = None
+    """The slug of the provider that sent it; None if unknown."""
+    field: ReasoningField | None = None
+    """Where it stood in a message of the chat dialect."""
+
+    def may_go_to(self, provider: str) -> bool:
+        """Return whether a provider may get it: its maker, or any if nobody knows the maker."""
+        return self.maker is None or self.maker == provider
 
 
 class ToolCall(RedactedStruct, frozen=True):
@@ -379,6 +394,7 @@ class ReasoningDelta(BlockEvent, frozen=True):
 
     text: str
     is_summary: bool = False
+    field: ReasoningField | None = None
 
 
 class ReasoningSignature(BlockEvent, frozen=True):
@@ -388,6 +404,7 @@ class ReasoningSignature(BlockEvent, frozen=True):
     encrypted: str | None = None
     id: str | None = None
     format: str | None = None
+    field: ReasoningField | None = None
 
 
 class ToolCallStarted(BlockEvent, frozen=True):
@@ -435,9 +452,13 @@ _PREFIX: Final = "th1."
 _block = msgspec.json.Decoder(ReasoningBlock)
 
 
-def pack(reasoning: ReasoningBlock) -> str:
-    """Return a reasoning block as one opaque string."""
-    return _PREFIX + urlsafe_b64encode(msgspec.json.encode(reasoning)).decode()
+def pack(reasoning: ReasoningBlock, maker: str = "") -> str:
+    """Return a reasoning block as one opaque string, with the provider that made it."""
+    fields = asdict(reasoning)
+    fields["maker"] = maker or reasoning.maker
+    if fields["maker"] is None:
+        del fields["maker"], fields["field"]
+    return _PREFIX + urlsafe_b64encode(msgspec.json.encode(fields)).decode()
 
 
 def unpack(text: str) -> ReasoningBlock | None:

@@ -42,6 +42,8 @@ class CallPiece(Struct):
     id: str | None = None
     type: str | None = None
     function: Function | None = None
+    extra_content: Raw = NULL
+    """What only its maker can read, as Google's servers send it."""
 
     @property
     def name(self) -> str:
@@ -69,13 +71,18 @@ class CallPart(NamedTuple):
     id: str | None
     name: str | None
     arguments: str
+    call_id: str
+    """The id that its call began with."""
+    extra_content: Raw = NULL
 
     def rendered(self) -> dict[str, object]:
         """Return it as an item of a delta's `tool_calls`."""
+        extra = {} if self.extra_content == NULL else {"extra_content": self.extra_content}
         if self.id is None:
-            return {"index": self.number, "function": {"arguments": self.arguments}}
+            return {"index": self.number, "function": {"arguments": self.arguments}, **extra}
         function = {"name": self.name, "arguments": self.arguments}
-        return {"index": self.number, "id": self.id, "type": "function", "function": function}
+        head = {"index": self.number, "id": self.id, "type": "function"}
+        return {**head, "function": function, **extra}
 
 
 class _Call:
@@ -87,11 +94,17 @@ class _Call:
         self.name = ""
         self.scanner = ArgumentsScanner()
         self.has_arguments = False
-        self.shown = False
+        self.shown_id = ""
+        """The id that it was shown with, once it was."""
         self.named_again = False
         """Its name came once more after its end: a new call to the same function, perhaps."""
         self.held: list[str] = []
         """Arguments that came before its name."""
+        self.extra_content = NULL
+
+    @property
+    def shown(self) -> bool:
+        return bool(self.shown_id)
 
     @property
     def complete(self) -> bool:
@@ -198,20 +211,25 @@ class CallOrder:
         if arguments:
             call.has_arguments = True
             call.scanner.add(arguments)
+        extra = piece.extra_content
         if call.shown:
-            return CallPart(call.number, None, None, arguments) if arguments else None
+            if not arguments and extra == NULL:
+                return None
+            return CallPart(call.number, None, None, arguments, call.shown_id, extra)
         call.held.append(arguments)
+        call.extra_content = call.extra_content if extra == NULL else extra
         if call.name and (call.has_arguments or self._is_whole_name(call.name)):
             return self._begun(call)
         return None
 
     def _begun(self, call: _Call) -> CallPart:
-        call.shown = True
         own = call.id or f"call_{call.number}"
         if own in self._used_ids:
             own = f"{own}_{call.number}"
         self._used_ids.add(own)
-        return CallPart(call.number, own, call.name, "".join(call.held))
+        call.shown_id = own
+        text = "".join(call.held)
+        return CallPart(call.number, own, call.name, text, own, call.extra_content)
 
 
 def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
@@ -222,7 +240,8 @@ def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
         own = piece.id or f"call_{number}"
         own = f"{own}_{number}" if own in used else own
         used.add(own)
-        found.append(CallPart(number, own, piece.name, piece.arguments))
+        extra = piece.extra_content
+        found.append(CallPart(number, own, piece.name, piece.arguments, own, extra))
     return found
 
 

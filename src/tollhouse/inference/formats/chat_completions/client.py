@@ -50,13 +50,15 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
     with_grammar,
 )
-from tollhouse.inference.formats.chat_completions.wire import (
+from tollhouse.inference.formats.chat_completions.reasoning import (
     ReasoningDetail,
-    error_chunk,
     parse_details,
+    render_details,
+)
+from tollhouse.inference.formats.chat_completions.wire import (
+    error_chunk,
     render_call,
     render_chunk,
-    render_details,
     render_end,
     render_stream_error,
     render_usage,
@@ -65,6 +67,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
 from tollhouse.inference.formats.media_types import file_url
+from tollhouse.inference.formats.proofs import wrapped
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -323,7 +326,7 @@ def _said(message: _Message, at: str) -> tuple[Block, ...]:
 
 def _reasoning(message: _Message) -> list[ReasoningBlock]:
     if message.reasoning_details:
-        return parse_details(message.reasoning_details)
+        return parse_details(message.reasoning_details, of_client=True)
     text = message.reasoning or message.reasoning_content
     return [ReasoningBlock(text)] if text else []
 
@@ -425,7 +428,9 @@ class ChatStreamEncoder(StreamEncoder):
             return b""
         choice = self._choices.get(event.choice)
         if choice is None:
-            choice = self._choices[event.choice] = _ChoiceEncoder(event.choice)
+            choice = self._choices[event.choice] = _ChoiceEncoder(
+                event.choice, self._identity.maker
+            )
         if isinstance(event, ChoiceFinished):
             return render_chunk(self._identity, [choice.finish(event)])
         if not isinstance(event, TextDelta) or event.logprobs is not None or not choice.begun:
@@ -446,11 +451,12 @@ class ChatStreamEncoder(StreamEncoder):
 class _ChoiceEncoder:
     """Encodes one choice: its role once, its tool calls numbered, nothing after its end."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, maker: str) -> None:
         self.begun = False
         self.template: EventTemplate | None = None
         """Of its chunks of text without log-probabilities, once there was one."""
         self._index = index
+        self._maker = maker
         self._finished = False
         self._calls: dict[int, int] = {}
         """The number of the call by block."""
@@ -503,11 +509,15 @@ class _ChoiceEncoder:
         details: list[dict[str, object]] = []
         if event.signature is not None:
             index = self._detail(event.block, "text")
-            text = {"type": "reasoning.text", "text": "", "signature": event.signature}
+            text = {
+                "type": "reasoning.text",
+                "text": "",
+                "signature": wrapped(event.signature, self._maker),
+            }
             details.append({**text, **common, "index": index})
         if event.encrypted is not None:
             index = self._detail(event.block, "encrypted")
-            data = {"type": "reasoning.encrypted", "data": event.encrypted}
+            data = {"type": "reasoning.encrypted", "data": wrapped(event.encrypted, self._maker)}
             details.append({**data, **common, "index": index})
         return details
 
@@ -534,23 +544,23 @@ def render_response(
             **reply_fields(identity, "chat.completion"),
             "system_fingerprint": None,
             "service_tier": reply.service_tier,
-            "choices": [_choice(choice) for choice in reply.choices],
+            "choices": [_choice(choice, identity.maker) for choice in reply.choices],
             "usage": render_usage(charge),
         }
     )
 
 
-def _choice(choice: Choice) -> dict[str, object]:
+def _choice(choice: Choice, maker: str) -> dict[str, object]:
     return {
         "index": choice.index,
-        "message": _message(choice),
+        "message": _message(choice, maker),
         "finish_reason": choice.finish_reason,
         "native_finish_reason": choice.native_finish_reason,
         "logprobs": choice.logprobs,
     }
 
 
-def _message(choice: Choice) -> dict[str, object]:
+def _message(choice: Choice, maker: str) -> dict[str, object]:
     blocks = choice.blocks
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     refusals = [block.text for block in blocks if isinstance(block, RefusalBlock)]
@@ -562,7 +572,7 @@ def _message(choice: Choice) -> dict[str, object]:
     reasoning_blocks = [block for block in blocks if isinstance(block, ReasoningBlock)]
     if reasoning_blocks:
         message["reasoning"] = "".join(block.text for block in reasoning_blocks) or None
-        message["reasoning_details"] = render_details(reasoning_blocks)
+        message["reasoning_details"] = render_details(reasoning_blocks, maker)
     calls = [block for block in blocks if isinstance(block, ToolCall)]
     if calls:
         message["tool_calls"] = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 from msgspec import Raw
@@ -28,6 +28,10 @@ from tollhouse.inference.formats.chat_completions.calls import (
     names_in,
     pieces_decoder,
 )
+from tollhouse.inference.formats.chat_completions.reasoning import (
+    own_messages,
+    shown_message,
+)
 from tollhouse.inference.formats.chat_completions.wire import (
     CHUNK,
     ChatDelta,
@@ -36,7 +40,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
     chunk_choices_decoder,
     decode_fields,
     error_chunk,
-    fill_reasoning_fields,
     message_bytes,
     output_bytes,
     render_end,
@@ -46,6 +49,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.proofs import is_marked
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -76,7 +80,6 @@ if TYPE_CHECKING:
 # Requests and responses
 
 
-_REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 _OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
 _ASSISTANT = msgspec.Raw(b'"assistant"')
 _reasoning = msgspec.json.Decoder(ReasoningParameter | None)
@@ -91,7 +94,8 @@ class ChatResponse(AdaptedResponse):
     """A provider's complete response, decoded as far as the gateway needs."""
 
     fields: Fields
-    choices: list[dict[str, object]]
+    choices: list[Fields]
+    hides_reasoning: bool
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body: the provider's fields with the gateway's id and usage."""
@@ -99,7 +103,10 @@ class ChatResponse(AdaptedResponse):
             "system_fingerprint": NULL,
             **self.fields,
             **reply_fields(identity, "chat.completion"),
-            "choices": self.choices,
+            "choices": [
+                {**each, "message": _shown(each["message"], identity, hides=self.hides_reasoning)}
+                for each in self.choices
+            ],
             "usage": render_usage(charge),
         }
         return encoder.encode(fields)
@@ -130,25 +137,24 @@ def _rename_effort(accepted: Fields, given: Raw, rejected: frozenset[str]) -> No
         accepted.pop("reasoning", None)
 
 
-def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
+def _shown(message: Raw, identity: ReplyIdentity, *, hides: bool) -> Fields:
+    """Return a message as the client gets it."""
+    shown = shown_message(fields_decoder.decode(message), identity.maker, hides=hides)
+    return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
+
+
+def _choice(choice: Fields, index: int) -> Fields:
     native = choice.get("finish_reason", NULL)
-    message, called = fields_decoder.decode(choice["message"]), False
     reason = text_decoder.decode(native)
-    if message.get("tool_calls", NULL) != NULL:
-        called = _delta.decode(choice["message"]).calls
     if not reason and message_bytes(choice["message"]):
         # It ended, or it would not be whole.
         reason = "stop"
-    message = without(message, _REASONING_FIELDS) if hides else fill_reasoning_fields(message)
-    message.setdefault("role", _ASSISTANT)
-    message.setdefault("content", NULL)
-    message.setdefault("refusal", NULL)
+    called = _delta.decode(choice["message"]).calls
     return {
         "logprobs": NULL,
         **choice,
-        "index": index if choice.get("index", NULL) == NULL else choice["index"],
-        "message": message,
-        "finish_reason": normalize_finish_reason(reason, called=called),
+        "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
+        "finish_reason": raw(normalize_finish_reason(reason, called=called)),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
@@ -216,6 +222,8 @@ class ChatStream(ChunkStream):
         self._ours: Fields = {name: raw(value) for name, value in ours.items()}
         self._orders: dict[int, CallOrder] = {}
         """The tool calls of each choice."""
+        self._thought: set[int] = set()
+        """Choices with reasoning."""
         self._before: Fields = {}
         """The last chunk that needed no change, as it was shown."""
         self._template: _ChunkTemplate | None = None
@@ -310,12 +318,17 @@ class ChatStream(ChunkStream):
             choice["index"] = raw(position)
         given = choice.get("delta", NULL)
         delta = {} if given == NULL else fields_decoder.decode(given)
-        hides = self._hides_reasoning
-        delta = without(delta, _REASONING_FIELDS) if hides else fill_reasoning_fields(delta)
         if calls is not None:
             delta = {**delta, "tool_calls": raw(calls)} if calls else without(delta, {"tool_calls"})
-        choice["delta"] = raw(delta)
-        called = _index.decode(choice["index"]) in self._called
+        index = _index.decode(choice["index"])
+        maker = self._identity.maker
+        shown = shown_message(
+            delta, maker, hides=self._hides_reasoning, tells_field=index not in self._thought
+        )
+        if "reasoning" in shown:
+            self._thought.add(index)
+        choice["delta"] = raw(shown)
+        called = index in self._called
         choice["finish_reason"] = raw(
             normalize_finish_reason(text_decoder.decode(native), called=called)
         )
@@ -375,7 +388,7 @@ class _ChunkTemplate:
                     return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return None if delta.lacks_reasoning else (delta, self._shown.fill(values))
+        return None if delta.needs_change else (delta, self._shown.fill(values))
 
 
 def _raw_fields(fields: Mapping[str, object]) -> Fields:
@@ -388,7 +401,7 @@ def _needs_no_change(choice: ChunkChoice) -> bool:
         choice.finish_reason is None
         and choice.index is not None
         and choice.delta is not None
-        and not choice.delta.lacks_reasoning
+        and not choice.delta.needs_change
     )
 
 
@@ -418,6 +431,8 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _renamed_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
+        if b'"reasoning' in request.body or is_marked(request.body):
+            fields["messages"] = own_messages(given["messages"], endpoint)
         if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.
             options: Fields = try_decode(_options, given.get("stream_options", NULL)) or {}
@@ -433,8 +448,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
             upstream_id = text_decoder.decode(fields.get("id", NULL))
-            hides = not self._request.shows_reasoning
-            patched = [_choice(choice, index, hides=hides) for index, choice in enumerate(choices)]
+            patched = [_choice(choice, index) for index, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
         reported, seen = counted(
@@ -445,11 +459,12 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         return ChatResponse(
             reported=reported,
             seen=seen,
-            finish_reason=cast("str | None", patched[0]["finish_reason"]),
+            finish_reason=text_decoder.decode(patched[0]["finish_reason"]),
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,
             choices=patched,
+            hides_reasoning=not self._request.shows_reasoning,
         )
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:

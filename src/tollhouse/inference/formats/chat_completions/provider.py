@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.canonical.places import NotCarriedError
@@ -55,11 +56,16 @@ from tollhouse.inference.formats.chat_completions.calls import (
     CallPiece,
     whole_calls,
 )
-from tollhouse.inference.formats.chat_completions.wire import (
+from tollhouse.inference.formats.chat_completions.reasoning import (
+    ContentPart,
     ReasoningDetail,
     parse_details,
+    parse_extra,
+    render_extra,
+    render_thoughts,
+)
+from tollhouse.inference.formats.chat_completions.wire import (
     render_call,
-    render_details,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
@@ -75,7 +81,7 @@ from tollhouse.inference.formats.wire import (
     replace_invalid_text,
     without,
 )
-from tollhouse.inference.types import Dialect, Endpoint, Profile
+from tollhouse.inference.types import Dialect, Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,7 +96,7 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
     with_usage = prompt.stream and profile.usage_in_streams
     fields: dict[str, object] = {
         "model": endpoint.model,
-        "messages": [each for turn in prompt.turns for each in _messages(turn, profile)],
+        "messages": [each for turn in prompt.turns for each in _messages(turn, endpoint)],
         "stream": prompt.stream or None,
         "stream_options": {"include_usage": True} if with_usage else None,
         profile.output_limit: prompt.max_tokens,
@@ -157,9 +163,9 @@ def _tool(tool: ToolDefinition) -> Mapping[str, object]:
 # Messages
 
 
-def _messages(turn: Turn, profile: Profile) -> Iterator[dict[str, object]]:
+def _messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
     if turn.role == "assistant":
-        message = _assistant(turn, profile)
+        message = _assistant(turn, endpoint)
         if len(message) > 1:
             yield message
         return
@@ -179,10 +185,16 @@ def _result(result: ToolResult) -> dict[str, object]:
     return {"role": "tool", "tool_call_id": result.call_id, "content": "\n".join(texts)}
 
 
-def _assistant(turn: Turn, profile: Profile) -> dict[str, object]:
+def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
+    mine = [
+        block
+        for block in turn.blocks
+        if isinstance(block, ReasoningBlock) and block.may_go_to(endpoint.provider)
+    ]
+    extras = {block.id: block for block in mine if block.field == "extra_content"}
     text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
     calls = [
-        render_call(block.id, block.name, block.arguments)
+        render_call(block.id, block.name, block.arguments) | render_extra(extras.get(block.id))
         for block in turn.blocks
         if isinstance(block, ToolCall)
     ]
@@ -191,11 +203,11 @@ def _assistant(turn: Turn, profile: Profile) -> dict[str, object]:
         message["content"] = _content(text_blocks)
     if calls:
         message["tool_calls"] = calls
-    reasoning_blocks = [block for block in turn.blocks if isinstance(block, ReasoningBlock)]
-    if reasoning_blocks and profile.takes_reasoning_as == "reasoning_content":
-        message["reasoning_content"] = "".join(block.text for block in reasoning_blocks)
-    elif reasoning_blocks and profile.takes_reasoning_as == "reasoning_details":
-        message["reasoning_details"] = render_details(reasoning_blocks)
+    message |= render_extra(extras.get(None))
+    thoughts = [block for block in mine if block.field != "extra_content"]
+    if thoughts:
+        field = thoughts[0].field or endpoint.profile.takes_reasoning_as
+        message |= render_thoughts(thoughts, field, [_part(block) for block in text_blocks])
     return message
 
 
@@ -237,24 +249,21 @@ def _document(document: DocumentBlock) -> dict[str, object]:
 # Responses
 
 
-class _Part(Struct):
-    text: str = ""
-
-
 class _Message(Struct):
     """A complete message, or the delta of a chunk."""
 
-    content: str | list[_Part] | None = None
+    content: str | list[ContentPart] | None = None
     refusal: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
     tool_calls: list[CallPiece] | None = None
+    extra_content: Raw = NULL
 
     @property
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "".join(part.text or "" for part in self.content)
         return self.content or ""
 
     @property
@@ -272,14 +281,21 @@ class _Message(Struct):
             and not self.reasoning
             and not self.reasoning_content
             and not self.reasoning_details
+            and not isinstance(self.content, list)
+            and self.extra_content == NULL
         )
 
     @property
     def reasoning_blocks(self) -> list[ReasoningBlock]:
         if found := parse_details(self.reasoning_details or ()):
-            return found
-        text = self.reasoning or self.reasoning_content
-        return [ReasoningBlock(text)] if text else []
+            return [replace(block, field="reasoning_details") for block in found]
+        if self.reasoning_content:
+            return [ReasoningBlock(self.reasoning_content, field="reasoning_content")]
+        if self.reasoning:
+            return [ReasoningBlock(self.reasoning, field="reasoning")]
+        parts = self.content if isinstance(self.content, list) else ()
+        text = "".join(part.thoughts for part in parts)
+        return [ReasoningBlock(text, field="thinking")] if text else []
 
 
 class _Choice(Struct):
@@ -374,8 +390,12 @@ def _blocks(message: _Message) -> Iterator[Block]:
         yield TextBlock(message.text)
     if message.refusal:
         yield RefusalBlock(message.refusal)
+    if message.extra_content != NULL:
+        yield parse_extra(message.extra_content)
     for call in whole_calls(message.tool_calls or ()):
-        yield ToolCall(call.id or "", call.name or "", call.arguments)
+        if call.extra_content != NULL:
+            yield parse_extra(call.extra_content, call.call_id)
+        yield ToolCall(call.call_id, call.name or "", call.arguments)
 
 
 # Streams
@@ -468,13 +488,19 @@ class _ChoiceDecoder:
             yield TextDelta(self._index, self._block(TextDelta), message.text, given(logprobs))
         if message.refusal:
             yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
+        if message.extra_content != NULL:
+            yield from self._reasoning(parse_extra(message.extra_content))
         if message.tool_calls:
             yield from self._tool_calls(part for _, part in self._order.read(message.tool_calls))
 
     def _reasoning(self, reasoning: ReasoningBlock) -> Iterator[CanonicalEvent]:
+        if reasoning.field == "extra_content":
+            self._kind = None
         block = self._block(ReasoningDelta)
         if reasoning.text:
-            yield ReasoningDelta(self._index, block, reasoning.text, reasoning.is_summary)
+            yield ReasoningDelta(
+                self._index, block, reasoning.text, reasoning.is_summary, reasoning.field
+            )
         if reasoning.signature or reasoning.encrypted:
             yield ReasoningSignature(
                 self._index,
@@ -483,12 +509,15 @@ class _ChoiceDecoder:
                 reasoning.encrypted,
                 reasoning.id,
                 reasoning.format,
+                reasoning.field,
             )
             # Reasoning after the signature is another block.
             self._kind = None
 
     def _tool_calls(self, parts: Iterable[CallPart]) -> Iterator[CanonicalEvent]:
         for part in parts:
+            if part.extra_content != NULL:
+                yield from self._reasoning(parse_extra(part.extra_content, part.call_id))
             if part.id is not None:
                 block = self._calls[part.number] = self._block(ToolCallStarted)
                 self._kind = None

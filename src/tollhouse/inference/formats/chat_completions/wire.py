@@ -1,12 +1,5 @@
 """The parts of the chat format that the gateway decodes or writes; the rest stays raw.
 
-    reasoning_details:  reasoning.text       {text, signature}   reasoning, with its signature
-                        reasoning.summary    {summary}           a summary of the reasoning
-                        reasoning.encrypted  {data}              only the provider can read it
-
-A canonical block is one detail, or two if it has both a readable and an encrypted part.
-`reasoning` holds the same text in one string.
-
 Before the first byte an error is the common envelope. After status 200 was sent it is part of the
 last chunk, and is repeated alone after `[DONE]`:
 
@@ -27,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.adapter import ClientRequest
-from tollhouse.inference.formats.canonical.types import ReasoningBlock
+from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.wire import (
     DONE,
@@ -36,7 +29,6 @@ from tollhouse.inference.formats.wire import (
     encoder,
     fields_decoder,
     join_lines,
-    raw,
     read_field,
     read_flag,
     read_messages,
@@ -52,7 +44,7 @@ from tollhouse.inference.sse import event
 from tollhouse.kernel.errors import Invalid, TollhouseError, error_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.types import ReplyIdentity
@@ -75,6 +67,7 @@ class ChatDelta(msgspec.Struct):
     tool_calls: Raw = NULL
     """Not `Raw | None`, which the decoder takes for null only."""
     reasoning_details: Raw = NULL
+    extra_content: Raw = NULL
 
     @property
     def calls(self) -> bool:
@@ -82,11 +75,19 @@ class ChatDelta(msgspec.Struct):
         return self.tool_calls not in _NO_CALLS
 
     @property
-    def lacks_reasoning(self) -> bool:
-        """Whether one of the two fields in which clients look for the reasoning is missing."""
-        if self.reasoning:
-            return self.reasoning_details == NULL
-        return bool(self.reasoning_content)
+    def needs_change(self) -> bool:
+        """Whether it is not as clients read it.
+
+        One of the two fields in which they look for the reasoning is missing, the text is in parts,
+        or there is what only its maker can read.
+        """
+        details = self.reasoning_details
+        if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
+            return True
+        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
+            return True
+        thinks = self.reasoning_content and not self.reasoning
+        return bool(thinks) or isinstance(self.content, list) or self.extra_content != NULL
 
 
 class _Function(msgspec.Struct):
@@ -186,89 +187,6 @@ def render_usage(charge: Charge) -> dict[str, object]:
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         **render_costs(charge),
     }
-
-
-# Reasoning
-
-
-class ReasoningDetail(msgspec.Struct):
-    """An item of `reasoning_details`."""
-
-    type: str = ""
-    text: str | None = None
-    summary: str | None = None
-    data: str | None = None
-    signature: str | None = None
-    id: str | None = None
-    format: str | None = None
-
-    @property
-    def readable_text(self) -> str:
-        """The text or the summary."""
-        return self.text or self.summary or ""
-
-
-def parse_details(details: Iterable[ReasoningDetail]) -> list[ReasoningBlock]:
-    """Return the blocks of details; an empty detail gives none."""
-    blocks: list[ReasoningBlock] = []
-    for detail in details:
-        block = _block(detail)
-        if block is None:
-            continue
-        before = blocks[-1] if blocks else None
-        if before is not None and before.is_summary and not before.encrypted and block.encrypted:
-            block = msgspec.structs.replace(block, text=before.text, is_summary=True)
-            blocks.pop()
-        blocks.append(block)
-    return blocks
-
-
-def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
-    if not (detail.readable_text or detail.signature or detail.data):
-        return None
-    return ReasoningBlock(
-        text=detail.readable_text,
-        is_summary=detail.type == "reasoning.summary",
-        signature=detail.signature,
-        encrypted=detail.data,
-        id=detail.id,
-        format=detail.format,
-    )
-
-
-def render_details(blocks: Iterable[ReasoningBlock]) -> list[dict[str, object]]:
-    """Return the `reasoning_details` of blocks."""
-    found = [detail for block in blocks for detail in _details(block)]
-    return [{**detail, "index": index} for index, detail in enumerate(found)]
-
-
-def fill_reasoning_fields(message: Fields) -> Fields:
-    """Return a message or a delta with its reasoning in all fields that clients read.
-
-    Many servers send only `reasoning_content`, which is kept, or only `reasoning`. Raises
-    `msgspec.DecodeError` if the reasoning is not a string.
-    """
-    if "reasoning" not in message and "reasoning_content" not in message:
-        return message
-    text = text_decoder.decode(message.get("reasoning", NULL))
-    text = text or text_decoder.decode(message.get("reasoning_content", NULL))
-    if not text:
-        return message
-    filled = {**message, "reasoning": raw(text)}
-    if message.get("reasoning_details", NULL) == NULL:
-        filled["reasoning_details"] = raw(render_details([ReasoningBlock(text)]))
-    return filled
-
-
-def _details(block: ReasoningBlock) -> Iterator[dict[str, object]]:
-    common = {"id": block.id, "format": block.format}
-    if block.is_summary:
-        yield {"type": "reasoning.summary", "summary": block.text, **common}
-    elif block.text or block.signature:
-        text = {"type": "reasoning.text", "text": block.text, "signature": block.signature}
-        yield {**text, **common}
-    if block.encrypted:
-        yield {"type": "reasoning.encrypted", "data": block.encrypted, **common}
 
 
 # Tool calls

@@ -85,19 +85,21 @@ def render_response(
     """Return the client's body, with the first choice only."""
     del source
     choice = reply.choices[0]
-    blocks = [rendered for block in choice.blocks if (rendered := _render_block(block)) is not None]
+    maker = identity.maker
+    rendered = (_render_block(block, maker) for block in choice.blocks)
+    blocks = [block for block in rendered if block is not None]
     refused = any(isinstance(block, RefusalBlock) for block in choice.blocks)
     usage = render_usage(charge, {"service_tier": _SHOWN_TIERS.get(reply.service_tier or "")})
     ours = {"content": blocks, **_stop(choice, refused=refused), "usage": usage}
     return encoder.encode(message_fields(identity, {}) | ours)
 
 
-def _render_block(block: Block) -> Mapping[str, object] | None:
+def _render_block(block: Block, maker: str) -> Mapping[str, object] | None:
     if isinstance(block, (TextBlock, RefusalBlock)):
         # Clients must not send empty text back.
         return {"type": "text", "text": block.text} if block.text else None
     if isinstance(block, ReasoningBlock):
-        return render_reasoning(block)
+        return render_reasoning(block, maker)
     if isinstance(block, ToolCall):
         return {
             "type": "tool_use",
@@ -233,7 +235,7 @@ class MessagesStreamEncoder(StreamEncoder):
         self._reasoning_builders.setdefault(event.block, ResponseBuilder()).add(event)
 
     def _end_reasoning(self, reasoning: ReasoningBlock) -> bytes:
-        rendered = render_reasoning(reasoning)
+        rendered = render_reasoning(reasoning, self._identity.maker)
         if rendered["type"] == "redacted_thinking":
             return self._open_block(rendered)
         opened = b"" if self._open == "thinking" else self._open_block(_EMPTY["thinking"])

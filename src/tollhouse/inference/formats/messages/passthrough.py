@@ -36,8 +36,10 @@ from tollhouse.inference.formats.messages.wire import (
     delta_decoder,
     error_event,
     input_of,
+    mark_block,
     message_fields,
     output_bytes,
+    own_reasoning,
     read_fields,
     readable,
     refused_in_messages,
@@ -46,8 +48,8 @@ from tollhouse.inference.formats.messages.wire import (
     render_tokens,
     render_usage,
     usage_of_stream,
-    without_foreign_reasoning,
 )
+from tollhouse.inference.formats.proofs import wrapped
 from tollhouse.inference.formats.usage import Counts, later, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -94,6 +96,8 @@ class MessagesResponse(AdaptedResponse):
         content = self.fields["content"]
         if b"null" in bytes(content):
             content = raw([_block_without_nulls(block) for block in _blocks.decode(content)])
+        if b"thinking" in bytes(content):
+            content = raw([mark_block(block, identity.maker) for block in _blocks.decode(content)])
         usage = render_usage(charge, read_fields(self.fields.get("usage", NULL)))
         fields = message_fields(identity, self.fields)
         return encoder.encode({**fields, "content": content, "usage": usage})
@@ -105,6 +109,7 @@ def _block_without_nulls(block: Fields) -> Fields:
 
 # Streams
 
+_NO_TEXT: Final = raw("")
 _DELTA: Final = "content_block_delta"
 _WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
 
@@ -126,6 +131,8 @@ class MessagesStream(AdaptedStream):
         """Of the deltas of the open block."""
         self._block_begun = False
         """A block is open that has no delta yet."""
+        self._signed = False
+        """The signature of the open block has begun."""
 
     @property
     def complete(self) -> bool:
@@ -156,6 +163,8 @@ class MessagesStream(AdaptedStream):
         delta = None if values is None else try_decode(delta_decoder, values[0])
         if delta is None or not fits_block(delta.type, self._order.open_block):
             return b""
+        if delta.signature is not None:
+            return b""
         self._seen_bytes += output_bytes(delta)
         return named_event(_DELTA, data)
 
@@ -181,9 +190,26 @@ class MessagesStream(AdaptedStream):
             self._seen_bytes += output_bytes(event.content_block)
         if event.delta is not None:
             self._seen_bytes += output_bytes(event.delta)
-        if kind == "content_block_start" and b"null" in data:
-            data = _event_without_nulls(data)
+        if kind == "content_block_start":
+            self._signed = False
+            if b"null" in data:
+                data = _event_without_nulls(data)
+            if b"thinking" in data:
+                data = self._marked_start(data)
+        elif event.delta is not None and event.delta.signature and not self._signed:
+            self._signed = True
+            fields = fields_decoder.decode(data)
+            delta = fields_decoder.decode(fields["delta"])
+            delta["signature"] = raw(wrapped(event.delta.signature, self._identity.maker))
+            data = encoder.encode({**fields, "delta": delta})
         return named_event(kind, data)
+
+    def _marked_start(self, data: bytes) -> bytes:
+        fields = fields_decoder.decode(data)
+        block = fields_decoder.decode(fields["content_block"])
+        self._signed = block.get("signature", NULL) not in (NULL, _NO_TEXT)
+        marked = mark_block(block, self._identity.maker)
+        return data if marked is block else encoder.encode({**fields, "content_block": marked})
 
     def _begin(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
@@ -247,7 +273,7 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         given, refuses = self._request.fields, refused_in_messages(endpoint.profile)
         rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
         fields = for_provider(given, rejected, endpoint.model)
-        fields["messages"] = without_foreign_reasoning(given["messages"])
+        fields["messages"] = own_reasoning(given["messages"], endpoint.provider)
         if "user" in given and "metadata" not in given.keys() | refuses:
             fields["metadata"] = {"user_id": given["user"]}
         if self._request.max_tokens is None:

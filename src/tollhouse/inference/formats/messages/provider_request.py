@@ -164,10 +164,10 @@ _DATA_URL: Final = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.
 _FOREIGN_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def _render_turns(turns: Sequence[Turn]) -> tuple[list[Content], list[Content]]:
+def _render_turns(turns: Sequence[Turn], provider: str) -> tuple[list[Content], list[Content]]:
     """Return `system` and `messages`."""
     system = [block for turn in turns if turn.role == "system" for block in _system(turn.blocks)]
-    spoken = _merged([turn for turn in turns if turn.role != "system"])
+    spoken = _merged([turn for turn in turns if turn.role != "system"], provider)
     if spoken and spoken[-1][0] == "assistant":
         _strip(spoken[-1][1])
     if spoken and spoken[0][0] == "assistant":
@@ -179,12 +179,17 @@ def _render_turns(turns: Sequence[Turn]) -> tuple[list[Content], list[Content]]:
     return system, [{"role": role, "content": content} for role, content in spoken]
 
 
-def _merged(turns: Sequence[Turn]) -> list[tuple[Role, list[Content]]]:
+def _merged(turns: Sequence[Turn], provider: str) -> list[tuple[Role, list[Content]]]:
     """Return messages with alternating roles, tool results first."""
     merged: list[tuple[Role, list[Content]]] = []
     for turn in turns:
         own = _SAID_BY_MODEL if turn.role == "assistant" else Block
-        parts = [part for block in turn.blocks if isinstance(block, own) for part in _block(block)]
+        parts = [
+            part
+            for block in turn.blocks
+            if isinstance(block, own)
+            for part in _block(block, provider)
+        ]
         if merged and merged[-1][0] == turn.role:
             merged[-1][1].extend(parts)
         elif parts:
@@ -209,7 +214,7 @@ def _system(blocks: Iterable[Block]) -> list[Content]:
     return content
 
 
-def _block(block: Block) -> list[Content]:
+def _block(block: Block, provider: str = "") -> list[Content]:
     if isinstance(block, (TextBlock, RefusalBlock)):
         return _text(block)
     if isinstance(block, ImageBlock):
@@ -221,7 +226,7 @@ def _block(block: Block) -> list[Content]:
     if isinstance(block, ToolResult):
         return [_tool_result(block)]
     if isinstance(block, ReasoningBlock):
-        reasoning = render_provider_reasoning(block)
+        reasoning = render_provider_reasoning(block, provider)
         return [] if reasoning is None else [reasoning]
     raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
 
@@ -304,7 +309,7 @@ _number: Final = msgspec.json.Decoder(float)
 
 def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
     """Return the provider's request body; raises `NotCarriedError`."""
-    system, messages = _render_turns(_turns(prompt))
+    system, messages = _render_turns(_turns(prompt), endpoint.provider)
     plan = _plan(prompt, endpoint)
     fields: dict[str, object] = {
         "model": endpoint.model,

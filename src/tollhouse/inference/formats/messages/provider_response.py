@@ -316,7 +316,7 @@ class _OpenBlock:
 
     def take(self, delta: MessagesDelta) -> list[CanonicalEvent]:
         if delta.type == "signature_delta":
-            self._signature = delta.signature
+            self._signature = (self._signature or "") + (delta.signature or "")
         if delta.type == "input_json_delta" and delta.partial_json:
             self._has_arguments = True
             return [ToolCallDelta(0, self._number, delta.partial_json)]

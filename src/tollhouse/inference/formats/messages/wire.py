@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
+from tollhouse.inference.formats.proofs import is_marked, unwrapped, wrapped
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
@@ -35,6 +36,7 @@ from tollhouse.inference.formats.wire import (
     read_optional,
     render_costs,
     text_bytes,
+    text_decoder,
     try_decode,
 )
 from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_object, status_of
@@ -283,9 +285,6 @@ def error_event(error: TollhouseError, request_id: str | None) -> bytes:
 
 # Reasoning
 
-_MARK: Final = pack(ReasoningBlock()).partition(".")[0].encode() + b"."
-"""The prefix of every packed block."""
-
 
 class _SignedBlock(msgspec.Struct):
     type: str
@@ -300,61 +299,87 @@ _content = msgspec.json.Decoder(list[Raw] | str)
 
 def parse_thinking(text: str, signature: str) -> ReasoningBlock:
     """Return the canonical block of a `thinking` block."""
-    native = ReasoningBlock(text=text, signature=signature or None, format=ANTHROPIC)
+    maker, own = unwrapped(signature)
+    native = ReasoningBlock(text=text, signature=own or None, format=ANTHROPIC, maker=maker)
     return unpack(signature) or native
 
 
 def parse_redacted(data: str) -> ReasoningBlock:
     """Return the canonical block of a `redacted_thinking` block."""
-    return unpack(data) or ReasoningBlock(encrypted=data, format=ANTHROPIC)
+    maker, own = unwrapped(data)
+    return unpack(data) or ReasoningBlock(encrypted=own, format=ANTHROPIC, maker=maker)
 
 
-def render_reasoning(block: ReasoningBlock) -> Mapping[str, object]:
-    """Render a block for a client, whichever provider it came from."""
+def render_reasoning(block: ReasoningBlock, maker: str) -> Mapping[str, object]:
+    """Render a block for a client, whichever provider made it."""
     if block.format != ANTHROPIC:
-        return {"type": "thinking", "thinking": block.text, "signature": pack(block)}
+        return {"type": "thinking", "thinking": block.text, "signature": pack(block, maker)}
     if block.encrypted and not block.text:
-        return {"type": "redacted_thinking", "data": block.encrypted}
-    return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
+        return {"type": "redacted_thinking", "data": wrapped(block.encrypted, maker)}
+    signature = wrapped(block.signature or "", maker)
+    return {"type": "thinking", "thinking": block.text, "signature": signature}
 
 
-def render_provider_reasoning(block: ReasoningBlock) -> Mapping[str, object] | None:
+def render_provider_reasoning(block: ReasoningBlock, provider: str) -> Mapping[str, object] | None:
     """Render a block for a provider; None if the provider could not verify it."""
     if block.format != ANTHROPIC or not (block.signature or block.encrypted):
         return None
+    if not block.may_go_to(provider):
+        return None
     if block.signature:
         return {"type": "thinking", "thinking": block.text, "signature": block.signature}
-    return None if block.text else render_reasoning(block)
+    return None if block.text else render_reasoning(block, "")
 
 
-def without_foreign_reasoning(messages: Raw) -> Raw:
-    """Return a client's messages without the reasoning of other dialects' providers.
+def own_reasoning(messages: Raw, provider: str) -> Raw:
+    """Return a client's messages with the reasoning that a provider made, and no other.
 
     A client that changes the model within a conversation sends it back; Anthropic rejects a request
     with a signature that is not its own.
     """
-    if _MARK not in bytes(messages):
+    if not is_marked(bytes(messages)):
         return messages
     try:
-        return raw([_cleaned(message) for message in _messages.decode(messages)])
+        cleaned = (_cleaned(message, provider) for message in _messages.decode(messages))
+        return raw([message for message in cleaned if message is not None])
     except (msgspec.DecodeError, RecursionError):
         # Not a conversation: the provider reports the error.
         return messages
 
 
-def _cleaned(message: Fields) -> Fields:
+def _cleaned(message: Fields, provider: str) -> Fields | None:
+    """Return a message for a provider; None if nothing is left of it."""
     content = _content.decode(message.get("content", Raw(b'""')))
-    if isinstance(content, str):
+    if isinstance(content, str) or not is_marked(bytes(message["content"])):
         return message
-    return {**message, "content": raw([block for block in content if not _is_foreign(block)])}
+    own = [found for block in content if (found := _own_block(block, provider)) is not None]
+    return {**message, "content": raw(own)} if own else None
 
 
-def _is_foreign(block: Raw) -> bool:
+def _own_block(block: Raw, provider: str) -> Raw | None:
     signed = try_decode(_signed_block, block)
-    if signed is None:
-        return False
-    kind = {"thinking": signed.signature, "redacted_thinking": signed.data}
-    return unpack(kind.get(signed.type) or "") is not None
+    field = None if signed is None else _PROOFS.get(signed.type)
+    proof = None if field is None else getattr(signed, field)
+    if field is None or proof is None:
+        return block
+    packed, (maker, own) = unpack(proof), unwrapped(proof)
+    if packed is not None:
+        shown = render_provider_reasoning(packed, provider) if packed.maker else None
+        return None if shown is None else raw(shown)
+    if maker is None:
+        return block
+    return raw({**fields_decoder.decode(block), field: own}) if maker == provider else None
+
+
+def mark_block(block: Fields, maker: str) -> Fields:
+    """Return a provider's block as a client gets it: with a mark in what only its maker reads."""
+    field = _PROOFS.get(try_decode(text_decoder, block.get("type", NULL)) or "")
+    proof = None if field is None else try_decode(text_decoder, block.get(field, NULL))
+    return {**block, field: raw(wrapped(proof, maker))} if field and proof and maker else block
+
+
+_PROOFS: Final[Mapping[str, str]] = {"thinking": "signature", "redacted_thinking": "data"}
+"""The field of a block that only its maker can read."""
 
 
 # Requests

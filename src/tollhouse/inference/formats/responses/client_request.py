@@ -42,6 +42,7 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.kinds import PARTS, TOOLS, Kind, refused
 from tollhouse.inference.formats.media_types import file_url
+from tollhouse.inference.formats.proofs import unwrapped
 from tollhouse.inference.formats.responses.client_items import (
     ParsedItem,
     read_item,
@@ -338,12 +339,14 @@ def _read_reasoning(data: Raw, path: str, _: RequestTools) -> ReasoningBlock:
         return packed
     summary = PARAGRAPH.join(part.text for part in item.summary or ())
     reasoning_text = "".join(part.text for part in item.content or ())
+    maker, own = unwrapped(item.encrypted_content or "")
     return ReasoningBlock(
         text=reasoning_text or summary,
         is_summary=bool(summary) and not reasoning_text,
-        encrypted=item.encrypted_content,
+        encrypted=own or None,
         id=item.id,
         format=OPENAI,
+        maker=maker,
     )
 
 

@@ -31,6 +31,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCall,
     pack,
 )
+from tollhouse.inference.formats.proofs import wrapped
 from tollhouse.inference.formats.responses.client_tools import (
     CallForm,
     call_form,
@@ -127,7 +128,8 @@ def _item(
     if isinstance(block, ReasoningBlock):
         native = block.id if block.format == OPENAI else None
         id_ = native or item_id(identity, "reasoning", position)
-        return reasoning_item(block, id_, is_summary=block.is_summary or options.summarizes)
+        is_summary = block.is_summary or options.summarizes
+        return reasoning_item(block, id_, identity.maker, is_summary=is_summary)
     form = options.form(block.name)
     return call_item(block, form, item_id(identity, form.kind, position))
 
@@ -180,7 +182,7 @@ def freeform_input(arguments: str) -> str:
         return arguments
 
 
-def reasoning_item(block: ReasoningBlock, id_: str, *, is_summary: bool) -> JsonObject:
+def reasoning_item(block: ReasoningBlock, id_: str, maker: str, *, is_summary: bool) -> JsonObject:
     """Return a reasoning item, with its signature or encrypted content.
 
     OpenAI's encrypted reasoning is passed on unchanged, under its own id. Any other block is packed
@@ -193,15 +195,15 @@ def reasoning_item(block: ReasoningBlock, id_: str, *, is_summary: bool) -> Json
         "status": "completed",
         "summary": parts if is_summary else [],
         **({} if is_summary or not parts else {"content": parts}),
-        "encrypted_content": _proof(block, id_),
+        "encrypted_content": _proof(block, id_, maker),
     }
 
 
-def _proof(block: ReasoningBlock, id_: str) -> str | None:
+def _proof(block: ReasoningBlock, id_: str, maker: str) -> str | None:
     is_native = block.format == OPENAI and block.signature is None
     if is_native and (block.encrypted is None or block.id == id_):
-        return block.encrypted
-    return pack(block)
+        return None if block.encrypted is None else wrapped(block.encrypted, maker)
+    return pack(block, maker)
 
 
 def reasoning_part(text: str, *, is_summary: bool) -> JsonObject:

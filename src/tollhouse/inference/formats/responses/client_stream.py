@@ -138,9 +138,10 @@ class _MessageItem:
 class _ReasoningItem:
     """The model's reasoning, or a summary of it."""
 
-    def __init__(self, id_: str, *, summarizes: bool) -> None:
-        self.item = reasoning_item(ReasoningBlock(), id_, is_summary=False)
+    def __init__(self, id_: str, maker: str, *, summarizes: bool) -> None:
+        self.item = reasoning_item(ReasoningBlock(), id_, maker, is_summary=False)
         self._id = id_
+        self._maker = maker
         self._summarizes = summarizes
         self._names: _Names | None = None
 
@@ -161,7 +162,7 @@ class _ReasoningItem:
             yield f"{names.text}.done", {names.position: 0, "text": block.text}
             yield f"{names.part}.done", {names.position: 0, "part": self._part(block.text)}
         # The first delta decided whether the client sees a summary.
-        self.item = reasoning_item(block, self._id, is_summary=names is _SUMMARY)
+        self.item = reasoning_item(block, self._id, self._maker, is_summary=names is _SUMMARY)
 
     def _part(self, text: str) -> JsonObject:
         return reasoning_part(text, is_summary=self._names is _SUMMARY)
@@ -310,7 +311,7 @@ class ResponsesStreamEncoder(StreamEncoder):
             return _CallItem(item_id(self._identity, form.kind, position), form, event)
         if isinstance(event, (ReasoningDelta, ReasoningSignature)):
             id_ = _native_id(event) or item_id(self._identity, "reasoning", position)
-            return _ReasoningItem(id_, summarizes=self._options.summarizes)
+            return _ReasoningItem(id_, self._identity.maker, summarizes=self._options.summarizes)
         return _MessageItem(item_id(self._identity, "message", position))
 
     def _item(self) -> _Item:

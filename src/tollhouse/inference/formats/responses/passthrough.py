@@ -37,6 +37,7 @@ from tollhouse.inference.formats.canonical.types import (
     unpack,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.responses.client_response import blank_response
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
 from tollhouse.inference.formats.responses.provider_response import parse_response
@@ -72,7 +73,7 @@ from tollhouse.inference.formats.wire import (
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-from tollhouse.kernel.errors import Bug, TollhouseError
+from tollhouse.kernel.errors import Bug, Invalid, TollhouseError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -166,6 +167,7 @@ class ResponsesResponse(AdaptedResponse):
         """Return the client's body: the provider's fields with the gateway's id and usage."""
         ours = {"id": identity.id, "object": "response", "model": identity.model}
         fields = {**blank_response(self.request, identity), **self.fields, **ours}
+        fields["output"] = Raw(wrap_all(bytes(self.fields["output"]), IN_RESPONSES, identity.maker))
         return encoder.encode({**fields, "usage": render_usage(charge)})
 
 
@@ -189,6 +191,7 @@ class ResponsesStream(AdaptedStream):
     def __init__(self, identity: ReplyIdentity, request: ResponsesRequest) -> None:
         super().__init__(request.size)
         self._ours = {"id": identity.id, "object": "response", "model": identity.model}
+        self._maker = identity.maker
         self._blank = blank_response(request, identity)
         self._response = self._blank
         """The latest response object of the provider."""
@@ -208,6 +211,8 @@ class ResponsesStream(AdaptedStream):
         if self._template is not None and (shown := self._pass_on_same(self._template, data)):
             return shown
         self._template = None
+        if _MARK in data:
+            data = wrap_all(data, IN_RESPONSES, self._maker)
         try:
             fields = fields_decoder.decode(data)
             if "type" not in fields and fields.get("error", NULL) != NULL:
@@ -418,7 +423,7 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
         rejected = rejected | profile.refuses if profile.refuses else rejected
         fields = for_provider(given, rejected, endpoint.model)
-        fields["input"] = _own_history(given["input"])
+        fields["input"] = _own_history(given["input"], endpoint.provider)
         if "reasoning" in fields and not profile.takes_extensions:
             fields["reasoning"] = _own_reasoning(given["reasoning"])
         if "store" not in endpoint.profile.refuses:
@@ -447,18 +452,15 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         return ResponsesStream(identity, self._request)
 
 
-def _own_history(given: Raw) -> Raw:
-    """Return an input without packed reasoning of other providers.
-
-    OpenAI's own reasoning is sent back unchanged.
-    """
+def _own_history(given: Raw, provider: str) -> Raw:
+    """Return an input with the reasoning that this provider made, and no other."""
     if _MARK not in bytes(given):
         return given
     items = try_decode(_items, given)
     if items is None:
         # A text, or an error that the provider reports.
         return given
-    items = [_own_item(item) for item in items]
+    items = [_own_item(item, f"input[{at}]", provider) for at, item in enumerate(items)]
     return raw([item for item in items if item is not None])
 
 
@@ -471,15 +473,23 @@ def _own_reasoning(given: Raw) -> Raw:
     return raw(without(fields, _OF_REASONING))
 
 
-def _own_item(item: Raw) -> Raw | None:
+def _own_item(item: Raw, at: str, provider: str) -> Raw | None:
     if _MARK not in bytes(item):
         return item
     reasoning = try_decode(_reasoning, item)
-    if reasoning is None or reasoning.type != "reasoning":
+    if reasoning is None or reasoning.encrypted_content is None:
         # What is not of its type is passed on unchanged: the provider reports the error.
         return item
-    packed = unpack(reasoning.encrypted_content or "")
-    if packed is None:
+    packed = unpack(reasoning.encrypted_content)
+    if packed is not None:
+        own = reasoning_input(packed, provider)
+        return None if own is None else raw(own)
+    maker, own = unwrapped(reasoning.encrypted_content)
+    if maker is None:
         return item
-    own = reasoning_input(packed)
-    return None if own is None else raw(own)
+    if maker == provider:
+        return raw({**fields_decoder.decode(item), "encrypted_content": own})
+    if reasoning.type != "reasoning":
+        # It stands for a part of the history.
+        raise Invalid(f"{at}.encrypted_content: only the provider that made it can read it.")
+    return None

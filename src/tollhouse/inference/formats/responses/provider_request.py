@@ -60,7 +60,9 @@ if TYPE_CHECKING:
 _LONGEST_CALL_ID: Final = 64
 
 
-def _render_input(turns: Sequence[Turn], freeform: Collection[str]) -> list[JsonObject]:
+def _render_input(
+    turns: Sequence[Turn], freeform: Collection[str], provider: str
+) -> list[JsonObject]:
     """Return the items of a conversation; `freeform` names the tools that take text."""
     texts = {
         block.id
@@ -68,12 +70,14 @@ def _render_input(turns: Sequence[Turn], freeform: Collection[str]) -> list[Json
         for block in turn.blocks
         if isinstance(block, ToolCall) and block.name in freeform
     }
-    return [item for turn in turns for item in _turn(turn, freeform, texts)]
+    return [item for turn in turns for item in _turn(turn, freeform, texts, provider)]
 
 
-def _turn(turn: Turn, freeform: Collection[str], texts: Collection[str]) -> Iterable[JsonObject]:
+def _turn(
+    turn: Turn, freeform: Collection[str], texts: Collection[str], provider: str
+) -> Iterable[JsonObject]:
     if turn.role == "assistant":
-        return _assistant(turn.blocks, freeform)
+        return _assistant(turn.blocks, freeform, provider)
     if turn.role == "system":
         return _message("developer", turn.blocks)
     results = [block for block in turn.blocks if isinstance(block, ToolResult)]
@@ -123,7 +127,9 @@ def _result_content(result: ToolResult) -> object:
     return [part for part in map(_part, result.content) if part is not None]
 
 
-def _assistant(blocks: Iterable[Block], freeform: Collection[str]) -> list[JsonObject]:
+def _assistant(
+    blocks: Iterable[Block], freeform: Collection[str], provider: str
+) -> list[JsonObject]:
     items: list[JsonObject] = []
     for is_message, run in groupby(
         blocks, lambda block: isinstance(block, (TextBlock, RefusalBlock))
@@ -133,15 +139,15 @@ def _assistant(blocks: Iterable[Block], freeform: Collection[str]) -> list[JsonO
             if parts:
                 items.append({"type": "message", "role": "assistant", "content": parts})
         else:
-            given = (_output_item(block, freeform) for block in run)
+            given = (_output_item(block, freeform, provider) for block in run)
             items += [item for item in given if item is not None]
     return items
 
 
-def _output_item(block: Block, freeform: Collection[str]) -> JsonObject | None:
+def _output_item(block: Block, freeform: Collection[str], provider: str) -> JsonObject | None:
     if isinstance(block, ToolCall):
         return _call(block, freeform)
-    return reasoning_input(block) if isinstance(block, ReasoningBlock) else None
+    return reasoning_input(block, provider) if isinstance(block, ReasoningBlock) else None
 
 
 def _output_part(block: Block) -> JsonObject | None:
@@ -167,9 +173,9 @@ def _call(call: ToolCall, freeform: Collection[str]) -> JsonObject:
     return {"type": "function_call", **own, "arguments": arguments}
 
 
-def reasoning_input(block: ReasoningBlock) -> JsonObject | None:
+def reasoning_input(block: ReasoningBlock, provider: str) -> JsonObject | None:
     """Return OpenAI's own reasoning as an input item; None for another provider's."""
-    if block.format != OPENAI or not block.encrypted:
+    if block.format != OPENAI or not block.encrypted or not block.may_go_to(provider):
         return None
     is_shown = block.is_summary and block.text
     return {
@@ -197,10 +203,10 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
     fields: dict[str, object] = {
         "model": endpoint.model,
         "instructions": leading,
-        "input": _render_input(turns, freeform),
+        "input": _render_input(turns, freeform, endpoint.provider),
         "stream": prompt.stream or None,
         "store": False,
-        "include": _include(prompt) or None,
+        "include": _include(prompt, endpoint.provider) or None,
         "tools": [_tool(tool) for tool in prompt.tools] or None,
         "tool_choice": _tool_choice(choice, freeform) if choice else None,
         "parallel_tool_calls": prompt.parallel_tool_calls if prompt.tools else None,
@@ -230,22 +236,22 @@ def _leading(turns: Sequence[Turn]) -> tuple[str | None, Sequence[Turn]]:
     return "\n\n".join(texts) or None, turns[count:]
 
 
-def _include(prompt: CanonicalRequest) -> list[str]:
+def _include(prompt: CanonicalRequest, provider: str) -> list[str]:
     """Return the values of `include`.
 
     OpenAI rejects a request for encrypted reasoning if the model does not reason, so it is sent
     only if reasoning is enabled or the conversation has some.
     """
-    include = [_ENCRYPTED] if _reasons(prompt) else []
+    include = [_ENCRYPTED] if _reasons(prompt, provider) else []
     return [*include, LOGPROBS] if prompt.logprobs else include
 
 
-def _reasons(prompt: CanonicalRequest) -> bool:
+def _reasons(prompt: CanonicalRequest, provider: str) -> bool:
     thinking = prompt.thinking
     if thinking is not None:
         return thinking.enabled is not False and thinking.effort != "none"
     return any(
-        isinstance(block, ReasoningBlock) and block.format == OPENAI and bool(block.encrypted)
+        isinstance(block, ReasoningBlock) and reasoning_input(block, provider) is not None
         for turn in prompt.turns
         for block in turn.blocks
     )

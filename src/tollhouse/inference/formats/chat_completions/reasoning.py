@@ -1,0 +1,323 @@
+"""Reasoning in messages of the chat dialect: its fields, and whose it is. Pure.
+
+    reasoning_details:  reasoning.text       {text, signature}   reasoning, with its signature
+                        reasoning.summary    {summary}           a summary of the reasoning
+                        reasoning.encrypted  {data}              only the provider can read it
+
+A canonical block is one detail, or two if it has both a readable and an encrypted part.
+`reasoning` holds the same text in one string.
+
+A provider sends reasoning in one of several fields, and some require it back in the same one.
+A client's message therefore tells who made it, and in which field it came: the first detail of a
+reply that had none has that, packed, as its signature.
+
+Source: the public gateway's reference, "preserving reasoning"; https://api-docs.deepseek.com/guides/thinking_mode
+(`reasoning_content`), https://docs.mistral.ai/capabilities/reasoning (parts of type `thinking`) and
+https://ai.google.dev/gemini-api/docs/openai (`extra_content`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.canonical.types import ReasoningBlock, pack, unpack
+from tollhouse.inference.formats.proofs import (
+    IN_CALLS,
+    IN_DETAILS,
+    is_marked,
+    unwrap_all,
+    unwrapped,
+    wrap_all,
+    wrapped,
+)
+from tollhouse.inference.formats.wire import (
+    NULL,
+    Fields,
+    fields_decoder,
+    raw,
+    text_decoder,
+    try_decode,
+    without,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tollhouse.inference.formats.canonical.types import ReasoningField
+    from tollhouse.inference.types import Endpoint
+
+REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
+
+
+class ReasoningDetail(msgspec.Struct):
+    """An item of `reasoning_details`."""
+
+    type: str = ""
+    text: str | None = None
+    summary: str | None = None
+    data: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    format: str | None = None
+
+    @property
+    def readable_text(self) -> str:
+        """The text or the summary."""
+        return self.text or self.summary or ""
+
+
+def parse_details(
+    details: Iterable[ReasoningDetail], *, of_client: bool = False
+) -> list[ReasoningBlock]:
+    """Return the blocks of details; an empty detail gives none. A client's may be marked."""
+    blocks: list[ReasoningBlock] = []
+    for detail in details:
+        block = _block(detail)
+        if block is None:
+            continue
+        if of_client:
+            block = _unmarked(block)
+        before = blocks[-1] if blocks else None
+        if before is not None and before.is_summary and not before.encrypted and block.encrypted:
+            block = msgspec.structs.replace(block, text=before.text, is_summary=True)
+            blocks.pop()
+        blocks.append(block)
+    return blocks
+
+
+def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
+    if not (detail.readable_text or detail.signature or detail.data):
+        return None
+    return ReasoningBlock(
+        text=detail.readable_text,
+        is_summary=detail.type == "reasoning.summary",
+        signature=detail.signature,
+        encrypted=detail.data,
+        id=detail.id,
+        format=detail.format,
+    )
+
+
+def _unmarked(block: ReasoningBlock) -> ReasoningBlock:
+    if block.signature and (packed := unpack(block.signature)) is not None:
+        return msgspec.structs.replace(packed, text=block.text)
+    signature, encrypted = unwrapped(block.signature or ""), unwrapped(block.encrypted or "")
+    return msgspec.structs.replace(
+        block,
+        signature=signature.value or None,
+        encrypted=encrypted.value or None,
+        maker=signature.maker or encrypted.maker,
+    )
+
+
+def render_details(blocks: Iterable[ReasoningBlock], maker: str = "") -> list[dict[str, object]]:
+    """Return the `reasoning_details` of blocks; for a client with the mark of their maker."""
+    found = [detail for block in blocks for detail in _details(block, maker)]
+    return [{**detail, "index": index} for index, detail in enumerate(found)]
+
+
+def _filled(message: Fields, maker: str) -> Fields:
+    """Return a message or a delta with its reasoning in all fields that clients read.
+
+    Many servers send only `reasoning_content`, which is kept, or only `reasoning`, or parts of the
+    content, of which the text is left there. A maker is told, with the field that it used. Raises
+    `msgspec.DecodeError` if the reasoning is not a string.
+    """
+    field: ReasoningField | None = None
+    text = ""
+    split = split_thinking(message.get("content", NULL))
+    if split is not None:
+        said, text = split
+        message, field = {**message, "content": raw(said)}, "thinking"
+    for name in () if text else _TEXT_FIELDS:
+        if given := text_decoder.decode(message.get(name, NULL)):
+            text, field = text or given, name
+    if not text:
+        return message
+    filled = {**message, "reasoning": raw(text)}
+    if message.get("reasoning_details", NULL) == NULL:
+        mark = pack(ReasoningBlock(field=field), maker) if maker else None
+        filled["reasoning_details"] = raw(render_details([ReasoningBlock(text, signature=mark)]))
+    return filled
+
+
+_TEXT_FIELDS: Final[tuple[ReasoningField, ...]] = ("reasoning", "reasoning_content")
+
+
+class ContentPart(msgspec.Struct):
+    """A part of a provider's content: text, or thoughts of a model of Mistral.
+
+    Source: https://docs.mistral.ai/capabilities/reasoning
+    """
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | list[ContentPart] | None = None
+
+    @property
+    def thoughts(self) -> str:
+        """The text of thoughts."""
+        if isinstance(self.thinking, list):
+            return "".join(part.text or "" for part in self.thinking)
+        return self.thinking or ""
+
+
+_parts = msgspec.json.Decoder(list[ContentPart])
+_KINDS: Final = frozenset({"text", "thinking"})
+
+
+def split_thinking(content: Raw) -> tuple[str, str] | None:
+    """Return the text and the thoughts of a list of such parts; None for any other content."""
+    if bytes(memoryview(content)[:1]) != b"[":
+        return None
+    parts = try_decode(_parts, content)
+    if parts is None or any(part.type not in _KINDS for part in parts):
+        return None
+    return "".join(part.text or "" for part in parts), "".join(part.thoughts for part in parts)
+
+
+_PROOFS: Final = {
+    "reasoning_details": IN_DETAILS,
+    "tool_calls": IN_CALLS,
+    "extra_content": IN_CALLS,
+}
+"""The fields of a message with values that only their maker can read, and what is before them."""
+
+
+def _marked(message: Fields, maker: str) -> Fields:
+    """Return a message or a delta with marks in what only its maker can read."""
+    marked = {
+        name: Raw(wrap_all(bytes(message[name]), before, maker))
+        for name, before in _PROOFS.items()
+        if name in message
+    }
+    return {**message, **marked}
+
+
+def _details(block: ReasoningBlock, maker: str) -> Iterator[dict[str, object]]:
+    common = {"id": block.id, "format": block.format}
+    if block.is_summary:
+        yield {"type": "reasoning.summary", "summary": block.text, **common}
+    elif block.text or block.signature:
+        signature = block.signature and wrapped(block.signature, maker)
+        text = {"type": "reasoning.text", "text": block.text, "signature": signature}
+        yield {**text, **common}
+    if block.encrypted:
+        yield {"type": "reasoning.encrypted", "data": wrapped(block.encrypted, maker), **common}
+
+
+def shown_message(message: Fields, maker: str, *, hides: bool, tells_field: bool = True) -> Fields:
+    """Return a provider's message or delta as a client of its own format gets it.
+
+    Raises `msgspec.DecodeError` if its reasoning is not a string.
+    """
+    shown = _filled(_marked(message, maker), maker if tells_field else "")
+    return without(shown, REASONING_FIELDS) if hides else shown
+
+
+# A client's history
+
+_messages: Final = msgspec.json.Decoder(list[Fields])
+_details_decoder: Final = msgspec.json.Decoder(list[ReasoningDetail])
+
+
+def own_messages(messages: Raw, endpoint: Endpoint) -> Raw:
+    """Return a client's messages with what a provider made itself, in its own fields."""
+    try:
+        return raw([_own_message(message, endpoint) for message in _messages.decode(messages)])
+    except (msgspec.DecodeError, RecursionError):
+        # Not a conversation: the provider reports the error.
+        return messages
+
+
+def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
+    given = message.get("tool_calls", NULL)
+    if is_marked(bytes(given)):
+        calls = [_own_extra(call, endpoint.provider) for call in _messages.decode(given)]
+        message = {**message, "tool_calls": raw(calls)}
+    message = _own_extra(message, endpoint.provider)
+    if REASONING_FIELDS.isdisjoint(message):
+        return message
+    details = try_decode(_details_decoder, message.get("reasoning_details", NULL)) or ()
+    blocks = parse_details(details, of_client=True)
+    maker = next((block.maker for block in blocks if block.maker), None)
+    if maker is None:
+        return _of_anybody(message, endpoint)
+    if maker != endpoint.provider:
+        return without(message, REASONING_FIELDS)
+    field: ReasoningField | None = next((block.field for block in blocks if block.field), None)
+    if field is None:
+        own = unwrap_all(bytes(message["reasoning_details"]), IN_DETAILS, maker)
+        return {**message, "reasoning_details": Raw(own or b"[]")}
+    return _in_field(message, field, "".join(block.text for block in blocks))
+
+
+def _own_extra(part: Fields, provider: str) -> Fields:
+    """Return a message or a call with its `extra_content` if the provider made that."""
+    if "extra_content" not in part:
+        return part
+    own = unwrap_all(bytes(part["extra_content"]), IN_CALLS, provider)
+    return without(part, {"extra_content"}) if own is None else {**part, "extra_content": Raw(own)}
+
+
+def _of_anybody(message: Fields, endpoint: Endpoint) -> Fields:
+    """Return a message with reasoning of an unknown maker, as a provider may take it."""
+    profile = endpoint.profile
+    if profile.refuses_reasoning:
+        return without(message, REASONING_FIELDS)
+    text = message.get("reasoning", NULL)
+    if text == NULL or "reasoning_content" in message or profile.takes_reasoning_as == _DETAILS:
+        return message
+    # What servers of models that reason require is this field; the others ignore it.
+    return {**message, "reasoning_content": text}
+
+
+_DETAILS: Final = "reasoning_details"
+
+
+def _in_field(message: Fields, field: ReasoningField, text: str) -> Fields:
+    own = without(message, REASONING_FIELDS)
+    if field != "thinking":
+        return {**own, field: raw(text)}
+    said = try_decode(text_decoder, message.get("content", NULL)) or ""
+    parts = [{"type": "text", "text": said}] if said else []
+    return {**own, "content": raw([_thinking_part(text), *parts])}
+
+
+# Canonical blocks
+
+
+def render_thoughts(
+    blocks: Sequence[ReasoningBlock],
+    field: ReasoningField | None,
+    said: Sequence[Mapping[str, object]],
+) -> dict[str, object]:
+    """Return fields of a message: the reasoning of a turn in the field in which it came.
+
+    `said` is the content of the message in parts, to which some add theirs.
+    """
+    text = "".join(block.text for block in blocks)
+    if field == "reasoning_details":
+        return {field: render_details(blocks)}
+    if field == "thinking":
+        return {"content": [_thinking_part(text), *said]}
+    return {} if field is None else {field: text}
+
+
+def _thinking_part(text: str) -> dict[str, object]:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+
+def render_extra(proof: ReasoningBlock | None) -> dict[str, object]:
+    """Return what a server of Gemini sent beside a call or a text, and wants back there."""
+    given = None if proof is None else try_decode(fields_decoder, proof.encrypted or "")
+    return {} if given is None else {"extra_content": given}
+
+
+def parse_extra(extra: Raw, call_id: str | None = None) -> ReasoningBlock:
+    """Return what belongs to a call, or to a text, as reasoning that clients send back."""
+    encrypted = bytes(extra).decode("utf-8", "replace")
+    return ReasoningBlock(encrypted=encrypted, id=call_id, field="extra_content")
