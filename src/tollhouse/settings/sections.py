@@ -273,7 +273,9 @@ class ProviderSettings(Section):
     one."""
     refuses: Listed[Filled] = ()
     """Request fields that the server answers with an error. They are left out, as are those that
-    are known of this server. Of max_tokens and max_completion_tokens, chats get the other one."""
+    are known of this server. Of max_tokens and max_completion_tokens, chats get the other one. A
+    kind of item or tool of the responses format (agent_message) may be named, too: it becomes text,
+    or the endpoint is not asked."""
     output_limit: OutputLimitName | None = None
     """What an openai_compatible server calls the limit of a chat's output: max_tokens or
     max_completion_tokens, whichever of the two the request has. If not given: what is known of this

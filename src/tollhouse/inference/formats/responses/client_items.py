@@ -96,7 +96,10 @@ _tool_list = msgspec.json.Decoder(_ToolList)
 _picture = msgspec.json.Decoder(_Picture)
 _screen = msgspec.json.Decoder(_ScreenOutput)
 _OUTPUT: Final = "_output"
-_USERS: Final = frozenset({"mcp_approval_response", "multi_agent_call_output", "program_output"})
+OF_USERS: Final = frozenset(
+    {"agent_message", "mcp_approval_response", "multi_agent_call_output", "program_output"}
+)
+"""The items that become text of the user, not of the model."""
 _WITH_TOOLS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 
@@ -132,7 +135,7 @@ def read_item(kind: str, data: Raw, path: str, tools: RequestTools) -> Sequence[
     if kind == "computer_call_output":
         return (_read_screen(kind, data, path),)
     text = TextBlock(marked(kind, data))
-    return (_users(text),) if kind in _USERS else (ParsedItem("assistant", [text], merges=True),)
+    return (_users(text),) if kind in OF_USERS else (ParsedItem("assistant", [text], merges=True),)
 
 
 def _users(*blocks: Block) -> ParsedItem:

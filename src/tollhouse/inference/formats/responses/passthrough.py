@@ -41,6 +41,7 @@ from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.responses.client_response import blank_response
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
 from tollhouse.inference.formats.responses.provider_response import parse_response
+from tollhouse.inference.formats.responses.refused_kinds import without_refused_kinds
 from tollhouse.inference.formats.responses.wire import (
     CALL_TYPES,
     DONE_EVENT,
@@ -416,14 +417,16 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         """Return the provider's request body: the client's, with the provider's model name.
 
         Fields for the gateway, fields that the provider rejects, and reasoning of other providers'
-        models are left out.
+        models are left out; kinds of items that it rejects become text.
         """
         profile = endpoint.profile
         given = self._request.fields
         rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
         rejected = rejected | profile.refuses if profile.refuses else rejected
         fields = for_provider(given, rejected, endpoint.model)
-        fields["input"] = _own_history(given["input"], endpoint.provider)
+        changed = without_refused_kinds(given, profile.refuses) if profile.refuses else {}
+        history = changed.get("input", given["input"])
+        fields["input"] = _own_history(history, endpoint.provider)
         if "reasoning" in fields and not profile.takes_extensions:
             fields["reasoning"] = _own_reasoning(given["reasoning"])
         if "store" not in endpoint.profile.refuses:
