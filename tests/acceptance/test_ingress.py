@@ -376,6 +376,30 @@ def test_json_that_is_broken_is_a_400_that_names_the_position(
     assert "byte 11" in reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "says"),
+    [
+        ("embeddings", {"input": ["a"] * 2049}, "input: must be at most 2048 texts or lists"),
+        ("embeddings", {"input": [[1]] * 2049}, "input: must be at most 2048 texts or lists"),
+        ("embeddings", {"input": [1] * 2049}, None),
+        ("chat/completions", {"stop": ["a"] * 1025}, "stop: must be at most 1024 texts."),
+        ("messages", {"stop_sequences": ["a"] * 1025}, "stop_sequences: must be at most 1024"),
+        ("chat/completions", {"stop": "a" * 3000}, None),
+        ("chat/completions", {"models": ["simulated/echo"] * 33}, "models: must be at most 32"),
+        ("responses", {"provider": {"order": ["a"] * 257}}, "provider.order: Expected `array` of"),
+    ],
+)
+def test_a_list_that_no_provider_takes_is_a_400_that_names_its_bound(
+    server: ServerProcess, http: httpx2.Client, path: str, fields: dict[str, Any], says: str | None
+) -> None:
+    model = "simulated/embedding" if path == "embeddings" else "simulated/echo"
+    body = {**CHAT, "input": "hi", "max_tokens": 9, "model": model} | fields
+    reply = http.post(f"/v1/{path}", json=body, headers=server.authorization)
+    message = reply.json()["error"]["message"] if reply.status_code == 400 else None
+    assert (message or "").startswith(says or "")
+    assert reply.status_code == (400 if says else 200)
+
+
 # What could be read in two ways
 
 

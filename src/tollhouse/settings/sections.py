@@ -103,7 +103,8 @@ class ServerSettings(Section):
     """Largest body of every other request, in bytes."""
     large_body_workers: Whole = Field(default=2, ge=1, le=64)
     """How many processes read request bodies above 256 KB, so that short requests need not wait
-    behind them. They are started when they are first needed."""
+    behind them. They are started when they are first needed. One account gets all but one of
+    them."""
     large_body_memory_bytes: Whole = Field(default=536_870_912, ge=1024)
     """Memory, in bytes, that all bodies above 256 KB together may take at once. One account gets at
     most half of it. Requests that do not fit wait for their turn; while one waits, a body that
