@@ -92,7 +92,8 @@ class ServerSettings(Section):
     """Addresses or networks of your reverse proxies. X-Forwarded-* headers are believed only from
     these."""
     cors_origins: Listed[Origin] = ()
-    """Origins whose pages in a browser may call the API."""
+    """Origins whose pages in a browser may call the API. `null` is that of files, and of pages in
+    a sandbox: any site can make one."""
     max_connections_per_address: Whole = Field(default=2048, ge=1)
     """Connections that one client address may hold open."""
     max_requests_per_address_per_minute: Whole = Field(default=60_000, ge=1)
@@ -385,7 +386,8 @@ class ModelSettings(Section):
     """The name that clients send, as author/slug, or author/slug:variant."""
     aliases: Listed[ModelAlias] = ()
     """Other names that clients may send, such as gpt-4o. A name without its author is found without
-    an alias, too, if it ends the id of one model only."""
+    an alias, too, if it ends the id of one model only. Those that begin with claude or anthropic
+    are in the list of models: Claude Code offers no others."""
     name: Filled | None = None
     """The name that users see; the id if not given."""
     description: Text | None = None
