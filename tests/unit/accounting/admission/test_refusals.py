@@ -182,8 +182,10 @@ REFUSALS = [
     (
         prepaid(CREDIT, 1, maximum_nano=9, fee_nano=1, minimum_nano=2 * CREDIT, open_ended=True),
         TOO_FEW,
-        "The request's fee and prompt alone may cost 2 credits; 1 are left of the "
-        "account's balance",
+        (
+            "The request's fee and prompt alone may cost 2 credits; 1 are left of the account's "
+            "balance"
+        ),
     ),
     (
         prepaid(CREDIT, 1, maximum_nano=3 * CREDIT, fee_nano=2 * CREDIT),
