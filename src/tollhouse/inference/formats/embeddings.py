@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 
 Encoding = Literal["float", "base64"]
-_input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_input: Final[msgspec.json.Decoder[str | list[msgspec.Raw]]] = msgspec.json.Decoder(
+    str | list[msgspec.Raw]
+)
 _encoding = msgspec.json.Decoder(Encoding | None)
 _MOST_INPUTS: Final = 2_048
 """Source: https://platform.openai.com/docs/api-reference/embeddings/create, `input`."""
@@ -69,7 +71,7 @@ def parse_request(body: bytes) -> EmbeddingsRequest:
     fields = read_object(body)
     model = read_model(fields)
     wanted = "a text, a list of texts or lists of tokens"
-    given = read_field(_input, fields, "input", wanted, filled=True)
+    given: str | list[msgspec.Raw] = read_field(_input, fields, "input", wanted, filled=True)
     if isinstance(given, list) and len(given) > _MOST_INPUTS and not _is_token(given[0]):
         raise Invalid(f"input: must be at most {_MOST_INPUTS} texts or lists of tokens.")
     encoding = read_optional(_encoding, fields, "encoding_format", "float or base64")
