@@ -422,7 +422,9 @@ class ChatStreamDecoder(StreamDecoder):
             self.done = True
             return ()
         read = _read(data)
-        if self._begun and read.choices and len(read.choices) == 1 and not read.tells_usage:
+        # To search comes first: it takes a tenth of the time.
+        tells_usage = (b"usage" in data or b"timings" in data) and read.tells_usage
+        if self._begun and read.choices and len(read.choices) == 1 and not tells_usage:
             return tuple(self._choice(read.choices[0], 0))
         return tuple(self._events(read, data))
 
