@@ -81,6 +81,12 @@ class Wire:
         headers = self.server.authorization
         return httpx2.get(f"{self.server.base_url}/key", headers=headers).json()["data"]["usage"]
 
+    def differences(self) -> Any:
+        """Return what `ledger verify` finds."""
+        transport = httpx2.HTTPTransport(uds=str(self.server.control_socket))
+        with httpx2.Client(transport=transport, base_url="http://local/v1") as http:
+            return http.get("/ledger/verify", timeout=60).json()["data"]["differences"]
+
     def metric(self, name: str) -> float:
         """Return a counter's value."""
         shown = httpx2.get(f"{self.server.origin}/metrics").text.splitlines()

@@ -138,7 +138,7 @@ def generation_record(
     said: Attribution = fields.pop("attribution", None) or Attribution()
     asked = fields.pop("attempts", [Attempt(provider="acme", status=200, latency_ms=100)])
     created_at: datetime = fields.pop("created_at", START)
-    facts: dict[str, Any] = {**asdict(charged.usage), **asdict(said), **fields}
+    facts: dict[str, Any] = {**charged.usage.tokens, **asdict(said), **fields}
     return GenerationRecord(
         **(
             _PLAIN

@@ -1,7 +1,7 @@
 """What a reply costs: the one formula, for streamed and whole replies alike.
 
-    cost      sum(tokens of a class x price of the class) + request + images, rounded once;
-              of the output tokens those of reasoning have a price of their own
+    cost      sum(tokens of a class x price of the class) + request + images + searches, rounded
+              once; of the output tokens those of reasoning have a price of their own
     charge    cost, unless the no-charge rule holds or the usage is not known
 
 The provider's cost and the customer's charge are two figures: a reply that failed costs the
@@ -37,7 +37,8 @@ def rates_for(price: Price, usage: Usage) -> Rates:
 def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
     """Return what a reply's final usage costs at the price of the endpoint that answered.
 
-    The factor (a batch discount) is for token prices, not for the request's fee and its images.
+    The factor (a batch discount) is for token prices, not for the request's fee, its images and
+    searches.
     """
     units = (rates_for(price, usage) if price.tiers else price.rates).units
     numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
@@ -52,7 +53,8 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
     completion = numerator * (
         (usage.output_tokens - reasoning) * units.completion + reasoning * units.reasoning
     )
-    total = prompt + completion + denominator * (units.request + images * units.image)
+    fees = units.request + images * units.image + usage.searches * units.web_search
+    total = prompt + completion + denominator * fees
     per_nano = denominator * units.per_nano
     total_nano = divide_half_up(total, per_nano)
     completion_nano = divide_half_up(completion, per_nano)
@@ -170,6 +172,7 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     *,
     finish_reason: str | None,
     broken_off: bool,
+    left: bool = False,
     images: int = 0,
     factor: Decimal = FULL_PRICE,
 ) -> Charge:
@@ -177,8 +180,10 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
 
     `reported` is the provider's usage, zeros included; `seen` the tokens that passed by, counted by
     us. Without a reported usage the charge is estimated for a reply that was broken off, so that
-    none could come, and unknown (and nothing) for one that ended. The factor (a batch discount) is
-    for the customer's token prices; the provider's cost stays the whole.
+    none could come, and unknown (and nothing) for one that ended. It is unknown, too, where
+    searches have no price; the rest is charged. `left`: the client went away, which makes nothing
+    free, since the provider bills what it was sent. The factor (a batch discount) is for the
+    customer's token prices; the provider's cost stays the whole.
     """
     if reported is None and not broken_off:
         return Charge(CostState.UNKNOWN, seen, cost_nano=0, provider_cost_nano=None, cost=None)
@@ -186,6 +191,8 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     usage = seen if reported is None else reported
     full = cost(usage, price, images=images)
     owed = full if factor is FULL_PRICE else cost(usage, price, factor, images)
-    if no_charge(usage.output_tokens, finish_reason):
+    if not left and no_charge(usage.output_tokens, finish_reason):
         owed = Cost(0, 0, 0)
+    if usage.searches and rates_for(price, usage).web_search is None and not price.is_free:
+        return Charge(CostState.UNKNOWN, usage, owed.total_nano, provider_cost_nano=None, cost=None)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)

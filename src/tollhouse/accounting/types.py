@@ -35,6 +35,8 @@ class Usage:
     """All output, reasoning included."""
     reasoning_tokens: int = 0
     """How many of the output tokens were reasoning; not a class of its own."""
+    searches: int = 0
+    """Searches of the web that the provider made; they have a fee and are no tokens."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -51,10 +53,15 @@ class Usage:
         """All tokens."""
         return self.prompt_tokens + self.output_tokens
 
+    @property
+    def tokens(self) -> dict[str, int]:
+        """The tokens of each class by name, as they are stored."""
+        return {name: count for name, count in asdict(self).items() if name != "searches"}
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Exact prices in credits: for one token of each class, one request, one image."""
+    """Exact prices in credits: for one token of each class, one request, one image, one search."""
 
     prompt: Decimal
     completion: Decimal
@@ -65,6 +72,8 @@ class Rates:
     reasoning: Decimal | None = None
     """For one output token that was reasoning; None: as any other, `completion`."""
     image: Decimal = Decimal(0)
+    web_search: Decimal | None = None
+    """For one search of the web that the provider made; None: nobody knows."""
     units: Units = field(init=False, repr=False, compare=False)
     """The same as whole numbers, for sums that cost a tenth."""
 
@@ -84,6 +93,7 @@ class Units(NamedTuple):
     request: int
     reasoning: int
     image: int
+    web_search: int
 
     @property
     def are_zero(self) -> bool:
@@ -96,6 +106,8 @@ class Units(NamedTuple):
         given = {name: getattr(rates, name) for name in cls._fields[1:]}
         if rates.reasoning is None:
             given["reasoning"] = rates.completion
+        if rates.web_search is None:
+            given["web_search"] = _ZERO
         digits = max(NANO_DIGITS, *map(decimals, given.values()))
         counts = {name: scaled(rate, digits) for name, rate in given.items()}
         return cls(10 ** (digits - NANO_DIGITS), **counts)
@@ -137,7 +149,7 @@ class Cost:
     total_nano: int
     """The exact sum, rounded once; the two parts add up to it."""
     prompt_nano: int
-    """All but the completion: the input, the request and its images."""
+    """All but the completion: the input, the request, its images and searches."""
     completion_nano: int
 
 
@@ -149,7 +161,8 @@ class CostState(StrEnum):
     ESTIMATED = "estimated"
     """The reply was broken off; from the tokens seen until then."""
     UNKNOWN = "unknown"
-    """The reply ended and no usage came; nothing was charged, somebody should look."""
+    """The reply ended and no usage came, so that nothing was charged; or it used what has no known
+    price, so that the rest was. Somebody should look."""
 
 
 @dataclass(frozen=True, slots=True)

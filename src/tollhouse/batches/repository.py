@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tollhouse.batches.types import BatchFilter, VisibilityFilter
     from tollhouse.storage.database import Read, Write
 
-_USAGE = tuple(each.name for each in fields(Usage))
+_USAGE = tuple(Usage().tokens)
 
 
 # Submitting
@@ -340,7 +340,7 @@ async def advance(write: Write, batch_id: str, progress: BatchProgress) -> Batch
         "failed": progress.failed,
         "unrun": progress.unrun,
         "cost_nano": progress.cost_nano,
-        **asdict(progress.usage),
+        **progress.usage.tokens,
     }
     raised: dict[str, Any] = {name: batches.c[name] + by for name, by in columns.items() if by}
     advanced = (
@@ -506,7 +506,7 @@ def _row(batch: Batch) -> dict[str, object]:
     usage, preferences = row.pop("usage"), row.pop("preferences")
     return {
         **row,
-        **asdict(usage),
+        **usage.tokens,
         "wish": preferences,
         "status": batch.status.value,
         "endpoint": batch.endpoint.value,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from tollhouse.accounting.types import FREE, Price, Rates
-from tollhouse.inference.providers.registry import dialects_named, server_of
+from tollhouse.inference.providers.registry import dialects_named, search_price_of, server_of
 from tollhouse.inference.providers.simulated import models as simulated
 from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import NotFound, StartError
@@ -160,7 +160,7 @@ def _endpoint(
     return Endpoint(
         provider=provider.slug,
         model=model,
-        price=price,
+        price=_with_known_fees(price, provider),
         idempotent=provider.idempotent,
         dialects=dialects,
         profile=server_of(provider).profile,
@@ -201,8 +201,18 @@ def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
             request=pricing.request,
             reasoning=pricing.reasoning,
             image=pricing.image,
+            web_search=pricing.web_search,
         )
     )
+
+
+def _with_known_fees(price: Price, provider: ProviderSettings) -> Price:
+    """Return a price with what a provider is known to take for a search, unless it says so."""
+    known = search_price_of(provider)
+    if known is None or price.is_free or price.rates.web_search is not None:
+        return price
+    tiers = (replace(tier, rates=replace(tier.rates, web_search=known)) for tier in price.tiers)
+    return Price(replace(price.rates, web_search=known), tuple(tiers))
 
 
 def _first(given: Decimal | None, otherwise: Decimal) -> Decimal:

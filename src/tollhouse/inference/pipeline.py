@@ -435,7 +435,8 @@ class Generation:
 
     async def _finish(self, error: TollhouseError | None) -> None:
         finish_reason = self._finish_reason(error)
-        cost = charge(self._request, finish_reason, broken_off=error is not None)
+        broken_off, left = error is not None, error is not None and error is self._client_gone
+        cost = charge(self._request, finish_reason, broken_off=broken_off, left=left)
         if self._owes_a_record(error):
             now, cancelled = self._services.clock.monotonic(), self._client.abandoned
             try:

@@ -252,19 +252,29 @@ def _parse_large_response(adapter: FormatAdapter, body: bytes) -> _LargeResponse
 # What a generation costs
 
 
-def charge(request: InferenceRequest, finish_reason: str | None, *, broken_off: bool) -> Charge:
-    """Return what a generation costs, as far as it came."""
+def charge(
+    request: InferenceRequest,
+    finish_reason: str | None,
+    *,
+    broken_off: bool,
+    left: bool = False,
+) -> Charge:
+    """Return what a generation costs, as far as it came; `left`: the client did not wait."""
     response, candidate = request.response, request.candidate
     if response is None:
         seen, reported = Usage(input_tokens=estimate_tokens(request.parsed.size)), None
     else:
         seen, reported = response.seen, response.reported
+        if reported is not None and not reported.output_tokens and seen.output_tokens:
+            # No output, although some came: the report is none.
+            seen, reported = replace(reported, output_tokens=seen.output_tokens), None
     return charge_for(
         reported,
         seen,
         FREE if candidate is None else candidate.endpoint.price,
         finish_reason=finish_reason,
         broken_off=broken_off,
+        left=left,
         images=_charged_images(request) or 0,
         factor=candidate.endpoint.batch_price_factor
         if candidate is not None and request.in_batch

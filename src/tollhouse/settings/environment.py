@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tollhouse.settings.description import described
@@ -87,7 +88,8 @@ class Environment(NamedTuple):
     """One line each; unknown names among them."""
 
 
-def setting_names() -> dict[str, Location]:
+@cache
+def setting_names() -> Mapping[str, Location]:
     """Return the environment name of every setting that has one."""
     return {
         environment_name(setting.location): setting.location

@@ -329,6 +329,9 @@ class PricingSettings(Section):
     image: Price = Decimal(0)
     """For one image in the request, in addition to the input tokens that the provider counts for
     it."""
+    web_search: Price | None = None
+    """For one search of the web that the provider itself makes. If not given: 0.01 at Anthropic and
+    at OpenAI; elsewhere a reply with searches has an unknown cost, and only the rest is charged."""
 
 
 PRICING_SHAPES = frozenset(("table", "free"))

@@ -25,6 +25,15 @@ from tollhouse.inference.formats.adapter import (
 )
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.registry import FORMATS
+from tollhouse.inference.formats.usage import (
+    Counts,
+    final,
+    find_counts,
+    later,
+    read_counts,
+    usage_of,
+)
+from tollhouse.inference.formats.wire import raw
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
 
@@ -42,6 +51,7 @@ __all__ = [
     "AdaptedResponse",
     "AdaptedStream",
     "Bug",
+    "Counts",
     "ErrorEvent",
     "FormatAdapter",
     "Invalid",
@@ -50,7 +60,13 @@ __all__ = [
     "charge",
     "endpoint",
     "error_body",
+    "final",
+    "find_counts",
+    "later",
     "provider_error",
+    "raw",
+    "read_counts",
+    "usage_of",
 ]
 
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
@@ -79,6 +95,7 @@ _PRICE = Price(
         cache_read=Decimal("0.0000001"),
         cache_write=Decimal("0.00000125"),
         cache_write_1h=Decimal("0.000002"),
+        web_search=Decimal(0),
     )
 )
 _ENDPOINT = Endpoint("acme", "large-2026", _PRICE)

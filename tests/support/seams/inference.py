@@ -26,6 +26,7 @@ __getattr__ = names(
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",
+        "formats.kinds": "TABLES",
         "formats.messages.passthrough": "render_count",
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
         "formats.messages.wire": "messages_parse_request=parse_request",

@@ -191,7 +191,11 @@ class Splitter:
                 raise self._malformed(f"{place}: the body ends in the middle of it")
             if len(self._buffer) > largest:
                 raise TooLarge(f"{place}: has more than {largest} bytes")
+            # Half as much again before the next look, so that a long value takes linear time.
+            wanted = min(len(self._buffer) * 3 // 2, largest + 1)
             yield
+            while len(self._buffer) < wanted and not self._ended:
+                yield
 
     def _mark(self, marks: bytes, otherwise: str) -> Generator[None, None, bytes]:
         """Take one of these characters; say what is wrong otherwise."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Usage
-from tollhouse.inference.formats.wire import Fields, estimate_tokens, without
+from tollhouse.inference.formats.usage import Counts, later, usage_of
+from tollhouse.inference.formats.wire import Fields, estimate_tokens, estimate_usage, without
 from tollhouse.kernel.errors import Bug, TollhouseError
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ class AdaptedResponse(ABC):
     @abstractmethod
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body."""
+
+
+def counted(
+    reported: Usage | None, request_size: int, output_size: Callable[[], int]
+) -> tuple[Usage | None, Usage]:
+    """Return what a complete response used as reported, and as far as it can be known.
+
+    A report of no output beside a text is none.
+    """
+    if reported is not None and (reported.output_tokens or not output_size()):
+        return reported, reported
+    return None, estimate_usage(request_size, output_size())
 
 
 class StreamEnding(ABC):
@@ -107,6 +120,8 @@ class AdaptedStream(StreamEnding):
         self._seen_bytes = 0
         """Bytes of output."""
 
+        self._counts: Counts = {}
+
     @property
     def complete(self) -> bool:
         """Whether the response is complete if the body ends here."""
@@ -116,6 +131,12 @@ class AdaptedStream(StreamEnding):
     def seen(self) -> Usage:
         """The tokens seen so far; the output is estimated from its bytes."""
         return dataclasses.replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
+
+    def _report(self, counts: Counts) -> None:
+        """Note what the provider said of the usage so far."""
+        if counts:
+            self._counts = later(self._counts, counts)
+            self.reported = usage_of(self._counts)
 
     @abstractmethod
     def feed(self, data: bytes) -> bytes:

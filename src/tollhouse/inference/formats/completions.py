@@ -19,6 +19,7 @@ from tollhouse.inference.formats.adapter import (
     ClientRequest,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
 from tollhouse.inference.formats.canonical.types import (
@@ -36,19 +37,18 @@ from tollhouse.inference.formats.chat_completions.passthrough import ChunkStream
 from tollhouse.inference.formats.chat_completions.wire import (
     asks_for_usage,
     decode_fields,
-    parse_usage,
     render_stream_error,
     render_usage,
     reply_fields,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     DONE,
     GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     for_provider,
     given_fields,
     read_field,
@@ -188,10 +188,14 @@ class CompletionsPassthroughAdapter(PassthroughAdapter[CompletionsRequest]):
         fields, choices, upstream_id = _read(body)
         if not choices:
             raise MalformedResponse("the reply has no choices")
-        reported = parse_usage(fields.get("usage"))
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(map(_output_bytes, choices)),
+        )
         return CompletionsResponse(
             reported=reported,
-            seen=reported or estimate_usage(self._request.size, sum(map(_output_bytes, choices))),
+            seen=seen,
             finish_reason=normalize_finish_reason(choices[0].finish_reason),
             native_finish_reason=choices[0].finish_reason,
             upstream_id=upstream_id,
@@ -220,7 +224,8 @@ class CompletionsStream(ChunkStream):
 
     def _chunk(self, data: bytes) -> bytes:
         fields, choices, upstream_id = _read(data)
-        self.reported = parse_usage(fields.pop("usage", None)) or self.reported
+        self._report(find_counts(fields))
+        fields.pop("usage", None)
         self.upstream_id = self.upstream_id or upstream_id
         for choice in choices:
             self._follow(choice.index, len(choice.text.encode()), choice.finish_reason)

@@ -20,7 +20,8 @@ from tollhouse.inference.formats.adapter import (
     MalformedResponse,
     PassthroughAdapter,
 )
-from tollhouse.inference.formats.chat_completions.wire import decode_fields, parse_usage
+from tollhouse.inference.formats.chat_completions.wire import decode_fields
+from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
@@ -125,7 +126,7 @@ class EmbeddingsPassthroughAdapter(PassthroughAdapter[EmbeddingsRequest]):
             upstream_id = text_decoder.decode(fields.get("id", NULL))
         except (msgspec.DecodeError, RecursionError, KeyError, ValueError):
             raise MalformedResponse("the reply is no list of embeddings") from None
-        reported = parse_usage(fields.get("usage"), with_output=False)
+        reported = usage_of(find_counts(fields), with_output=False)
         return EmbeddingsResponse(
             reported=reported,
             seen=reported or estimate_usage(self._request.size, 0),

@@ -31,6 +31,12 @@ _HASH_LENGTH: Final = 10
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
+def joined(path: tuple[str, ...]) -> str:
+    """Return the parts of a path as one name; a namespace may end with the separator already."""
+    *namespaces, name = path
+    return SEPARATOR.join([*(each.removesuffix(SEPARATOR) for each in namespaces), name])
+
+
 class NameRule(NamedTuple):
     """What names a provider takes."""
 
@@ -48,7 +54,7 @@ class NameRule(NamedTuple):
         """Return a legal name with a hash of the path; `more` lengthens the hash."""
         parts = "\0".join(path).encode("utf-8", "surrogatepass")
         digest = sha256(parts).hexdigest()[: _HASH_LENGTH + more]
-        name = SEPARATOR.join(path)
+        name = joined(path)
         name = _ILLEGAL.sub("_", name) if self.plain else name
         kept = name if self.longest is None else name[: self.longest - len(digest) - 1]
         return f"{kept}_{digest}"
@@ -93,7 +99,7 @@ class ToolNames:
         return self._paths.get(name, (name,))
 
     def _new(self, path: tuple[str, ...]) -> str:
-        name = SEPARATOR.join(path)
+        name = joined(path)
         more = 0
         while name in self._paths or not self._rule.legal(name):
             name = self._rule.changed(path, more)

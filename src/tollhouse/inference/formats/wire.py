@@ -276,49 +276,7 @@ def estimate_usage(request_size: int, output_size: int) -> Usage:
     )
 
 
-# Usage and costs
-
-
-class InputTokenDetails(msgspec.Struct):
-    """Parts of a `usage`'s input tokens."""
-
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class OutputTokenDetails(msgspec.Struct):
-    """Parts of a `usage`'s output tokens."""
-
-    reasoning_tokens: int | None = None
-
-
-def disjoint_usage(
-    given: int, made: int, prompt: InputTokenDetails | None, completion: OutputTokenDetails | None
-) -> Usage | None:
-    """Return OpenAI's counts of input and output in disjoint token classes; None if not usable.
-
-    A count that is negative or above `MAX_TOKENS` makes the usage unusable: an unknown cost gets
-    noticed, a wrong one does not.
-    """
-    read = (prompt.cached_tokens or 0) if prompt else 0
-    written = (prompt.cache_write_tokens or 0) if prompt else 0
-    reasoning = (completion.reasoning_tokens or 0) if completion else 0
-    if not (
-        0 <= given <= MAX_TOKENS
-        and 0 <= read <= MAX_TOKENS
-        and 0 <= written <= MAX_TOKENS
-        and 0 <= made <= MAX_TOKENS
-        and 0 <= reasoning <= MAX_TOKENS
-    ):
-        return None
-    return Usage(
-        # The input includes cached tokens; if a provider excludes them the result is clamped.
-        input_tokens=max(0, given - read - written),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        output_tokens=made,
-        reasoning_tokens=reasoning,
-    )
+# Costs
 
 
 def render_costs(charge: Charge) -> dict[str, object]:

@@ -58,6 +58,18 @@ _OPERATORS: Final[dict[int, str]] = {
     "model's name in its endpoint",
 }
 """What only the operator can mend, and where."""
+_ID: Final = (
+    r"(?<![\w-])(rs|msg|resp|fc|ctc|ws|ig|ci|mcp|cmp|tsc|conv|file|cntr|vs|prompt|pmpt|skill)[_-]\w"
+)
+_MISSING: Final = r"(not found|no such|(does|do) not exist|no longer|cannot be found|not persisted)"
+_CALLERS: Final = re.compile(
+    rf"{_ID}.{{0,200}}{_MISSING}|{_MISSING}.{{0,200}}{_ID}", re.IGNORECASE | re.DOTALL
+)
+"""An id of what the request refers to, and the provider does not have: the caller's to change.
+
+Source: OpenAI says "Item with id 'rs_1' not found.", "Previous response with id 'r_1' not found."
+and "No such File object: file-1", Anthropic "File not found: file_1".
+"""
 _LONGEST_MESSAGE = 500
 _CODES_BY_STATUS: Final[dict[int, str]] = {
     # https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes
@@ -129,6 +141,8 @@ def _failure(
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
+    if status == STATUS["not_found"] and message and _CALLERS.search(message):
+        status = STATUS["invalid"]
     kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
     text = _OPERATORS.get(status, _TEXTS[kind]).format(
         name=name, status=status, settings=f"providers[{slug}]"

@@ -7,6 +7,7 @@ embeddings; `dialects`, `refuses` and `output_limit` of a provider's settings sa
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -93,13 +94,17 @@ class KnownServer:
 
     dialects: frozenset[Dialect] = _USUAL
     profile: Profile = field(default_factory=Profile)
+    search_price: Decimal | None = None
+    """What it takes for a search of the web, in credits (= USD)."""
 
 
+_ONE_CENT: Final = Decimal("0.01")
 _SERVERS: Final[Mapping[str, KnownServer]] = {
     # https://platform.openai.com/docs/api-reference/chat/create: max_tokens is deprecated, and
     # refused by models that reason.
     "api.openai.com": KnownServer(
         dialects=_USUAL | {Dialect.RESPONSES},
+        search_price=_ONE_CENT,
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"},
             refuses_reasoning=True,
@@ -154,13 +159,17 @@ _OTHER_LIMIT: Final[Mapping[OutputLimit, OutputLimit]] = {
 }
 
 
+def _known(settings: ProviderSettings) -> KnownServer:
+    return _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
+
+
 def server_of(settings: ProviderSettings, model: EndpointSettings | None = None) -> KnownServer:
     """Return what is known of a provider's server, with what its settings say.
 
     What the settings say of a model counts for more, and a name of the output limit for more than
     that it is refused.
     """
-    known = _SERVERS.get(urlsplit(settings.base_url or "").hostname or "", KnownServer())
+    known = _known(settings)
     profile = known.profile
     refuses = profile.refuses | set(settings.refuses)
     limit, in_chat = settings.output_limit, profile.refuses_in_chat
@@ -178,7 +187,17 @@ def server_of(settings: ProviderSettings, model: EndpointSettings | None = None)
         refuses_in_chat=in_chat,
         output_limit=limit or profile.output_limit,
     )
-    return KnownServer(dialects_named(settings.dialects) or known.dialects, profile)
+    dialects = dialects_named(settings.dialects) or known.dialects
+    return replace(known, dialects=dialects, profile=profile)
+
+
+def search_price_of(settings: ProviderSettings) -> Decimal | None:
+    """Return what a provider is known to take for a search of the web: a cent, or nobody knows.
+
+    Source: https://docs.anthropic.com/en/docs/about-claude/pricing, "web search tool": 10 dollars
+    for 1,000 searches; https://platform.openai.com/docs/pricing, "built-in tools": the same.
+    """
+    return _ONE_CENT if settings.kind == "anthropic" else _known(settings).search_price
 
 
 def dialects_named(names: Iterable[str]) -> frozenset[Dialect]:

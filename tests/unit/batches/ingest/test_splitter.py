@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from tollhouse.kernel.json_text import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
 
 DOCUMENTS_IN_TEST = 300
 DOCUMENTS_IN_SOAK = 5_000
@@ -228,6 +230,22 @@ def test_an_item_without_an_end_does_not_gather_in_memory() -> None:
     splitter.feed(b"x" * (LARGEST_BODY + 1_000_000))
     with pytest.raises(TooLarge, match=r"requests\[0\]: has more than 1148576 bytes"):
         splitter.feed(b"x" * 100_000)
+
+
+def test_a_long_item_in_small_pieces_is_looked_through_a_few_times() -> None:
+    document = batch(entry(body=json.dumps({"messages": "a" * (LARGEST_BODY // 2)})))
+    look, looks = json.JSONDecoder.raw_decode.__code__, 0
+
+    def note(frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal looks
+        looks += event == "call" and frame.f_code is look
+
+    sys.setprofile(note)
+    try:
+        assert len(split(document, 50, 1_000)[0]) == 1
+    finally:
+        sys.setprofile(None)
+    assert 1 < looks < 100
 
 
 def test_an_envelope_that_is_too_large_is_refused() -> None:

@@ -54,9 +54,7 @@ spoiled: st.SearchStrategy[tuple[int, int] | None] = st.sampled_from(range(40)).
 
 odd_deltas: st.SearchStrategy[Any] = st.one_of(
     st.fixed_dictionaries({"content": texts, "role": st.just("assistant")}),
-    st.fixed_dictionaries(
-        {"tool_calls": st.just([{"index": 0, "function": {"arguments": "{{{{"}}])}
-    ),
+    st.fixed_dictionaries({"tool_calls": st.just([])}),  # others depend on the calls before them
     st.fixed_dictionaries({"reasoning_content": texts}),
     st.fixed_dictionaries({"content": texts, "reasoning": texts}),
     st.fixed_dictionaries({"content": st.none(), "x": st.dictionaries(texts, texts)}),

@@ -59,7 +59,8 @@ async def test_a_client_that_leaves_while_the_provider_decides_is_booked() -> No
     await steps()
     [record] = w.settler.booked
     assert (record.cancelled, record.finish_reason) == (True, None)
-    assert (record.cost_state, record.cost_nano) == (CostState.ESTIMATED, 0)
+    assert record.cost_state == CostState.ESTIMATED
+    assert record.cost_nano == record.provider_cost_nano > 0
     assert (w.in_flight, bool(w.admission.holding)) == (0, False)
 
 

@@ -58,7 +58,7 @@ class BlockSequencer:
 
     def __init__(self) -> None:
         self._open: int | None = None
-        self._arguments: _ArgumentsScanner | None = None
+        self._arguments: ArgumentsScanner | None = None
         """The arguments of the open block, if it is a tool call."""
         self._waiting = OrderedDict[int, list[BlockDelta | BlockEnded]]()
         self._ended: set[int] = set()
@@ -94,7 +94,7 @@ class BlockSequencer:
         if isinstance(event, BlockEnded):
             return [*self._end(), *self._advance()]
         if isinstance(event, ToolCallStarted):
-            self._arguments = _ArgumentsScanner()
+            self._arguments = ArgumentsScanner()
         elif isinstance(event, ToolCallDelta) and self._arguments is not None:
             self._arguments.add(event.arguments)
         return [event]
@@ -134,7 +134,7 @@ class BlockSequencer:
         return [*written, *self._end(), event]
 
 
-class _ArgumentsScanner:
+class ArgumentsScanner:
     """The arguments of one tool call; scans each piece once."""
 
     def __init__(self) -> None:
@@ -148,7 +148,13 @@ class _ArgumentsScanner:
         self._is_object: bool | None = None
         """None until the first JSON value is closed."""
 
+    @property
+    def text(self) -> str:
+        """All pieces."""
+        return "".join(self._pieces)
+
     def add(self, piece: str) -> None:
+        """Take one more piece."""
         self._pieces.append(piece)
 
     def is_complete(self) -> bool:

@@ -24,8 +24,10 @@ from tollhouse.inference.formats.adapter import (
     FormatAdapter,
     MalformedResponse,
     StreamEnding,
+    counted,
     without_content,
 )
+from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
 from tollhouse.inference.formats.canonical.types import (
     Block,
     CanonicalEvent,
@@ -48,8 +50,9 @@ from tollhouse.inference.formats.canonical.types import (
     without_turns,
 )
 from tollhouse.inference.formats.tool_names import ToolNames
-from tollhouse.inference.formats.wire import estimate_usage, text_bytes
+from tollhouse.inference.formats.wire import text_bytes
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -65,6 +68,8 @@ class StreamDecoder(ABC):
 
     done = False
     """Whether the dialect's terminal event arrived; nothing follows it."""
+    tool_names: Collection[str] = ()
+    """The names of the request's tools."""
 
     @property
     def complete(self) -> bool:
@@ -102,7 +107,7 @@ class ProviderFormat:
     render_request: Callable[[CanonicalRequest, Endpoint], bytes]
     """Returns the provider's request body; parameters that the dialect lacks are left out.
 
-    Raises `Invalid` if the dialect cannot carry content that must not be dropped (a file, audio).
+    Raises `NotCarriedError` for content that the dialect cannot carry (a file, audio).
     """
     parse_response: Callable[[bytes], CanonicalResponse]
     """Parses a complete response; raises `MalformedResponse` and `ErrorEvent`."""
@@ -178,9 +183,14 @@ class TranslatingAdapter(FormatAdapter):
 
     def render_request(self, endpoint: Endpoint) -> bytes:
         """Return the provider's request body."""
-        prompt, names = self._source.prompt, self._tool_names
-        prompt = _renamed(prompt, names) if names.changed else prompt
-        return self._provider_format.render_request(prompt, endpoint)
+        source, names = self._source, self._tool_names
+        prompt = _renamed(source.prompt, names) if names.changed else source.prompt
+        try:
+            return self._provider_format.render_request(prompt, endpoint)
+        except NotCarriedError as error:
+            request = source.request
+            place = place_of(error.block, request.body, request.content_field)
+            raise Invalid(f"{place}: {error.reason}") from None
 
     def parse_response(self, body: bytes) -> TranslatedResponse:
         """Parse a provider's complete response."""
@@ -191,11 +201,16 @@ class TranslatingAdapter(FormatAdapter):
             reply = _without_reasoning(reply)
         if not reply.choices:
             raise MalformedResponse("the reply has no content")
+        reported, seen = counted(
+            reply.usage, self._source.request.size, lambda: _output_size(reply)
+        )
+        first = reply.choices[0]
+        said = bool(first.native_finish_reason or _output_size(reply))
         return TranslatedResponse(
-            reported=reply.usage,
-            seen=reply.usage or estimate_usage(self._source.request.size, _output_size(reply)),
-            finish_reason=reply.choices[0].finish_reason,
-            native_finish_reason=reply.choices[0].native_finish_reason,
+            reported=reported,
+            seen=seen,
+            finish_reason=first.finish_reason if said else None,
+            native_finish_reason=first.native_finish_reason,
             upstream_id=reply.upstream_id,
             source=self._source,
             reply=reply,
@@ -203,8 +218,10 @@ class TranslatingAdapter(FormatAdapter):
 
     def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
         """Return the adapter of one streamed response."""
+        decoder = self._provider_format.stream_decoder()
+        decoder.tool_names = frozenset(tool.name for tool in self._source.prompt.tools)
         return TranslatedStream(
-            self._provider_format.stream_decoder(),
+            decoder,
             self._source.client_format.stream_encoder(self._source, identity),
             self._source.request.size,
             hides_reasoning=self._hides_reasoning,

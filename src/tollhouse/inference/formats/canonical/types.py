@@ -160,6 +160,15 @@ class Turn(RedactedStruct, frozen=True):
 # Requests
 
 
+class OwnTool(RedactedStruct, frozen=True):
+    """What a client calls a tool that is no plain function of its name."""
+
+    kind: str
+    """The `type` of the tool: function, custom, tool_search ..."""
+    name: str
+    namespace: str | None = None
+
+
 class ToolDefinition(RedactedStruct, frozen=True):
     """A tool that the client runs."""
 
@@ -171,6 +180,16 @@ class ToolDefinition(RedactedStruct, frozen=True):
     cache: Raw | None = None
     freeform: bool = False
     """Takes text instead of an object; in formats without such tools, an object with `input`."""
+    own: OwnTool | None = None
+    """Set if the client knows the tool by more than its name."""
+
+
+def with_grammar(description: str | None, syntax: str | None, definition: str | None) -> str | None:
+    """Return a freeform tool's description with its grammar: most formats have no field for it."""
+    if not definition:
+        return description
+    rule = f"The input must follow this {syntax or ''} grammar:\n{definition}"
+    return "\n\n".join(filter(None, [description, rule]))
 
 
 class CanonicalToolChoice(RedactedStruct, frozen=True):
@@ -294,7 +313,11 @@ def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
     A tool is kept so that `given_parameters` stays the same, and those whose names a provider may
     not take.
     """
-    kept = (each for each in prompt.tools if each.freeform or not OPENAI_NAMES.legal(each.name))
+    kept = (
+        each
+        for each in prompt.tools
+        if each.freeform or each.own or not OPENAI_NAMES.legal(each.name)
+    )
     tools = tuple(kept) or prompt.tools[:1]
     return replace(prompt, turns=(), tools=tools)
 

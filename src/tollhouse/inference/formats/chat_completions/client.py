@@ -48,6 +48,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
     UsageReported,
+    with_grammar,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
     ReasoningDetail,
@@ -64,6 +65,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     reply_fields,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
 from tollhouse.inference.formats.media_types import file_url
 from tollhouse.inference.formats.proofs import wrapped
 from tollhouse.inference.formats.wire import (
@@ -126,8 +128,17 @@ class _Custom(Struct):
 
 class _Call(Struct):
     id: str
+    type: str = "function"
     function: _Function | None = None
     custom: _Custom | None = None
+
+
+class _Image(Struct):
+    image_url: _Url
+
+
+class _AudioId(Struct):
+    id: str
 
 
 class _Message(Struct):
@@ -135,6 +146,9 @@ class _Message(Struct):
     content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None
+    images: list[_Image] | None = None
+    audio: _AudioId | None = None
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str | None = None
@@ -149,9 +163,19 @@ class _ToolFunction(Struct):
     strict: bool | None = None
 
 
+class _Grammar(Struct):
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class _InputFormat(Struct):
+    grammar: _Grammar | None = None
+
+
 class _CustomTool(Struct):
     name: str
     description: str | None = None
+    format: _InputFormat | None = None
 
 
 class _Tool(Struct):
@@ -210,10 +234,12 @@ _body = msgspec.json.Decoder(_Body)
 def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
     """Convert a chat request; raises `Invalid` with the path of a field of the wrong type."""
     read = read_typed(_body, request.body)
+    if request.fields.get("functions", NULL) != NULL:
+        raise Invalid("functions: cannot be passed on to this model; give them as tools.")
     return CanonicalRequest(
         turns=_turns(read.messages),
         stream=bool(read.stream),
-        tools=tuple(filter(None, map(_tool, read.tools or ()))),
+        tools=tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(read.tools or ())),
         tool_choice=_tool_choice(read.tool_choice),
         parallel_tool_calls=read.parallel_tool_calls,
         max_tokens=read.max_completion_tokens or read.max_tokens,
@@ -241,15 +267,30 @@ def _turns(messages: list[_Message]) -> tuple[Turn, ...]:
         if is_result:
             turns.append(Turn("user", tuple(_result(message, at) for at, message in run)))
         else:
-            turns += [_turn(message, at) for at, message in run]
+            turns += [turn for at, message in run for turn in _turn(message, at)]
     return tuple(turns)
 
 
-def _turn(message: _Message, at: str) -> Turn:
+def _turn(message: _Message, at: str) -> tuple[Turn, ...]:
     if message.role == "assistant":
-        return Turn("assistant", _said(message, at))
+        return _assistant(message, at)
     role = "user" if message.role == "user" else "system"
-    return Turn(role, _content(message.content, at))
+    return (Turn(role, _content(message.content, at)),)
+
+
+def _assistant(message: _Message, at: str) -> tuple[Turn, ...]:
+    """Return a turn of the model, and its pictures in one of the user: no model has them itself."""
+    if message.audio is not None:
+        raise Invalid(f"{at}.audio: an id of a recording is known to nobody here; send its text.")
+    blocks = _said(message, at)
+    files = [each for each in blocks if isinstance(each, (ImageBlock, DocumentBlock, AudioBlock))]
+    files += [ImageBlock(each.image_url.url) for each in message.images or ()]
+    said = Turn("assistant", tuple(each for each in blocks if each not in files))
+    if not files:
+        return (said,)
+    shown = Turn("user", (TextBlock("[image_url] Of the assistant's message:"), *files))
+    # Results have to follow their calls at once.
+    return (shown, said) if message.tool_calls else (said, shown)
 
 
 def _result(message: _Message, at: str) -> ToolResult:
@@ -260,19 +301,26 @@ def _result(message: _Message, at: str) -> ToolResult:
     content = tuple(
         each for each in blocks if isinstance(each, (TextBlock, ImageBlock, DocumentBlock))
     )
+    if len(content) < len(blocks):
+        raise Invalid(f"{at}.content: must be of text, images and files.")
     return ToolResult(call_id, content)
 
 
 def _said(message: _Message, at: str) -> tuple[Block, ...]:
-    blocks: list[Block] = [*_reasoning(message), *_content(message.content, at, of_model=True)]
+    blocks: list[Block] = [*_reasoning(message), *_content(message.content, at)]
     if message.refusal:
         blocks.append(RefusalBlock(message.refusal))
-    for call in message.tool_calls or ():
+    for index, call in enumerate(message.tool_calls or ()):
         if call.function is not None:
             blocks.append(ToolCall(call.id, call.function.name, call.function.arguments))
         elif call.custom is not None:
             arguments = msgspec.json.encode({"input": call.custom.input}).decode()
             blocks.append(ToolCall(call.id, call.custom.name, arguments))
+        else:
+            raise refused(CHAT_TOOLS, call.type, f"{at}.tool_calls[{index}]")
+    if (old := message.function_call) is not None:
+        # The result, of the role `function`, names the function alone.
+        blocks.append(ToolCall(old.name, old.name, old.arguments))
     return tuple(blocks)
 
 
@@ -283,19 +331,16 @@ def _reasoning(message: _Message) -> list[ReasoningBlock]:
     return [ReasoningBlock(text)] if text else []
 
 
-def _content(
-    content: str | list[_Part] | None, at: str, *, of_model: bool = False
-) -> tuple[Block, ...]:
+def _content(content: str | list[_Part] | None, at: str) -> tuple[Block, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
         return (TextBlock(content),)
     placed = ((f"{at}.content[{index}]", part) for index, part in enumerate(content))
-    blocks = (_part(part, here, of_model=of_model) for here, part in placed)
-    return tuple(block for block in blocks if block is not None)
+    return tuple(_part(part, here) for here, part in placed)
 
 
-def _part(part: _Part, at: str, *, of_model: bool) -> Block | None:
+def _part(part: _Part, at: str) -> Block:
     cache = given(part.cache_control)
     if part.text is not None:
         return TextBlock(part.text, cache)
@@ -312,28 +357,30 @@ def _part(part: _Part, at: str, *, of_model: bool) -> Block | None:
         return DocumentBlock(
             url=file_url(part.file.file_data), name=part.file.filename, cache=cache
         )
-    return _recording(part, at, of_model=of_model)
+    return _recording(part, at)
 
 
-def _recording(part: _Part, at: str, *, of_model: bool) -> AudioBlock | None:
+def _recording(part: _Part, at: str) -> AudioBlock:
     """Return an audio part; reject any other part that is left."""
     if part.input_audio is not None:
         return AudioBlock(part.input_audio.data, part.input_audio.format)
     if part.type in {"text", "image_url", "file", "input_audio"}:
         raise Invalid(f"{at}.{part.type}: this field is required.")
-    if of_model:
-        # Another model's output of an unknown type; the user cannot change it.
-        return None
-    raise Invalid(f"{at}.type: {part.type[:40]!r} is not supported here.")
+    raise refused(CHAT_PARTS, part.type, at)
 
 
-def _tool(tool: _Tool) -> ToolDefinition | None:
-    """Return a tool that the client runs; None for a provider's own tool."""
+def _tool(tool: _Tool, path: str) -> ToolDefinition:
+    """Return a tool that the client runs; a provider's own is `Invalid`."""
     cache = given(tool.cache_control)
     if tool.custom is not None:
-        return ToolDefinition(tool.custom.name, tool.custom.description, cache=cache, freeform=True)
+        custom = tool.custom
+        grammar = (custom.format and custom.format.grammar) or _Grammar()
+        description = with_grammar(custom.description, grammar.syntax, grammar.definition)
+        return ToolDefinition(custom.name, description, cache=cache, freeform=True)
+    if tool.function is None and tool.type in CHAT_TOOLS:
+        raise Invalid(f"{path}.{tool.type}: this field is required.")
     if tool.function is None:
-        return None
+        raise refused(CHAT_TOOLS, tool.type, path)
     own = tool.function
     return ToolDefinition(own.name, own.description, given(own.parameters), own.strict, cache)
 

@@ -19,8 +19,15 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
+from tollhouse.inference.formats.chat_completions.calls import (
+    CallOrder,
+    are_regular,
+    names_in,
+    pieces_decoder,
+)
 from tollhouse.inference.formats.chat_completions.reasoning import (
     own_messages,
     shown_message,
@@ -35,7 +42,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
     error_chunk,
     message_bytes,
     output_bytes,
-    parse_usage,
     render_end,
     render_stream_error,
     render_usage,
@@ -44,12 +50,12 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.proofs import is_marked
+from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     fields_decoder,
     for_provider,
     is_done,
@@ -65,7 +71,7 @@ from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
     from tollhouse.kernel.errors import TollhouseError
@@ -139,14 +145,16 @@ def _shown(message: Raw, identity: ReplyIdentity, *, hides: bool) -> Fields:
 
 def _choice(choice: Fields, index: int) -> Fields:
     native = choice.get("finish_reason", NULL)
-    finish_reason = normalize_finish_reason(
-        text_decoder.decode(native), called=_delta.decode(choice["message"]).calls
-    )
+    called = _delta.decode(choice["message"]).calls
+    reason = text_decoder.decode(native)
+    if not reason and message_bytes(choice["message"]):
+        # It ended, or it would not be whole.
+        reason = "stop"
     return {
         "logprobs": NULL,
         **choice,
         "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
-        "finish_reason": raw(finish_reason),
+        "finish_reason": raw(normalize_finish_reason(reason, called=called)),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
@@ -214,6 +222,8 @@ class ChatStream(ChunkStream):
         self._ours: Fields = {name: raw(value) for name, value in ours.items()}
         self._thought: set[int] = set()
         """Choices with reasoning."""
+        self._orders: dict[int, CallOrder] = {}
+        """The tool calls of each choice."""
         self._before: Fields = {}
         """The last chunk that needed no change, as it was shown."""
         self._template: _ChunkTemplate | None = None
@@ -230,21 +240,44 @@ class ChatStream(ChunkStream):
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
             delta, shown = same
-            self._lessons = _MOST_LESSONS
-            self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
-            return shown
+            repaired = self._repaired(template.choice, delta, None) if delta.calls else None
+            if repaired is None:
+                self._lessons = _MOST_LESSONS
+                self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
+                return shown
+            return self._forward(decode_fields(data), data, repaired)
         try:
             return self._forward(decode_fields(data), data)
         except (msgspec.DecodeError, RecursionError):
             raise MalformedResponse("an event of the stream is not a chat chunk") from None
 
-    def _forward(self, fields: Fields, data: bytes) -> bytes:
+    def _repaired(
+        self, index: int, delta: ChatDelta | None, finish_reason: str | None
+    ) -> list[Fields] | None:
+        """Return a delta's tool calls as OpenAI would write them; None if they are like that."""
+        order = self._orders.get(index)
+        pieces = None
+        if delta is not None and delta.calls:
+            pieces = try_decode(pieces_decoder, delta.tool_calls)
+            if order is None:
+                order = CallOrder(names_in(self._request.get("tools", NULL)))
+                self._orders[index] = order
+        if order is None or (pieces is None and not finish_reason):
+            return None
+        parts = list(order.read(pieces or ()))
+        held = order.end() if finish_reason else []
+        if not held and are_regular(pieces or (), parts):
+            return None
+        given = [] if delta is None or pieces is None else _items.decode(delta.tool_calls)
+        written = [given[place] | _raw_fields(part.rendered()) for place, part in parts]
+        return [*written, *(_raw_fields(part.rendered()) for part in held)]
+
+    def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None = None) -> bytes:
         if fields.get("system_fingerprint") == NULL:
             # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
-        usage = fields.pop("usage", NULL)
-        if usage != NULL:
-            self.reported = parse_usage(usage) or self.reported
+        self._report(find_counts(fields))
+        fields.pop("usage", None)
         if self.upstream_id is None:
             self.upstream_id = text_decoder.decode(fields.get("id", NULL))
         given = fields.get("choices", _NO_CHOICES)
@@ -252,18 +285,25 @@ class ChatStream(ChunkStream):
         if not choices:
             return b""
         needs_change = self._hides_reasoning
+        calls: dict[int, list[Fields]] = {} if repaired is None else {0: repaired}
         for position, choice in enumerate(choices):
+            index = position if choice.index is None else choice.index
+            if repaired is None and (choice.finish_reason or (choice.delta and choice.delta.calls)):
+                written = self._repaired(index, choice.delta, choice.finish_reason or None)
+                if written is not None:
+                    calls[position] = written
             self._follow(
-                position if choice.index is None else choice.index,
+                index,
                 0 if choice.delta is None else output_bytes(choice.delta),
                 choice.finish_reason or None,
                 called=choice.delta is not None and choice.delta.calls,
             )
-            needs_change = needs_change or not _needs_no_change(choice)
+            needs_change = needs_change or position in calls or not _needs_no_change(choice)
         fields |= self._ours
         if needs_change:
             decoded = enumerate(choices_decoder.decode(given))
-            fields["choices"] = raw([self._patched(each, at) for at, each in decoded])
+            patched = [self._patched(each, at, calls.get(at)) for at, each in decoded]
+            fields["choices"] = raw(patched)
             return event(encoder.encode(fields))
         shown = event(encoder.encode(fields))
         if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
@@ -272,14 +312,15 @@ class ChatStream(ChunkStream):
         self._before = fields
         return shown
 
-    def _patched(self, choice: Fields, position: int) -> Fields:
+    def _patched(self, choice: Fields, position: int, calls: list[Fields] | None) -> Fields:
         native = choice.get("finish_reason", NULL)
         if choice.get("index", NULL) == NULL:
             choice["index"] = raw(position)
         given = choice.get("delta", NULL)
         delta = {} if given == NULL else fields_decoder.decode(given)
-        index = _index.decode(choice["index"])
-        maker = self._identity.maker
+        if calls is not None:
+            delta = {**delta, "tool_calls": raw(calls)} if calls else without(delta, {"tool_calls"})
+        index, maker = _index.decode(choice["index"]), self._identity.maker
         shown = shown_message(
             delta, maker, hides=self._hides_reasoning, tells_field=index not in self._thought
         )
@@ -296,6 +337,7 @@ class ChatStream(ChunkStream):
 
 _MOST_LESSONS = 2
 _any = msgspec.json.Decoder(msgspec.Raw)
+_items = msgspec.json.Decoder(list[Fields])
 _delta = msgspec.json.Decoder(ChatDelta)
 
 
@@ -346,6 +388,10 @@ class _ChunkTemplate:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return None if delta.needs_change else (delta, self._shown.fill(values))
+
+
+def _raw_fields(fields: Mapping[str, object]) -> Fields:
+    return {name: raw(value) for name, value in fields.items()}
 
 
 def _needs_no_change(choice: ChunkChoice) -> bool:
@@ -404,10 +450,14 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             patched = [_choice(choice, index) for index, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
-        reported = parse_usage(fields.get("usage"))
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(message_bytes(choice["message"]) for choice in choices),
+        )
         return ChatResponse(
             reported=reported,
-            seen=reported or self._estimate(choices),
+            seen=seen,
             finish_reason=text_decoder.decode(patched[0]["finish_reason"]),
             native_finish_reason=native,
             upstream_id=upstream_id,
@@ -415,10 +465,6 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             choices=patched,
             hides_reasoning=not self._request.shows_reasoning,
         )
-
-    def _estimate(self, choices: list[Fields]) -> Usage:
-        output_size = sum(message_bytes(choice["message"]) for choice in choices)
-        return estimate_usage(self._request.size, output_size)
 
     def open_stream(self, identity: ReplyIdentity) -> ChatStream:
         """Return the adapter of one streamed response."""

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.translation import ProviderFormat, StreamDecoder
 from tollhouse.inference.formats.canonical.types import (
     COMMON_PARAMETERS,
@@ -49,6 +50,12 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
     usual_effort,
 )
+from tollhouse.inference.formats.chat_completions.calls import (
+    CallOrder,
+    CallPart,
+    CallPiece,
+    whole_calls,
+)
 from tollhouse.inference.formats.chat_completions.reasoning import (
     ContentPart,
     ReasoningDetail,
@@ -58,15 +65,16 @@ from tollhouse.inference.formats.chat_completions.reasoning import (
     render_thoughts,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
-    parse_usage,
     render_call,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
+    fields_decoder,
     given,
     is_done,
     present,
@@ -74,7 +82,6 @@ from tollhouse.inference.formats.wire import (
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -226,32 +233,20 @@ def _part(block: Block) -> dict[str, object]:
     if isinstance(block, DocumentBlock):
         return _document(block)
     kind = type(block).__name__.removesuffix("Block")
-    raise Invalid(f"messages: a {kind} cannot stand in a message of this role.")
+    raise NotCarriedError(block, f"a {kind} cannot stand in a message of this role.")
 
 
 def _document(document: DocumentBlock) -> dict[str, object]:
     if document.text is not None:
         return {"type": "text", "text": document.text}
     if document.url is None or not document.url.startswith("data:"):
-        message = "messages: a document by URL cannot be sent to this provider; send its bytes."
-        raise Invalid(message)
+        reason = "a document by URL cannot be sent to this provider; send its bytes."
+        raise NotCarriedError(document, reason)
     file = {"filename": document.name or "document", "file_data": document.url}
     return {"type": "file", "file": file}
 
 
 # Responses
-
-
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-    extra_content: Raw = NULL
 
 
 class _Message(Struct):
@@ -262,7 +257,7 @@ class _Message(Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[CallPiece] | None = None
     extra_content: Raw = NULL
 
     @property
@@ -309,15 +304,28 @@ class _Choice(Struct):
     delta: _Message | None = None
     finish_reason: str | None = None
     logprobs: Raw = NULL
+    usage: Raw = NULL
 
 
 class _Response(Struct):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
+    x_groq: Raw = NULL
+    usage_metadata: Raw = NULL
+    usageMetadata: Raw = NULL  # noqa: N815 - Google's name
+    timings: Raw = NULL
     object: str | None = None
     error: Raw = NULL
     service_tier: str | None = None
+
+    @property
+    def tells_usage(self) -> bool:
+        """Whether one of the places of a usage is filled."""
+        beside = (self.usage, self.x_groq, self.usage_metadata, self.usageMetadata, self.timings)
+        return any(each != NULL for each in beside) or any(
+            each.usage != NULL for each in self.choices or ()
+        )
 
 
 _reply: Final = msgspec.json.Decoder(_Response)
@@ -335,6 +343,12 @@ def _read(data: bytes) -> _Response:
     return read
 
 
+def _counts(read: _Response, data: bytes) -> Counts:
+    if not read.tells_usage:
+        return {}
+    return find_counts(fields_decoder.decode(replace_invalid_text(data)))
+
+
 def _finish_reason(native: str | None, *, called: bool) -> FinishReason:
     return normalize_finish_reason(native, called=called) or ("tool_calls" if called else "stop")
 
@@ -349,7 +363,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
         raise MalformedResponse("the reply has no choices")
     return CanonicalResponse(
         choices=tuple(_whole_choice(each, index) for index, each in enumerate(read.choices)),
-        usage=parse_usage(read.usage),
+        usage=usage_of(_counts(read, body)),
         upstream_id=read.id,
         service_tier=read.service_tier,
     )
@@ -378,11 +392,11 @@ def _blocks(message: _Message) -> Iterator[Block]:
         yield RefusalBlock(message.refusal)
     if message.extra_content != NULL:
         yield parse_extra(message.extra_content)
-    for number, call in enumerate(message.tool_calls or ()):
-        function, call_id = call.function or _Function(), call.id or f"call_{number}"
-        if call.extra_content != NULL:
-            yield parse_extra(call.extra_content, call_id)
-        yield ToolCall(call_id, function.name or "", function.arguments or "")
+    pieces = message.tool_calls or ()
+    for piece, call in zip(pieces, whole_calls(pieces), strict=True):
+        if piece.extra_content != NULL:
+            yield parse_extra(piece.extra_content, call.id)
+        yield ToolCall(call.id or "", call.name or "", call.arguments)
 
 
 # Streams
@@ -394,6 +408,7 @@ class ChatStreamDecoder(StreamDecoder):
     def __init__(self) -> None:
         self._begun = False
         self._choices: dict[int, _ChoiceDecoder] = {}
+        self._counts: Counts = {}
 
     @property
     def complete(self) -> bool:
@@ -408,39 +423,44 @@ class ChatStreamDecoder(StreamDecoder):
             self.done = True
             return ()
         read = _read(data)
-        if self._begun and read.usage == NULL and read.choices and len(read.choices) == 1:
+        if self._begun and read.choices and len(read.choices) == 1 and not read.tells_usage:
             return tuple(self._choice(read.choices[0], 0))
-        return tuple(self._events(read))
+        return tuple(self._events(read, data))
 
     def _choice(self, choice: _Choice, position: int) -> Iterable[CanonicalEvent]:
         index = position if choice.index is None else choice.index
         decoder = self._choices.get(index)
         if decoder is None:
-            decoder = self._choices[index] = _ChoiceDecoder(index)
+            order = CallOrder(self.tool_names.__contains__)
+            decoder = self._choices[index] = _ChoiceDecoder(index, order)
         return decoder.read(choice)
 
-    def _events(self, read: _Response) -> Iterator[CanonicalEvent]:
+    def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
         if not self._begun:
             self._begun = True
             yield StreamStarted(read.id)
         for position, choice in enumerate(read.choices or ()):
             yield from self._choice(choice, position)
-        usage = parse_usage(read.usage)
-        if usage is not None:
-            yield UsageReported(usage)
+        if counts := _counts(read, data):
+            self._counts = later(self._counts, counts)
+            if (usage := usage_of(self._counts)) is not None:
+                yield UsageReported(usage)
 
 
 class _ChoiceDecoder:
     """Numbers a choice's blocks: a new one whenever the kind changes, and one for each call."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, order: CallOrder) -> None:
         self.finished = False
         self._index = index
         self._blocks = 0
         """How many have begun."""
         self._kind: type[CanonicalEvent] | None = None
-        self._calls: dict[int, int] = {}
+        self._order = order
         self._ids: dict[int, str] = {}
+        """The ids of calls by their number."""
+        self._calls: dict[int, int] = {}
+        """The blocks of calls, by their numbers."""
 
     @property
     def has_spoken(self) -> bool:
@@ -460,6 +480,7 @@ class _ChoiceDecoder:
         # Some servers send an empty reason with every chunk.
         if choice.finish_reason and not self.finished:
             self.finished = True
+            yield from self._tool_calls(self._order.end())
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
 
@@ -472,7 +493,26 @@ class _ChoiceDecoder:
             yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
         if message.extra_content != NULL:
             yield from self._reasoning(parse_extra(message.extra_content))
-        yield from self._tool_calls(message.tool_calls or ())
+        if message.tool_calls:
+            yield from self._pieces(message.tool_calls)
+
+    def _pieces(self, pieces: Sequence[CallPiece]) -> Iterator[CanonicalEvent]:
+        """Return what pieces of calls say, in front of them what their server wants back there."""
+        extras = {
+            place: piece.extra_content
+            for place, piece in enumerate(pieces)
+            if piece.extra_content != NULL
+        }
+        for place, part in self._order.read(pieces):
+            if part.id is not None:
+                self._ids[part.number] = part.id
+            if place in extras:
+                extra = parse_extra(extras.pop(place), self._ids.get(part.number))
+                yield from self._reasoning(extra)
+            yield from self._tool_calls((part,))
+        for place, left in extras.items():
+            last = next(reversed(self._ids.values()), None)
+            yield from self._reasoning(parse_extra(left, pieces[place].id or last))
 
     def _reasoning(self, reasoning: ReasoningBlock) -> Iterator[CanonicalEvent]:
         if reasoning.field == "extra_content":
@@ -495,33 +535,14 @@ class _ChoiceDecoder:
             # Reasoning after the signature is another block.
             self._kind = None
 
-    def _tool_calls(self, calls: Iterable[_Call]) -> Iterator[CanonicalEvent]:
-        for position, call in enumerate(calls):
-            function = call.function or _Function()
-            number = self._number(call, position)
-            if call.extra_content != NULL:
-                call_id = call.id or self._ids.get(number) or f"call_{number}"
-                yield from self._reasoning(parse_extra(call.extra_content, call_id))
-            if number not in self._calls:
-                block = self._calls[number] = self._block(ToolCallStarted)
-                if call.id is not None:
-                    self._ids[number] = call.id
+    def _tool_calls(self, parts: Iterable[CallPart]) -> Iterator[CanonicalEvent]:
+        for part in parts:
+            if part.id is not None:
+                block = self._calls[part.number] = self._block(ToolCallStarted)
                 self._kind = None
-                yield ToolCallStarted(
-                    self._index, block, call.id or f"call_{number}", function.name or ""
-                )
-            if function.arguments:
-                yield ToolCallDelta(self._index, self._calls[number], function.arguments)
-
-    def _number(self, call: _Call, position: int) -> int:
-        """Return the number of the call; servers that send no index send each call as a whole."""
-        if call.index is None:
-            return len(self._calls) if call.id is not None else position
-        named = call.function is not None and call.function.name is not None
-        if named and call.id is not None and self._ids.get(call.index, call.id) != call.id:
-            # Some servers give every call of a turn the same index.
-            return len(self._calls)
-        return call.index
+                yield ToolCallStarted(self._index, block, part.id, part.name or "")
+            if part.arguments:
+                yield ToolCallDelta(self._index, self._calls[part.number], part.arguments)
 
     def _block(self, kind: type[CanonicalEvent]) -> int:
         if kind is not self._kind:

@@ -26,9 +26,6 @@ from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
     Fields,
-    InputTokenDetails,
-    OutputTokenDetails,
-    disjoint_usage,
     encoder,
     fields_decoder,
     join_lines,
@@ -49,19 +46,11 @@ from tollhouse.kernel.errors import Invalid, TollhouseError, error_object
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.types import ReplyIdentity
 
 
 CHUNK: Final = "chat.completion.chunk"
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: InputTokenDetails | None = None
-    completion_tokens_details: OutputTokenDetails | None = None
 
 
 _NO_CALLS: Final = (NULL, Raw(b"[]"))
@@ -129,7 +118,6 @@ choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 chunk_choices_decoder: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 _message: Final = msgspec.json.Decoder(ChatDelta)
 _calls: Final = msgspec.json.Decoder(list[_ToolCall])
-_usage: Final = msgspec.json.Decoder(_Usage | None)
 
 
 # Usage
@@ -164,26 +152,6 @@ def message_bytes(message: msgspec.Raw) -> int:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Of an unknown shape; the size of its JSON is close enough.
         return len(message)
-
-
-def parse_usage(data: msgspec.Raw | None, *, with_output: bool = True) -> Usage | None:
-    """Return the reported usage in disjoint token classes; None if it is missing or not usable.
-
-    Output tokens are required, except of embeddings, which have none.
-    """
-    reported = None if data is None or data == NULL else try_decode(_usage, data)
-    if reported is None or (reported.completion_tokens is None and with_output):
-        return None
-    completion = reported.completion_tokens_details
-    reasoning = (completion.reasoning_tokens or 0) if completion else 0
-    output = reported.completion_tokens or 0
-    if reasoning:
-        apart = reported.prompt_tokens + output + reasoning
-        if reasoning > output or reported.total_tokens == apart:
-            # xAI counts reasoning tokens separately from completion tokens.
-            output += reasoning
-    details = reported.prompt_tokens_details
-    return disjoint_usage(reported.prompt_tokens, output, details, completion)
 
 
 class _Options(msgspec.Struct):

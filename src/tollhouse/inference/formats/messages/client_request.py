@@ -1,7 +1,7 @@
 """Converts a messages request to a canonical request. Pure.
 
-An error names the path of the invalid block. Blocks of unknown types are skipped in the model's
-turns and rejected in the user's: user content must not be lost silently.
+An error names the path of the invalid block. What becomes of each type of block says
+`formats.kinds`; unknown types are refused, as nothing may be lost silently.
 
 Source: https://docs.anthropic.com/en/api/messages
 """
@@ -28,12 +28,14 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
 )
+from tollhouse.inference.formats.kinds import BLOCKS, marked, refused
+from tollhouse.inference.formats.messages.client_tools import Tool, definitions
 from tollhouse.inference.formats.messages.wire import parse_redacted, parse_thinking
 from tollhouse.inference.formats.wire import NULL, Fields, encoder, given, raw, read_at, read_typed
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tollhouse.inference.formats.messages.wire import MessagesRequest
 
@@ -119,14 +121,10 @@ _tool_use: Final = msgspec.json.Decoder(_ToolUse)
 _tool_result: Final = msgspec.json.Decoder(_ToolResult)
 _thinking: Final = msgspec.json.Decoder(_Thinking)
 _redacted: Final = msgspec.json.Decoder(_Redacted)
-_PASSED_OVER: Final = frozenset({"tool_reference"})
-"""Blocks of the user's side that carry nothing for the model."""
 
 
-def _parse_content(
-    content: str | Sequence[Raw], path: str, *, keeps_unknown: bool = True
-) -> tuple[Block, ...]:
-    """Parse a message's content; a block of an unknown type is skipped unless `keeps_unknown`."""
+def _parse_content(content: str | Sequence[Raw], path: str) -> tuple[Block, ...]:
+    """Parse a message's content; a block that cannot be passed on is `Invalid`."""
     if isinstance(content, str):
         return (TextBlock(content),) if content else ()
     blocks: list[Block] = []
@@ -136,8 +134,10 @@ def _parse_content(
         parse = _PARSERS.get(kind)
         if parse is not None:
             blocks.append(parse(data, at))
-        elif keeps_unknown and kind not in _PASSED_OVER:
-            raise Invalid(f"{at}.type: a block of this kind cannot be put to this model.")
+        elif kind in BLOCKS and BLOCKS[kind].rule == "text":
+            blocks.append(TextBlock(marked(kind, data)))
+        else:
+            raise refused(BLOCKS, kind, at)
     return tuple(blocks)
 
 
@@ -230,14 +230,6 @@ class _Message(Struct):
     content: str | list[Raw]
 
 
-class _Tool(Struct):
-    name: str | None = None
-    description: str | None = None
-    input_schema: Fields | None = None
-    strict: bool | None = None
-    cache_control: Raw = NULL
-
-
 class _ToolChoice(Struct):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -266,8 +258,9 @@ class _Metadata(Struct):
 
 class _Body(Struct):
     messages: list[_Message]
+    mcp_servers: list[Raw] | None = None
     system: str | list[Raw] | None = None
-    tools: list[_Tool] | None = None
+    tools: list[Tool] | None = None
     tool_choice: _ToolChoice | None = None
     thinking: _ThinkingConfig | None = None
     output_config: _OutputConfig | None = None
@@ -293,7 +286,9 @@ _TIERS: Final = {"standard_only": "default"}
 def parse_canonical_request(request: MessagesRequest) -> CanonicalRequest:
     """Convert a messages request; raises `Invalid` with the path of a field of the wrong type."""
     body = read_typed(_body, request.body)
-    tools = _tools(body.tools or ())
+    if body.mcp_servers:
+        raise Invalid("mcp_servers: only Anthropic asks them itself; give their tools as tools.")
+    tools = definitions(body.tools or ())
     choice = body.tool_choice
     return CanonicalRequest(
         turns=(*_system(body.system), *_turns(body.messages)),
@@ -320,29 +315,12 @@ def _turns(messages: list[_Message]) -> list[Turn]:
     for position, message in enumerate(messages):
         role: Role = message.role
         path = f"messages[{position}].content"
-        blocks = _parse_content(message.content, path, keeps_unknown=role != "assistant")
+        blocks = _parse_content(message.content, path)
         if blocks:
             # Tool results come first; the rest keeps its order.
             ordered = sorted(blocks, key=lambda block: not isinstance(block, ToolResult))
             turns.append(Turn(role, tuple(ordered)))
     return turns
-
-
-def _tools(tools: Iterable[_Tool]) -> tuple[ToolDefinition, ...]:
-    """Return the client's tools; Anthropic's own have no schema and are left out."""
-    return tuple(_tool(tool, at) for at, tool in enumerate(tools) if tool.input_schema is not None)
-
-
-def _tool(tool: _Tool, position: int) -> ToolDefinition:
-    if not tool.name:
-        raise Invalid(f"tools[{position}].name: this field is required.")
-    return ToolDefinition(
-        name=tool.name,
-        description=tool.description,
-        parameters=raw(tool.input_schema),
-        strict=tool.strict,
-        cache=given(tool.cache_control),
-    )
 
 
 def _tool_choice(

@@ -21,6 +21,7 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
@@ -32,15 +33,13 @@ from tollhouse.inference.formats.messages.provider_response import (
 from tollhouse.inference.formats.messages.wire import (
     DEFAULT_MAX_TOKENS,
     MessagesRequest,
-    decode_usage,
     delta_decoder,
     error_event,
+    input_of,
     mark_block,
     message_fields,
     output_bytes,
     own_reasoning,
-    parse_input,
-    parse_report,
     read_fields,
     readable,
     refused_in_messages,
@@ -48,14 +47,15 @@ from tollhouse.inference.formats.messages.wire import (
     render_event,
     render_tokens,
     render_usage,
+    usage_of_stream,
 )
 from tollhouse.inference.formats.proofs import wrapped
+from tollhouse.inference.formats.usage import Counts, later, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     fields_decoder,
     for_provider,
     is_done,
@@ -123,6 +123,7 @@ class MessagesStream(AdaptedStream):
         self._order = MessagesEventOrder()
         self._first_usage: Fields = {}
         self._last_usage: Fields = {}
+        self._first_counts: Counts = {}
         self._delta: Fields = {}
         self._extra_fields: Fields = {}
         """The fields of `message_delta` besides its delta and its usage."""
@@ -215,12 +216,13 @@ class MessagesStream(AdaptedStream):
         if event.message is not None:
             self.upstream_id = event.message.id
         self._first_usage = read_fields(message.get("usage", NULL))
-        self._input = parse_input(self._first_usage) or self._input
+        self._first_counts = read_counts(message.get("usage"))
+        self._input = input_of(self._first_counts) or self._input
         return self._start(message)
 
     def _start(self, message: Fields) -> bytes:
         usage = render_tokens(Usage()) | readable(self._first_usage)
-        counted = parse_input(self._first_usage)
+        counted = input_of(self._first_counts)
         if counted is None or not counted.prompt_tokens:
             # Clients keep what a stream begins with; some servers count at its end alone.
             usage["input_tokens"] = self._identity.input_tokens
@@ -232,9 +234,11 @@ class MessagesStream(AdaptedStream):
     def _keep(self, event: MessagesEvent, data: bytes) -> None:
         fields = fields_decoder.decode(data)
         self._delta |= read_fields(fields.pop("delta", NULL))
-        self._last_usage |= read_fields(fields.pop("usage", NULL))
+        usage = fields.pop("usage", NULL)
+        self._last_usage |= read_fields(usage)
         self._extra_fields |= fields
-        self.reported = parse_report(self._first_usage, self._last_usage)
+        self._counts = later(self._counts, read_counts(usage))
+        self.reported = usage_of_stream(self._first_counts, self._counts)
         native = event.delta.stop_reason if event.delta else None
         if native is not None:
             self.native_finish_reason = native
@@ -279,12 +283,15 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
     def parse_response(self, body: bytes) -> MessagesResponse:
         """Parse a provider's complete response."""
         fields, message = decode_message(body)
-        reported = decode_usage(message.usage)
+        reported, seen = counted(
+            usage_of(read_counts(message.usage)),
+            self._request.size,
+            lambda: sum(map(output_bytes, message.content or ())),
+        )
         native = message.stop_reason
         return MessagesResponse(
             reported=reported,
-            seen=reported
-            or estimate_usage(self._request.size, sum(map(output_bytes, message.content or ()))),
+            seen=seen,
             finish_reason=normalize_finish_reason(native),
             native_finish_reason=native,
             upstream_id=message.id,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.stream import arguments_object
 from tollhouse.inference.formats.canonical.translation import ProviderFormat
 from tollhouse.inference.formats.canonical.types import (
@@ -62,7 +63,6 @@ from tollhouse.inference.formats.wire import (
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -209,7 +209,7 @@ def _system(blocks: Iterable[Block]) -> list[Content]:
     content: list[Content] = []
     for block in blocks:
         if not isinstance(block, (TextBlock, RefusalBlock)):
-            raise Invalid("The model takes nothing but text in a system message.")
+            raise NotCarriedError(block, "a system message is made of text alone.")
         content += _text(block)
     return content
 
@@ -218,7 +218,7 @@ def _block(block: Block, provider: str = "") -> list[Content]:
     if isinstance(block, (TextBlock, RefusalBlock)):
         return _text(block)
     if isinstance(block, ImageBlock):
-        return [{"type": "image", "source": _source(block.url), **_cached(block.cache)}]
+        return [{"type": "image", "source": _source(block, block.url), **_cached(block.cache)}]
     if isinstance(block, DocumentBlock):
         return [_document(block)]
     if isinstance(block, ToolCall):
@@ -228,7 +228,7 @@ def _block(block: Block, provider: str = "") -> list[Content]:
     if isinstance(block, ReasoningBlock):
         reasoning = render_provider_reasoning(block, provider)
         return [] if reasoning is None else [reasoning]
-    raise Invalid("The model takes no audio.")
+    raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
 
 
 def _text(block: TextBlock | RefusalBlock) -> list[Content]:
@@ -246,25 +246,25 @@ def _document(block: DocumentBlock) -> Content:
 def _content_of(block: DocumentBlock) -> Content:
     if block.url is None:
         return _plain(block.text or "")
-    source = _source(block.url)
+    source = _source(block, block.url)
     if not str(source.get("media_type", "")).startswith("text/"):
         return source
     try:
         return _plain(b64decode(str(source["data"])).decode())
     except ValueError:
-        raise Invalid("A text document must be UTF-8 in base64.") from None
+        raise NotCarriedError(block, "a text document must be UTF-8 in base64.") from None
 
 
 def _plain(text: str) -> Content:
     return {"type": "text", "media_type": "text/plain", "data": text}
 
 
-def _source(url: str) -> Content:
+def _source(block: Block, url: str) -> Content:
     if url[:5].lower() != "data:":
         return {"type": "url", "url": url}
     match = _DATA_URL.match(url)
     if match is None:
-        raise Invalid("A data: URL must hold base64.")
+        raise NotCarriedError(block, "a data: URL must hold base64.")
     data = url[match.end() :]
     return {"type": "base64", "media_type": media_type(match["type"], data), "data": data}
 
@@ -308,7 +308,7 @@ _number: Final = msgspec.json.Decoder(float)
 
 
 def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-    """Return the provider's request body; raises `Invalid` if it would have to drop audio."""
+    """Return the provider's request body; raises `NotCarriedError`."""
     system, messages = _render_turns(_turns(prompt), endpoint.provider)
     plan = _plan(prompt, endpoint)
     fields: dict[str, object] = {

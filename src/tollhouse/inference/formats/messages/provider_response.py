@@ -46,13 +46,13 @@ from tollhouse.inference.formats.messages.wire import (
     MessagesDelta,
     MessagesEvent,
     event_decoder,
+    input_of,
     message_decoder,
-    parse_input,
-    parse_report,
-    parse_usage,
     read_fields,
+    usage_of_stream,
 )
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.usage import Counts, later, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     fields_decoder,
@@ -213,7 +213,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     )
     return CanonicalResponse(
         choices=(choice,),
-        usage=parse_usage(usage),
+        usage=usage_of(read_counts(message.usage)),
         upstream_id=message.id,
         service_tier="default" if tier == "standard" else tier,
     )
@@ -243,8 +243,8 @@ class MessagesStreamDecoder(StreamDecoder):
         """The canonical number of the open or the last block."""
         self._open: _OpenBlock | None = None
         self._finished = False
-        self._first_usage: Fields = {}
-        self._last_usage: Fields = {}
+        self._first: Counts = {}
+        self._last: Counts = {}
 
     @property
     def complete(self) -> bool:
@@ -269,8 +269,8 @@ class MessagesStreamDecoder(StreamDecoder):
     def _start(self, event: MessagesEvent) -> list[CanonicalEvent]:
         if event.message is None:
             return []
-        self._first_usage = read_fields(event.message.usage)
-        return [StreamStarted(event.message.id, parse_input(self._first_usage))]
+        self._first = read_counts(event.message.usage)
+        return [StreamStarted(event.message.id, input_of(self._first))]
 
     def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
         opened = _OpenBlock(block, self._block + 1)
@@ -286,7 +286,7 @@ class MessagesStreamDecoder(StreamDecoder):
         return ended
 
     def _delta(self, event: MessagesEvent) -> list[CanonicalEvent]:
-        self._last_usage |= read_fields(event.usage)
+        self._last = later(self._last, read_counts(event.usage))
         events: list[CanonicalEvent] = []
         native = event.delta.stop_reason if event.delta else None
         if event.delta is not None and native is not None and not self._finished:
@@ -294,7 +294,7 @@ class MessagesStreamDecoder(StreamDecoder):
             sequence = event.delta.stop_sequence
             reason = normalize_finish_reason(native) or "stop"
             events.append(ChoiceFinished(0, reason, native, sequence))
-        usage = parse_report(self._first_usage, self._last_usage)
+        usage = usage_of_stream(self._first, self._last)
         return [*events, UsageReported(usage)] if usage is not None else events
 
 

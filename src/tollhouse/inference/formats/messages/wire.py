@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.accounting.types import Charge, Usage
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
 from tollhouse.inference.formats.proofs import is_marked, unwrapped, wrapped
+from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
-    MAX_TOKENS,
     NULL,
     Fields,
     encoder,
@@ -45,6 +44,7 @@ from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_objec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tollhouse.accounting.types import Charge, Usage
     from tollhouse.inference.types import Profile, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
@@ -182,7 +182,6 @@ class _ProviderUsage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
-_NO_CREATION: Final = _CacheCreation()
 _usage = msgspec.json.Decoder(_ProviderUsage)
 _NULLABLE: Final[Mapping[str, object]] = {
     "server_tool_use": None,
@@ -197,65 +196,22 @@ def read_fields(data: Raw) -> Fields:
     return {name: value for name, value in fields.items() if value != NULL}
 
 
-def parse_usage(fields: Mapping[str, Raw]) -> Usage | None:
-    """Return the reported usage in disjoint token classes; None if it is not usable.
-
-    A count that is missing, negative, above `MAX_TOKENS` or not a number makes the usage unusable:
-    an unknown cost gets noticed, a wrong one does not.
-    """
-    return decode_usage(raw(fields))
-
-
-def decode_usage(data: Raw) -> Usage | None:
-    """Return the usage of a provider's object, as `parse_usage` does."""
-    reported = try_decode(_usage, data)
-    if reported is None:
-        return None
-    creation = reported.cache_creation or _NO_CREATION
-    hour = creation.ephemeral_1h_input_tokens or 0
-    minutes = creation.ephemeral_5m_input_tokens or 0
-    written = reported.cache_creation_input_tokens
-    written = minutes + hour if written is None else written
-    details = reported.output_tokens_details
-    counts = (
-        reported.input_tokens,
-        reported.cache_read_input_tokens or 0,
-        written,
-        hour,
-        minutes,
-        reported.output_tokens,
-        (details.thinking_tokens or 0) if details else 0,
-    )
-    if min(counts) < 0 or max(counts) > MAX_TOKENS:
-        return None
-    # The sum wins if the two disagree: every report has it.
-    hour = min(hour, written)
-    return Usage(
-        input_tokens=counts[0],
-        cache_read_tokens=counts[1],
-        cache_write_tokens=written - hour,
-        cache_write_1h_tokens=hour,
-        output_tokens=reported.output_tokens,
-        reasoning_tokens=counts[-1],
-    )
-
-
-def parse_input(fields: Mapping[str, Raw]) -> Usage | None:
-    """Return the usage that a provider reported before its output."""
-    return parse_usage({**fields, "output_tokens": Raw(b"0")})
-
-
 def readable(fields: Fields) -> Fields:
     """Return the usage at the start of a stream if it is valid for clients; else nothing."""
-    return fields if parse_usage({"output_tokens": Raw(b"0"), **fields}) is not None else {}
+    strict = try_decode(_usage, raw({"output_tokens": 0, **fields}))
+    return fields if strict is not None and read_counts(raw(fields)) else {}
 
 
-def parse_report(start: Fields, end: Fields) -> Usage | None:
-    """Return the usage of a stream: the counts at its end override those at its start."""
-    if "output_tokens" not in end:
-        # The count at the start covers only the output until then.
-        return None
-    return parse_usage(start | end)
+def input_of(counts: Counts) -> Usage | None:
+    """Return the usage that a provider reported before its output."""
+    return usage_of({**counts, "output": 0})
+
+
+def usage_of_stream(start: Counts, end: Counts) -> Usage | None:
+    """Return the usage of a stream, of what it reported at its start and at its end."""
+    # The output at the start covers only what came until then.
+    told = "output" in end or "total" in end
+    return usage_of(final(start, end)) if told else None
 
 
 def render_tokens(usage: Usage) -> dict[str, object]:

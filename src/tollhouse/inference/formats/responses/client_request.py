@@ -4,9 +4,8 @@
     message (assistant), reasoning, calls ...      one assistant turn for consecutive items
     outputs of calls ...                           one user turn for consecutive items
 
-Items of a provider's own tools, references to stored items and unknown types are skipped. Objects
-with a `type` are decoded twice: first the type and then, if it is known, the rest. An item of an
-unknown type may therefore have any fields.
+What becomes of each type of item, tool and part says `formats.kinds`; unknown types are refused.
+Objects with a `type` are decoded twice: first the type and then the rest.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create, and the public gateway's
 reference for `stop`, `top_k`, the penalties and `reasoning.max_tokens`.
@@ -15,13 +14,12 @@ reference for `stop`, `top_k`, the penalties and `reasoning.max_tokens`.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.canonical.types import (
-    FREEFORM_SCHEMA,
     OPENAI,
     SAMPLING,
     AudioBlock,
@@ -38,13 +36,20 @@ from tollhouse.inference.formats.canonical.types import (
     TextBlock,
     ThinkingOptions,
     ToolCall,
-    ToolDefinition,
     ToolResult,
     Turn,
     unpack,
 )
+from tollhouse.inference.formats.kinds import PARTS, TOOLS, Kind, refused
 from tollhouse.inference.formats.media_types import file_url
 from tollhouse.inference.formats.proofs import unwrapped
+from tollhouse.inference.formats.responses.client_items import (
+    ParsedItem,
+    read_item,
+    read_kind,
+    tools_of,
+)
+from tollhouse.inference.formats.responses.client_tools import RequestTools
 from tollhouse.inference.formats.responses.provider_response import PARAGRAPH
 from tollhouse.inference.formats.responses.wire import (
     ResponsesRequest,
@@ -115,6 +120,12 @@ class _InputMessage(msgspec.Struct):
     content: str | list[Raw]
 
 
+class _AgentMessage(msgspec.Struct):
+    content: str | list[Raw]
+    author: str = "an agent"
+    recipient: str = "you"
+
+
 class _TextPart(msgspec.Struct):
     text: str
     cache_control: Raw = NULL
@@ -150,12 +161,14 @@ class _FunctionCall(msgspec.Struct):
     call_id: str
     name: str
     arguments: str
+    namespace: str | None = None
 
 
 class _CustomCall(msgspec.Struct):
     call_id: str
     name: str
     input: str
+    namespace: str | None = None
 
 
 class _CallOutput(msgspec.Struct):
@@ -163,38 +176,21 @@ class _CallOutput(msgspec.Struct):
     output: str | list[Raw]
 
 
-class _Grammar(msgspec.Struct):
-    type: str | None = None
-    syntax: str | None = None
-    definition: str | None = None
-
-
-class _Tool(msgspec.Struct):
-    name: str
-    description: str | None = None
-    parameters: Raw = NULL
-    strict: bool | None = None
-    format: _Grammar | None = None
-    cache_control: Raw = NULL
-
-
 class _NamedChoice(msgspec.Struct):
     type: str
     name: str | None = None
+    namespace: str | None = None
     mode: str | None = None
 
 
 _body: Final = msgspec.json.Decoder(_RequestBody)
 
 
-def _read_kind(data: Raw, path: str) -> str | None:
-    return read_at(item_decoder, data, path).type
-
-
 # The input
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _message = msgspec.json.Decoder(_InputMessage)
+_agent_message = msgspec.json.Decoder(_AgentMessage)
 _text = msgspec.json.Decoder(_TextPart)
 _refusal = msgspec.json.Decoder(_RefusalPart)
 _image = msgspec.json.Decoder(_ImagePart)
@@ -205,27 +201,20 @@ _custom_call = msgspec.json.Decoder(_CustomCall)
 _output = msgspec.json.Decoder(_CallOutput)
 
 
-class _ParsedItem(NamedTuple):
-    """The content of one item."""
-
-    role: Role
-    blocks: Sequence[Block]
-    merges: bool = False
-    """Whether it shares a turn with adjacent items of its role that merge as well."""
-
-
-def _parse_turns(instructions: str | None, input_: str | Sequence[Raw]) -> tuple[Turn, ...]:
-    """Parse a conversation: the system prompt and the input."""
-    items = [_ParsedItem("system", [TextBlock(instructions)])] if instructions else []
-    if isinstance(input_, str):
-        items.append(_ParsedItem("user", [TextBlock(input_)]))
+def _parse_turns(body: _RequestBody, kinds: Sequence[str], tools: RequestTools) -> tuple[Turn, ...]:
+    """Parse a conversation: the system prompt, what the model is told of tools, and the input."""
+    told = [f"[{kind}: this tool is not available here.]" for kind in tools.told]
+    leading = "\n\n".join(filter(None, [body.instructions, *told]))
+    items = [ParsedItem("system", [TextBlock(leading)])] if leading else []
+    if isinstance(body.input, str):
+        items.append(ParsedItem("user", [TextBlock(body.input)]))
     else:
-        read = (_item(item, f"input[{index}]") for index, item in enumerate(input_))
-        items += [each for each in read if each is not None]
+        for index, (kind, item) in enumerate(zip(kinds, body.input, strict=True)):
+            items += _item(kind, item, f"input[{index}]", tools)
     return tuple(_merged_turns(items))
 
 
-def _merged_turns(items: Iterable[_ParsedItem]) -> list[Turn]:
+def _merged_turns(items: Iterable[ParsedItem]) -> list[Turn]:
     turns: list[Turn] = []
     for (role, merges), run in groupby(items, lambda each: (each.role, each.merges)):
         if merges:
@@ -235,48 +224,55 @@ def _merged_turns(items: Iterable[_ParsedItem]) -> list[Turn]:
     return turns
 
 
-def _item(data: Raw, path: str) -> _ParsedItem | None:
-    kind = _read_kind(data, path) or "message"
+def _item(kind: str, data: Raw, path: str, tools: RequestTools) -> Sequence[ParsedItem]:
     if kind == "message":
-        return _read_message(data, path)
+        return (_read_message(data, path),)
+    if kind == "agent_message":
+        return (_read_agent_message(data, path),)
     read = _ITEMS.get(kind)
     if read is None:
-        return None
-    block = read(data, path)
+        return read_item(kind, data, path, tools)
+    block = read(data, path, tools)
     role: Role = "user" if isinstance(block, ToolResult) else "assistant"
-    return _ParsedItem(role, [block], merges=True)
+    return (ParsedItem(role, [block], merges=True),)
 
 
-def _read_message(data: Raw, path: str) -> _ParsedItem:
+def _read_message(data: Raw, path: str) -> ParsedItem:
     message = read_at(_message, data, path)
     role: Role = "system" if message.role == "developer" else message.role
     if isinstance(message.content, str):
         blocks: list[Block] = [TextBlock(message.content)]
     else:
         read = _ASSISTANT if role == "assistant" else _USER
-        blocks = _parts(message.content, f"{path}.content", read, strict=role != "assistant")
+        blocks = _parts(message.content, f"{path}.content", read)
     if role == "system" and not all(isinstance(block, TextBlock) for block in blocks):
         raise Invalid(f"{path}.content: a {message.role} message is made of text alone.")
-    return _ParsedItem(role, blocks, merges=role == "assistant")
+    return ParsedItem(role, blocks, merges=role == "assistant")
+
+
+def _read_agent_message(data: Raw, path: str) -> ParsedItem:
+    """Return what one agent says to another as a message of the user's."""
+    message = read_at(_agent_message, data, path)
+    named = f"[agent_message] From {message.author} to {message.recipient}:"
+    if isinstance(message.content, str):
+        return ParsedItem("user", [TextBlock(f"{named}\n{message.content}")])
+    return ParsedItem(
+        "user", [TextBlock(named), *_parts(message.content, f"{path}.content", _USER)]
+    )
 
 
 def _parts(
-    parts: Iterable[Raw],
-    path: str,
-    parsers: Mapping[str, Callable[[Raw, str], Block]],
-    *,
-    strict: bool,
+    parts: Iterable[Raw], path: str, parsers: Mapping[str, Callable[[Raw, str], Block]]
 ) -> list[Block]:
-    """Parse the parts of a content; types without a parser are skipped unless `strict`."""
+    """Parse the parts of a content; one that cannot stand there is `Invalid`."""
     blocks: list[Block] = []
     for index, part in enumerate(parts):
         here = f"{path}[{index}]"
-        kind = _read_kind(part, here)
+        kind = read_at(item_decoder, part, here).type
         read = parsers.get(kind or "")
-        if read is not None:
-            blocks.append(read(part, here))
-        elif strict:
-            raise Invalid(f"{here}.type: a part of this type cannot be carried to the model.")
+        if read is None:
+            raise refused(PARTS, kind, here)
+        blocks.append(read(part, here))
     return blocks
 
 
@@ -316,26 +312,27 @@ def _read_audio(data: Raw, path: str) -> AudioBlock:
     return AudioBlock(audio.data, audio.format)
 
 
-def _read_function_call(data: Raw, path: str) -> ToolCall:
+def _read_function_call(data: Raw, path: str, tools: RequestTools) -> ToolCall:
     call = read_at(_function_call, data, path)
-    return ToolCall(call.call_id, call.name, call.arguments)
+    return ToolCall(call.call_id, tools.name(call.name, call.namespace), call.arguments)
 
 
-def _read_custom_call(data: Raw, path: str) -> ToolCall:
+def _read_custom_call(data: Raw, path: str, tools: RequestTools) -> ToolCall:
     call = read_at(_custom_call, data, path)
-    return ToolCall(call.call_id, call.name, encoder.encode({"input": call.input}).decode())
+    arguments = encoder.encode({"input": call.input}).decode()
+    return ToolCall(call.call_id, tools.name(call.name, call.namespace), arguments)
 
 
-def _read_output(data: Raw, path: str) -> ToolResult:
+def _read_output(data: Raw, path: str, _: RequestTools) -> ToolResult:
     result = read_at(_output, data, path)
     if isinstance(result.output, str):
         return ToolResult(result.call_id, (TextBlock(result.output),))
-    blocks = _parts(result.output, f"{path}.output", _RESULT, strict=True)
+    blocks = _parts(result.output, f"{path}.output", _RESULT)
     carried = (TextBlock, ImageBlock, DocumentBlock)
     return ToolResult(result.call_id, tuple(each for each in blocks if isinstance(each, carried)))
 
 
-def _read_reasoning(data: Raw, path: str) -> ReasoningBlock:
+def _read_reasoning(data: Raw, path: str, _: RequestTools) -> ReasoningBlock:
     item = read_at(reasoning_decoder, data, path)
     packed = unpack(item.encrypted_content) if item.encrypted_content else None
     if packed is not None:
@@ -353,7 +350,7 @@ def _read_reasoning(data: Raw, path: str) -> ReasoningBlock:
     )
 
 
-_ITEMS: Mapping[str, Callable[[Raw, str], ToolCall | ToolResult | ReasoningBlock]] = {
+_ITEMS: Mapping[str, Callable[[Raw, str, RequestTools], ToolCall | ToolResult | ReasoningBlock]] = {
     "function_call": _read_function_call,
     "custom_tool_call": _read_custom_call,
     "function_call_output": _read_output,
@@ -381,25 +378,28 @@ _WORDS: Final[Mapping[str, Literal["auto", "none", "required"]]] = {
     "none": "none",
     "required": "required",
 }
-_tool = msgspec.json.Decoder(_Tool)
 _object = msgspec.json.Decoder(Fields | None)
 _choice = msgspec.json.Decoder(str | _NamedChoice | None)
+_CALLABLE: Final = Kind("carried")
 
 
 def parse_canonical_request(request: ResponsesRequest) -> CanonicalRequest:
-    """Convert a responses request; raises `Invalid` with the path of a field of the wrong type.
-
-    Tools that the provider would run are left out, as no other format has them; if no tool is
-    left, the tool parameters are left out as well.
-    """
+    """Convert a responses request; raises `Invalid` with the path of a field of the wrong type."""
     if request.fields.get("prompt", NULL) != NULL:
         raise Invalid("prompt: a stored prompt is known to OpenAI alone; send its text.")
     body = read_typed(_body, request.body)
-    turns = _parse_turns(body.instructions, body.input)
-    tools = _tools(body.tools or ())
-    choice = _tool_choice(body.tool_choice, tools)
+    kinds: list[str] = []
+    lists: list[tuple[Sequence[Raw], str]] = [(body.tools or (), "tools")]
+    if not isinstance(body.input, str):
+        placed = [(item, f"input[{index}]") for index, item in enumerate(body.input)]
+        kinds = [read_kind(item, at) for item, at in placed]
+        brought = (tools_of(kind, *each) for kind, each in zip(kinds, placed, strict=True))
+        lists += [each for each in brought if each is not None]
+    own_tools = RequestTools(lists)
+    tools = own_tools.definitions
+    choice = _tool_choice(body.tool_choice, own_tools)
     return CanonicalRequest(
-        turns=turns,
+        turns=_parse_turns(body, kinds, own_tools),
         stream=request.stream,
         tools=tools,
         tool_choice=choice if tools else None,
@@ -417,41 +417,23 @@ def parse_canonical_request(request: ResponsesRequest) -> CanonicalRequest:
     )
 
 
-def _tools(tools: Sequence[Raw]) -> tuple[ToolDefinition, ...]:
-    read = (_read_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
-    return tuple(tool for tool in read if tool is not None)
-
-
-def _read_tool(data: Raw, path: str) -> ToolDefinition | None:
-    kind = _read_kind(data, path)
-    if kind not in {"function", "custom"}:
-        return None
-    tool = read_at(_tool, data, path)
-    cache = given(tool.cache_control)
-    if kind == "custom":
-        description = _described(tool)
-        return ToolDefinition(tool.name, description, FREEFORM_SCHEMA, cache=cache, freeform=True)
-    read_at(_object, tool.parameters, f"{path}.parameters")
-    parameters = given(tool.parameters)
-    return ToolDefinition(tool.name, tool.description, parameters, tool.strict, cache)
-
-
-def _described(tool: _Tool) -> str | None:
-    """Return a custom tool's description with its grammar: other formats have no field for it."""
-    if tool.format is None or not tool.format.definition:
-        return tool.description
-    rule = f"The input must follow this {tool.format.syntax or ''} grammar:"
-    return "\n\n".join(filter(None, [tool.description, f"{rule}\n{tool.format.definition}"]))
-
-
-def _tool_choice(data: Raw, tools: Sequence[ToolDefinition]) -> CanonicalToolChoice | None:
+def _tool_choice(data: Raw, tools: RequestTools) -> CanonicalToolChoice | None:
     choice = read_at(_choice, data, "tool_choice")
     if choice is None:
         return None
     if isinstance(choice, str):
-        return CanonicalToolChoice(_WORDS.get(choice, "auto"))
-    if choice.name is not None and any(tool.name == choice.name for tool in tools):
-        return CanonicalToolChoice("named", choice.name)
+        mode = _WORDS.get(choice, "auto")
+        if mode == "required" and tools.told and not tools.definitions:
+            raise Invalid("tool_choice: a tool is required, and none is left that can be called.")
+        return CanonicalToolChoice(mode)
+    if TOOLS.get(choice.type, _CALLABLE).rule != "carried":
+        raise Invalid(f"tool_choice.type: {choice.type[:40]!r} is a tool that is not here.")
+    if choice.name is None:
+        name = tools.name_of_type(choice.type)
+    else:
+        name = tools.name(choice.name, choice.namespace)
+    if any(tool.name == name for tool in tools.definitions):
+        return CanonicalToolChoice("named", name)
     return CanonicalToolChoice(_WORDS.get(choice.mode or "", "auto"))
 
 

@@ -10,6 +10,7 @@ clients require every key of it.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -31,11 +32,16 @@ from tollhouse.inference.formats.canonical.types import (
     pack,
 )
 from tollhouse.inference.formats.proofs import wrapped
+from tollhouse.inference.formats.responses.client_tools import (
+    CallForm,
+    call_form,
+    run_arguments,
+)
 from tollhouse.inference.formats.responses.wire import failed_response, render_usage
 from tollhouse.inference.formats.wire import NULL, Fields, encoder, fields_decoder, raw, try_decode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
@@ -50,6 +56,10 @@ _PREFIXES: Final = {
     "reasoning": "rs",
     "function_call": "fc",
     "custom_tool_call": "ctc",
+    "tool_search_call": "tsc",
+    "shell_call": "sh",
+    "local_shell_call": "lsh",
+    "apply_patch_call": "apc",
 }
 _logprobs = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
 _freeform = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -60,17 +70,25 @@ _text = msgspec.json.Decoder(str)
 class OutputOptions:
     """The options of a request that affect how its output is rendered."""
 
-    freeform: Collection[str] = frozenset()
-    """The names of the tools that take text."""
+    forms: Mapping[str, CallForm] = dataclasses.field(default_factory=dict[str, CallForm])
+    """How the calls of tools are shown that are no plain functions, by name."""
     summarizes: bool = False
     """Whether all reasoning is shown as a summary: clients that request one show nothing else."""
+
+    def form(self, name: str) -> CallForm:
+        """Return how the calls of a tool are shown."""
+        return self.forms.get(name) or call_form(name, None, freeform=False)
 
 
 def output_options(prompt: CanonicalRequest) -> OutputOptions:
     """Return the options of a request."""
     thinking = prompt.thinking
     return OutputOptions(
-        frozenset(tool.name for tool in prompt.tools if tool.freeform),
+        {
+            tool.name: call_form(tool.name, tool.own, freeform=tool.freeform)
+            for tool in prompt.tools
+            if tool.freeform or tool.own is not None
+        },
         summarizes=thinking is not None and thinking.summary not in {None, "none"},
     )
 
@@ -112,13 +130,8 @@ def _item(
         id_ = native or item_id(identity, "reasoning", position)
         is_summary = block.is_summary or options.summarizes
         return reasoning_item(block, id_, identity.maker, is_summary=is_summary)
-    kind = call_kind(block.name, options.freeform)
-    return call_item(block, kind, item_id(identity, kind, position))
-
-
-def call_kind(name: str, freeform: Collection[str]) -> str:
-    """Return the item type of a tool's calls."""
-    return "custom_tool_call" if name in freeform else "function_call"
+    form = options.form(block.name)
+    return call_item(block, form, item_id(identity, form.kind, position))
 
 
 def content_part(block: Block, tokens: Sequence[Raw] = ()) -> JsonObject:
@@ -140,16 +153,18 @@ def message_item(id_: str, parts: Sequence[JsonObject]) -> JsonObject:
     }
 
 
-def call_item(call: ToolCall, kind: str, id_: str) -> JsonObject:
-    """Return the item of a function call or a custom tool call."""
+def call_item(call: ToolCall, form: CallForm, id_: str) -> JsonObject:
+    """Return the item of a call."""
     item: JsonObject = {
         "id": id_,
-        "type": kind,
+        "type": form.kind,
         "status": "completed",
         "call_id": call.id,
-        "name": call.name,
+        **form.named,
     }
-    if kind == "custom_tool_call":
+    if form.run is not None:
+        return {**item, form.run.field: run_arguments(form.run, call.arguments)}
+    if form.kind == "custom_tool_call":
         return {**item, "input": freeform_input(call.arguments)}
     return {**item, "arguments": function_arguments(call.arguments)}
 

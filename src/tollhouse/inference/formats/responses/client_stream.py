@@ -55,7 +55,6 @@ from tollhouse.inference.formats.responses.client_response import (
     JsonObject,
     blank_response,
     call_item,
-    call_kind,
     content_part,
     finished_response,
     item_id,
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.translation import TranslationSource
+    from tollhouse.inference.formats.responses.client_tools import CallForm
     from tollhouse.inference.types import ReplyIdentity
 
 
@@ -171,13 +171,13 @@ class _ReasoningItem:
 class _CallItem:
     """A tool call."""
 
-    def __init__(self, id_: str, kind: str, call: ToolCallStarted) -> None:
+    def __init__(self, id_: str, form: CallForm, call: ToolCallStarted) -> None:
         self._id = id_
-        self._kind = kind
-        self.item: JsonObject = {
-            **call_item(ToolCall(call.id, call.name, ""), kind, id_),
-            _ARGUMENTS[kind]: "",
-        }
+        self._form = form
+        self._kind = form.kind
+        self.item: JsonObject = call_item(ToolCall(call.id, call.name, ""), form, id_)
+        if form.run is None:
+            self.item[_ARGUMENTS[form.kind]] = ""
 
     def add(self, delta: BlockDelta) -> Iterable[_ItemEvent]:
         """Return more arguments; the text of a custom call is sent at the end."""
@@ -187,13 +187,16 @@ class _CallItem:
     def end(self, block: Block) -> Iterable[_ItemEvent]:
         if not isinstance(block, ToolCall):
             return
-        self.item = call_item(block, self._kind, self._id)
+        self.item = call_item(block, self._form, self._id)
+        if self._form.run is not None:
+            # Such an item has no events of its own: it comes whole, at its end.
+            return
         name = _ARGUMENTS[self._kind]
         text = self.item[name]
         if self._kind == "function_call":
             if text != block.arguments:
                 yield "response.function_call_arguments.delta", {"delta": NO_ARGUMENTS}
-            done: JsonObject = {"name": block.name, name: text}
+            done: JsonObject = {"name": self.item["name"], name: text}
             yield "response.function_call_arguments.done", done
             return
         yield "response.custom_tool_call_input.delta", {"delta": text}
@@ -304,8 +307,8 @@ class ResponsesStreamEncoder(StreamEncoder):
     def _new_item(self, event: BlockDelta) -> _Item:
         position = len(self._output)
         if isinstance(event, ToolCallStarted):
-            kind = call_kind(event.name, self._options.freeform)
-            return _CallItem(item_id(self._identity, kind, position), kind, event)
+            form = self._options.form(event.name)
+            return _CallItem(item_id(self._identity, form.kind, position), form, event)
         if isinstance(event, (ReasoningDelta, ReasoningSignature)):
             id_ = _native_id(event) or item_id(self._identity, "reasoning", position)
             return _ReasoningItem(id_, self._identity.maker, summarizes=self._options.summarizes)

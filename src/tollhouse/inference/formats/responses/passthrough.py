@@ -27,6 +27,7 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     MalformedResponse,
     PassthroughAdapter,
+    counted,
 )
 from tollhouse.inference.formats.canonical.types import (
     ReasoningBlock,
@@ -47,12 +48,12 @@ from tollhouse.inference.formats.responses.wire import (
     TERMINAL_EVENTS,
     NumberedEventWriter,
     ResponsesRequest,
+    counts_of,
     interrupted_response,
     item_decoder,
     output_items,
     parse_failure_event,
     parse_finish_reason,
-    parse_usage,
     render_usage,
     response_decoder,
 )
@@ -61,7 +62,6 @@ from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
     encoder,
-    estimate_usage,
     fields_decoder,
     for_provider,
     is_done,
@@ -288,7 +288,7 @@ class ResponsesStream(AdaptedStream):
         items = output_items(response)
         calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
         self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
-        self.reported = parse_usage(response.usage)
+        self._report(counts_of(response, fields.get("usage", NULL)))
         self._patched(fields["response"])
         self._last_kind, self.done = kind, True
         ends = self._order.missing_ends(items)
@@ -434,10 +434,12 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         """Parse a provider's complete response."""
         reply = parse_response(body)
         choice = reply.choices[0]
+        reported, seen = counted(
+            reply.usage, self._request.size, lambda: sum(map(_output_size, choice.blocks))
+        )
         return ResponsesResponse(
-            reported=reply.usage,
-            seen=reply.usage
-            or estimate_usage(self._request.size, sum(map(_output_size, choice.blocks))),
+            reported=reported,
+            seen=seen,
             finish_reason=choice.finish_reason,
             native_finish_reason=choice.native_finish_reason,
             upstream_id=reply.upstream_id,

@@ -16,6 +16,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.translation import ProviderFormat
 from tollhouse.inference.formats.canonical.types import (
     COMMON_PARAMETERS,
@@ -51,7 +52,6 @@ from tollhouse.inference.formats.responses.provider_response import (
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.wire import encoder, present, without
 from tollhouse.inference.types import Dialect, Endpoint
-from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -96,7 +96,7 @@ def _part(block: Block) -> JsonObject | None:
         detail: JsonObject = {} if block.detail is None else {"detail": block.detail}
         return {"type": "input_image", "image_url": block.url, **detail}
     if isinstance(block, AudioBlock):
-        raise Invalid("input: a recording cannot be sent to this model's provider.")
+        raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
     return _file(block) if isinstance(block, DocumentBlock) else None
 
 

@@ -47,15 +47,16 @@ from tollhouse.inference.formats.responses.wire import (
     ResponsesPart,
     ResponsesReasoningItem,
     call_decoder,
+    counts_of,
     item_decoder,
     message_decoder,
     output_items,
     parse_failure_event,
     parse_finish_reason,
-    parse_usage,
     reasoning_decoder,
     response_decoder,
 )
+from tollhouse.inference.formats.usage import usage_of
 from tollhouse.inference.formats.wire import NULL, encoder, is_done, raw, replace_invalid_text
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     )
     return CanonicalResponse(
         choices=(choice,),
-        usage=parse_usage(response.usage),
+        usage=usage_of(counts_of(response)),
         upstream_id=response.id,
         service_tier=response.service_tier,
     )
@@ -177,6 +178,7 @@ class _ItemEvent(msgspec.Struct):
 
 class _Lifecycle(msgspec.Struct):
     response: Raw
+    usage: Raw = NULL
 
 
 class _Named(msgspec.Struct):
@@ -243,7 +245,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             done = _item_event.decode(data)
             return self._end(done.output_index, done.item)
         if kind in TERMINAL_EVENTS:
-            return self._finish(_lifecycle.decode(data).response)
+            return self._finish(_lifecycle.decode(data))
         if kind == "response.created":
             return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
         return ()
@@ -346,13 +348,13 @@ class ResponsesStreamDecoder(StreamDecoder):
         )
         return [*rest, proof]
 
-    def _finish(self, data: Raw) -> list[CanonicalEvent]:
-        response = response_decoder.decode(data)
+    def _finish(self, end: _Lifecycle) -> list[CanonicalEvent]:
+        response = response_decoder.decode(end.response)
         items = [] if self._seen else output_items(response)
         events = [event for index, item in enumerate(items) for event in self._end(index, item)]
         finish_reason, native = parse_finish_reason(response, calls=self._calls)
         self.done = True
-        usage = parse_usage(response.usage)
+        usage = usage_of(counts_of(response, end.usage))
         reported = [] if usage is None else [UsageReported(usage)]
         return [*events, ChoiceFinished(0, finish_reason, native), *reported]
 

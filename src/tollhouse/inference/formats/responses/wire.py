@@ -26,14 +26,13 @@ from tollhouse.inference.formats.adapter import (
     ErrorEvent,
     MalformedResponse,
 )
+from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.usage import Counts, later, read_counts
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
-    InputTokenDetails,
-    OutputTokenDetails,
     begins_list_of_objects,
-    disjoint_usage,
     encoder,
     named_event,
     read_field,
@@ -49,7 +48,7 @@ from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid, ProviderRe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import FinishReason
     from tollhouse.kernel.errors import TollhouseError
 
@@ -246,23 +245,35 @@ class NumberedEventWriter:
 # Usage
 
 
-class _ProviderUsage(msgspec.Struct):
-    input_tokens: int
-    output_tokens: int
-    input_tokens_details: InputTokenDetails | None = None
-    output_tokens_details: OutputTokenDetails | None = None
+def counts_of(response: ResponseObject, beside: Raw = NULL) -> Counts:
+    """Return what a response used; some servers say it in the event, beside the response.
+
+    Searches are items of the output; to open a page costs nothing.
+
+    Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations".
+    """
+    counts = later(read_counts(response.usage), read_counts(beside))
+    items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
+    if counts and items:
+        found = (try_decode(_search, item) for item in items)
+        searches = sum(each is not None and each.searches for each in found)
+        counts = later(counts, {"searches": searches})
+    return counts
 
 
-_usage = msgspec.json.Decoder(_ProviderUsage | None)
+class _Search(msgspec.Struct):
+    type: str | None = None
+    action: ResponsesItem | None = None
+
+    @property
+    def searches(self) -> bool:
+        if self.type != "web_search_call":
+            return False
+        return self.action is None or self.action.type in {None, "search"}
 
 
-def parse_usage(data: msgspec.Raw) -> Usage | None:
-    """Return the reported usage in disjoint token classes; None if it is not usable."""
-    reported = try_decode(_usage, data)
-    if reported is None:
-        return None
-    details = reported.input_tokens_details, reported.output_tokens_details
-    return disjoint_usage(reported.input_tokens, reported.output_tokens, *details)
+_SEARCH: Final = b"web_search_call"
+_search: Final = msgspec.json.Decoder(_Search)
 
 
 def render_usage(charge: Charge) -> dict[str, object]:
@@ -299,6 +310,9 @@ def _costs(charge: Charge) -> dict[str, object]:
 
 
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_items = msgspec.json.Decoder(list[Raw])
+ITEM_REFERENCE: Final = "item_reference"
+_REFERENCE: Final = ITEM_REFERENCE.encode()
 _NO_STATE: Final = {
     "store": "responses are not stored; leave it out or send false",
     "background": "responses are not made in the background; leave it out or send false",
@@ -330,4 +344,14 @@ def parse_request(body: bytes) -> ResponsesRequest:
     for name in _NO_HISTORY:
         if fields.get(name, NULL) != NULL:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
+    if _REFERENCE in body:
+        _check_references(fields["input"])
     return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+
+
+def _check_references(given: Raw) -> None:
+    """Reject references to stored items: the provider stores none for the gateway, either."""
+    for index, data in enumerate(try_decode(_items, given) or ()):
+        item = try_decode(item_decoder, data)
+        if item is not None and item.type == ITEM_REFERENCE:
+            raise refused(ITEMS, ITEM_REFERENCE, f"input[{index}]")

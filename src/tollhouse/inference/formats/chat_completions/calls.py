@@ -1,0 +1,250 @@
+"""Which tool call a piece of a chat stream belongs to: one rule for all servers. Pure.
+
+OpenAI's reference: the index identifies a call, its id and its name come once. Servers leave out
+the index, the id or the name, send null or "" in their place, repeat them with every piece, give
+all calls one index or one id, and send names late or in pieces. What holds for all of them:
+
+    missing, null and empty are alike; so is an index below 0
+    a call begins with an id that is new, with a name after complete arguments, or with a name at
+    an index that is new
+    everything else goes on with the call of that id, of that index, or else with the last one
+
+Sources: https://platform.openai.com/docs/api-reference/chat-streaming and the issues of clients:
+langchain (pieces with empty ids of DashScope and SiliconFlow), LibreChat (Ollama sends calls
+without an index), spring-ai (names repeated as empty texts).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tollhouse.inference.formats.canonical.stream import ArgumentsScanner
+from tollhouse.inference.formats.wire import NULL, raw, try_decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class Function(Struct):
+    """What is called."""
+
+    name: str | None = None
+    arguments: Raw = NULL
+
+
+class CallPiece(Struct):
+    """A piece of a call, or a whole one, as a server sends it."""
+
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: Function | None = None
+    extra_content: Raw = NULL
+
+    @property
+    def name(self) -> str:
+        """The name; empty if this piece has none."""
+        return (self.function and self.function.name) or ""
+
+    @property
+    def arguments(self) -> str:
+        """The text of the arguments; some servers send an object instead."""
+        given = NULL if self.function is None else self.function.arguments
+        if given == NULL:
+            return ""
+        text = try_decode(_text, given)
+        return memoryview(given).tobytes().decode() if text is None else text
+
+
+_text: Final = msgspec.json.Decoder(str)
+pieces_decoder: Final = msgspec.json.Decoder(list[CallPiece] | None)
+
+
+class CallPart(NamedTuple):
+    """A piece in order: the first one of a call has its id and its name, and no other has."""
+
+    number: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+    def rendered(self) -> dict[str, object]:
+        """Return it as an item of a delta's `tool_calls`."""
+        if self.id is None:
+            return {"index": self.number, "function": {"arguments": self.arguments}}
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"index": self.number, "id": self.id, "type": "function", "function": function}
+
+
+class _Call:
+    """One call so far."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.id = ""
+        self.name = ""
+        self.scanner = ArgumentsScanner()
+        self.has_arguments = False
+        self.shown = False
+        self.named_again = False
+        """Its name came once more after its end: a new call to the same function, perhaps."""
+        self.held: list[str] = []
+        """Arguments that came before its name."""
+
+    @property
+    def complete(self) -> bool:
+        return self.has_arguments and self.scanner.is_complete()
+
+
+class CallOrder:
+    """Puts the pieces of one choice's calls in order."""
+
+    def __init__(self, is_whole_name: Callable[[str], bool] = lambda _: False) -> None:
+        """Hold back a name that may go on, until its arguments begin."""
+        self._is_whole_name = is_whole_name
+        self._calls: list[_Call] = []
+        self._of_index: dict[int, _Call] = {}
+        self._used_ids: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any call."""
+        return bool(self._calls)
+
+    def read(self, pieces: Sequence[CallPiece]) -> Iterator[tuple[int, CallPart]]:
+        """Return what the pieces of a delta say in order, each with its place in the delta."""
+        several = len(pieces) > 1
+        for place, piece in enumerate(pieces):
+            call = self._of(piece, place if several else None)
+            if (part := self._take(call, piece)) is not None:
+                yield place, part
+
+    def end(self) -> list[CallPart]:
+        """Return what was held back, at the end of the choice."""
+        return [self._begun(call) for call in self._calls if not call.shown]
+
+    def _of(self, piece: CallPiece, place: int | None) -> _Call:
+        """Return the call of a piece, which it may begin."""
+        index = piece.index if piece.index is not None and piece.index >= 0 else None
+        call = self._known(piece, index, place)
+        if call is None:
+            call = _Call(len(self._calls))
+            if self._calls and self._calls[-1].named_again and not piece.name:
+                call.name = self._calls[-1].name
+            self._calls.append(call)
+        if index is not None:
+            self._of_index[index] = call
+        return call
+
+    def _known(self, piece: CallPiece, index: int | None, place: int | None) -> _Call | None:
+        """Return the call that a piece goes on with; None if it begins one."""
+        if not self._calls:
+            return None
+        at = None if index is None else self._of_index.get(index)
+        if index is not None and at is None and piece.name:
+            return None
+        if index is None and place is not None and not piece.id:
+            # Of several pieces in one delta, none goes on with the one before.
+            if place >= len(self._calls) or (place and piece.name):
+                return None
+            at = self._calls[place]
+        last = at or self._calls[-1]
+        if piece.id and piece.id != last.id:
+            same = next((each for each in reversed(self._calls) if each.id == piece.id), None)
+            if same is None and (last.id or self._is_other(piece, last)):
+                return None
+            last = same or last
+        elif index is not None and at is None and last.complete:
+            return None
+        return None if self._begins(piece, last) else last
+
+    def _is_other(self, piece: CallPiece, last: _Call) -> bool:
+        """Tell whether a piece with an id belongs to another call than one without."""
+        if piece.name and last.name and piece.name != last.name:
+            return True
+        return last.complete and bool(piece.name or piece.arguments)
+
+    def _begins(self, piece: CallPiece, last: _Call) -> bool:
+        """Tell whether a piece begins another call after one that is complete."""
+        if not (piece.name or (last.named_again and piece.arguments)):
+            return False
+        if not last.complete:
+            # Some calls have no arguments: then only their names tell them apart.
+            return (
+                not last.has_arguments
+                and piece.name != last.name
+                and self._is_whole_name(last.name)
+                and self._is_whole_name(piece.name)
+            )
+        if piece.name and piece.name != last.name:
+            return True
+        repeats = bool(piece.id) and piece.id == last.id
+        if not piece.arguments.strip():
+            # Perhaps it only repeats the name; the arguments of another call would tell.
+            last.named_again = not repeats
+            return False
+        return not (repeats and piece.arguments == last.scanner.text)
+
+    def _take(self, call: _Call, piece: CallPiece) -> CallPart | None:
+        name, arguments = piece.name, piece.arguments
+        if arguments.startswith("{") and call.complete and arguments == call.scanner.text:
+            return None  # all of them once more
+        call.id = call.id or piece.id or ""
+        if name and not call.shown and not (call.has_arguments and call.name):
+            # A name in pieces, or repeated, or longer each time.
+            grows = name.startswith(call.name)
+            call.name = name if grows else call.name + name
+        if arguments:
+            call.has_arguments = True
+            call.scanner.add(arguments)
+        if call.shown:
+            return CallPart(call.number, None, None, arguments) if arguments else None
+        call.held.append(arguments)
+        if call.name and (call.has_arguments or self._is_whole_name(call.name)):
+            return self._begun(call)
+        return None
+
+    def _begun(self, call: _Call) -> CallPart:
+        call.shown = True
+        own = call.id or f"call_{call.number}"
+        if own in self._used_ids:
+            own = f"{own}_{call.number}"
+        self._used_ids.add(own)
+        return CallPart(call.number, own, call.name, "".join(call.held))
+
+
+def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
+    """Return the calls of a whole reply, each with an id of its own."""
+    found: list[CallPart] = []
+    used: set[str] = set()
+    for number, piece in enumerate(pieces):
+        own = piece.id or f"call_{number}"
+        own = f"{own}_{number}" if own in used else own
+        used.add(own)
+        found.append(CallPart(number, own, piece.name, piece.arguments))
+    return found
+
+
+def names_in(tools: Raw) -> Callable[[str], bool]:
+    """Return a function that tells whether a request's tools have one of a name."""
+    return lambda name: memoryview(raw(name)).tobytes() in memoryview(tools).tobytes()
+
+
+def are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int, CallPart]]) -> bool:
+    """Tell whether pieces are already written as OpenAI writes them, so that parts say no more."""
+    if len(pieces) != len(parts):
+        return False
+    return all(_is_regular(piece, part) for piece, (_, part) in zip(pieces, parts, strict=True))
+
+
+def _is_regular(piece: CallPiece, part: CallPart) -> bool:
+    function = piece.function
+    if piece.index != part.number or function is None or piece.id != part.id:
+        return False
+    if part.id is not None and piece.type != "function":
+        return False
+    given = memoryview(function.arguments)
+    is_text = function.arguments == NULL or given[0] == ord('"')
+    return is_text and function.name == part.name and piece.arguments == part.arguments

@@ -1,0 +1,235 @@
+"""What a reply used: where providers say it, under which names, and what the numbers mean.
+
+One reading for every format, since servers put one format's names into another's replies:
+
+    counts      null says nothing; a whole number may be written as text or as a fraction
+    alike       of several names for one count the largest holds, as of several reports of a stream
+    the total   is a lower bound: what it has beyond the other counts was output
+    no usage    a count that is negative, above `MAX_TOKENS` or no number makes all of them
+                unusable: an unknown cost gets noticed, a wrong one does not
+
+Sources: the API references of OpenAI (chat, responses), Anthropic (messages, streaming: the counts
+of `message_delta` are cumulative; web search: `server_tool_use`), Google (`UsageMetadata`), Amazon
+Bedrock (`TokenUsage`), Groq (`x_groq`), Moonshot (`usage` of a choice), DeepSeek
+(`prompt_cache_hit_tokens`), Perplexity (`num_search_queries`), xAI (`num_sources_used`), and the
+sources of llama.cpp's server (`timings`) and of Ollama.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.accounting.types import Usage
+from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, Fields, try_decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Counts = dict[str, int]
+"""What a provider reported, by the names of `COUNTS`."""
+
+PLACES: Final = (
+    "usage",
+    "x_groq.usage",
+    "usage_metadata",
+    "usageMetadata",
+    "timings",
+    "choices[].usage",
+)
+"""Where a chat reply or chunk has its usage; of the choices' own, output is added up."""
+COUNTS: Final[Mapping[str, str]] = {
+    # All input, the cached included
+    "prompt": "prompt_tokens promptTokenCount prompt_token_count prompt_eval_count",
+    # Input without the cached, if these go by a name of `read_apart` or `write_apart`; else all
+    "input": "input_tokens inputTokens inputTokenCount prompt_n",
+    "tool_input": "toolUsePromptTokenCount tool_use_prompt_token_count",
+    "read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens"
+    " prompt_cache_hit_tokens cached_tokens cachedContentTokenCount cached_content_token_count",
+    "read_apart": "cache_read_input_tokens cacheReadInputTokens cache_n",
+    "write": "prompt_tokens_details.cache_write_tokens input_tokens_details.cache_write_tokens"
+    " prompt_tokens_details.cache_creation_tokens input_tokens_details.cache_creation_tokens",
+    "write_apart": "cache_creation_input_tokens cacheWriteInputTokens",
+    "write_minutes": "cache_creation.ephemeral_5m_input_tokens",
+    "write_hour": "cache_creation.ephemeral_1h_input_tokens",
+    "output": "completion_tokens output_tokens outputTokens outputTokenCount generated_tokens"
+    " candidatesTokenCount candidates_token_count predicted_n eval_count",
+    "reasoning": "completion_tokens_details.reasoning_tokens"
+    " output_tokens_details.reasoning_tokens output_tokens_details.thinking_tokens"
+    " reasoning_tokens",
+    # Reasoning that `output` does not contain
+    "thoughts": "thoughtsTokenCount thoughts_token_count",
+    "total": "total_tokens totalTokens totalTokenCount total_token_count",
+    # Fees that are no tokens
+    "searches": "server_tool_use.web_search_requests server_tool_use_details.web_search_requests"
+    " num_search_queries num_sources_used",
+}
+"""Each count, with its names; a dot leads into an object."""
+
+_NAMED: Final[Mapping[str, str]] = {
+    name: count for count, names in COUNTS.items() for name in names.split()
+}
+_OBJECTS: Final = frozenset(name.partition(".")[0] for name in _NAMED if "." in name)
+_HEADS: Final = frozenset(place.partition(".")[0].removesuffix("[]") for place in PLACES)
+_INPUTS: Final = ("prompt", "input", "read", "read_apart", "write", "write_apart")
+_object: Final = msgspec.json.Decoder(dict[str, Any])
+_fields: Final = msgspec.json.Decoder(Fields)
+_choices: Final = msgspec.json.Decoder(list[Fields])
+_LONGEST_NUMBER: Final = 20
+
+
+class _Unusable(ValueError):
+    """A count that cannot be meant."""
+
+
+def read_counts(data: Raw | None) -> Counts:
+    """Return the counts of a usage object; none if it is missing or not usable."""
+    given = None if data is None or data == NULL else try_decode(_object, data)
+    if not given:
+        return {}
+    found: Counts = {}
+    try:
+        for name, value in _flat(given):
+            count, number = _NAMED.get(name), value
+            if count is not None and number is not None:
+                found[count] = max(found.get(count, 0), _number(number))
+    except _Unusable:
+        return {}
+    return found
+
+
+def _flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in given.items():
+        if name in _OBJECTS:
+            if isinstance(value, dict):
+                inner = cast("dict[str, Any]", value)
+                yield from ((f"{name}.{each}", number) for each, number in inner.items())
+            elif value is not None:
+                raise _Unusable
+        else:
+            yield name, value
+
+
+def _number(value: object) -> int:
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
+        try:
+            value = float(value)
+        except ValueError:
+            raise _Unusable from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _Unusable
+    if not 0 <= value <= MAX_TOKENS:
+        raise _Unusable
+    return math.ceil(value)
+
+
+def find_counts(fields: Mapping[str, Raw]) -> Counts:
+    """Return the counts of a chat reply or of a chunk, from wherever it has them."""
+    found: Counts = {}
+    for place in () if _HEADS.isdisjoint(fields) else PLACES:
+        head, _, inner = place.partition(".")
+        if head == "choices[]":
+            choices = fields.get("choices", NULL)
+            if b'"usage"' in memoryview(choices).tobytes():
+                found = later(found, _of_choices(choices, inner))
+        elif head in fields and fields[head] != NULL:
+            data = fields[head]
+            if inner:
+                data = (try_decode(_fields, data) or {}).get(inner, NULL)
+            found = later(found, read_counts(data))
+    return found
+
+
+def _of_choices(data: Raw, name: str) -> Counts:
+    found: Counts = {}
+    for position, choice in enumerate(try_decode(_choices, data) or ()):
+        counts = read_counts(choice.get(name, NULL))
+        usage = usage_of(counts)
+        if usage is not None:
+            at = bytes(choice.get("index", b"%d" % position)).decode()
+            own = {name: count for name, count in counts.items() if name in _INPUTS}
+            own[f"output of choice {at}"] = usage.output_tokens
+            own[f"reasoning of choice {at}"] = usage.reasoning_tokens
+            found = later(found, own)
+    return found
+
+
+def later(before: Counts, after: Counts) -> Counts:
+    """Return the counts of two reports of one stream: they are cumulative, so none falls."""
+    if not before or not after:
+        return before or after
+    return {name: max(before.get(name, 0), after.get(name, 0)) for name in (before.keys() | after)}
+
+
+def final(start: Counts, end: Counts) -> Counts:
+    """Return the counts of a stream that told of its input at the start, and of all at the end.
+
+    Those at the end are the better ones, but zero beside a positive start says nothing, except of
+    input that went on to be counted as another kind.
+    """
+    moved = sum(max(0, end.get(name, 0) - start.get(name, 0)) for name in _INPUTS)
+    kept: Counts = {}
+    for name, count in start.items():
+        if not end.get(name) and name not in {"output", "total"}:
+            gone = min(count, moved) if name in _INPUTS else 0
+            moved -= gone
+            kept[name] = count - gone
+    return end | kept
+
+
+def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
+    """Return counts in disjoint token classes; None if they do not tell the input and the output.
+
+    Output is required, except of embeddings, which have none.
+    """
+    get = counts.get
+    made, total = _output(counts), get("total")
+    prompt = get("prompt") or get("input", get("prompt"))
+    minutes, hour = get("write_minutes", 0), get("write_hour", 0)
+    read = max(get("read", 0), get("read_apart", 0))
+    written = max(get("write", 0), get("write_apart", minutes + hour))
+    if prompt is None and total is not None and (made is not None or not with_output):
+        prompt = max(0, total - (made or 0))
+    if prompt is None or (with_output and made is None and total is None):
+        return None
+    apart = not get("prompt") and not counts.keys().isdisjoint(_APART)
+    if not apart:
+        # Some leave cached tokens out of their prompt under OpenAI's names, too.
+        apart = bool(read + written) and total == prompt + read + written + (made or 0)
+    # The input includes cached tokens; if a provider excludes them the result is clamped.
+    fresh = (prompt if apart else max(0, prompt - read - written)) + get("tool_input", 0)
+    whole = fresh + read + written
+    reasoning = sum(count for name, count in counts.items() if name.startswith("reasoning"))
+    output = (made or 0) + get("thoughts", 0)
+    if reasoning > output or (reasoning and total == whole + output + reasoning):
+        # xAI counts reasoning tokens separately from completion tokens.
+        output += reasoning
+    if with_output and total is not None:
+        output = max(output, total - whole)
+    if output > MAX_TOKENS:
+        return None
+    # The sum wins if the two disagree: every report has it.
+    hour = min(hour, written)
+    return Usage(
+        input_tokens=fresh,
+        cache_read_tokens=read,
+        cache_write_tokens=written - hour,
+        cache_write_1h_tokens=hour,
+        output_tokens=output,
+        reasoning_tokens=reasoning + get("thoughts", 0),
+        searches=get("searches", 0),
+    )
+
+
+_APART: Final = ("read_apart", "write_apart", "write_minutes", "write_hour")
+
+
+def _output(counts: Counts) -> int | None:
+    """Return the output of all choices."""
+    each = [count for name, count in counts.items() if name.startswith("output of")]
+    if not each:
+        return counts.get("output")
+    return max(sum(each), counts.get("output", 0))

@@ -1,0 +1,62 @@
+"""The one reading of what a reply used: names, places, and what the numbers mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.seams.formats import Counts, final, find_counts, later, read_counts, usage_of
+from tests.support.seams.formats import raw as as_raw
+
+CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "usage.yaml").read_text())
+
+
+def told(given: Any) -> Counts:
+    return read_counts(as_raw(given))
+
+
+def shown(counts: Counts, **how: bool) -> dict[str, int] | None:
+    usage = usage_of(counts, **how)
+    return None if usage is None else {name: n for name, n in asdict(usage).items() if n}
+
+
+@pytest.mark.parametrize("name", CASES["counts"])
+def test_counts_have_one_meaning_under_every_name(name: str) -> None:
+    given, meant = CASES["counts"][name]
+    assert shown(told(given)) == meant
+
+
+@pytest.mark.parametrize("given", CASES["unusable"], ids=json.dumps)
+def test_a_usage_that_cannot_be_meant_is_none(given: Any) -> None:
+    assert shown(told(given)) is None
+
+
+@pytest.mark.parametrize("name", CASES["places"])
+def test_a_usage_is_found_in_every_place(name: str) -> None:
+    given, meant = CASES["places"][name]
+    assert shown(find_counts({name: as_raw(value) for name, value in given.items()})) == meant
+
+
+@pytest.mark.parametrize("name", CASES["streams"])
+def test_counts_of_a_stream_do_not_fall(name: str) -> None:
+    *reports, meant = CASES["streams"][name]
+    counts: Counts = {}
+    for each in reports:
+        counts = later(counts, told(each))
+    assert shown(counts) == meant
+
+
+@pytest.mark.parametrize("name", CASES["start and end"])
+def test_zero_at_the_end_says_nothing_beside_a_positive_start(name: str) -> None:
+    start, end, meant = CASES["start and end"][name]
+    assert shown(final(told(start), told(end))) == meant
+
+
+@pytest.mark.parametrize("given", [{"prompt_tokens": 8, "total_tokens": 8}, {"total_tokens": 8}])
+def test_embeddings_need_no_output(given: Any) -> None:
+    assert shown(told(given), with_output=False) == {"input_tokens": 8}
