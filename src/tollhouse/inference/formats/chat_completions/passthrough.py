@@ -29,6 +29,7 @@ from tollhouse.inference.formats.chat_completions.calls import (
     pieces_decoder,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
+    IN_MESSAGES,
     own_messages,
     shown_message,
 )
@@ -431,7 +432,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _renamed_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if b'"reasoning' in request.body or is_marked(request.body):
+        if IN_MESSAGES.search(request.body) or is_marked(request.body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.
