@@ -23,8 +23,10 @@ from tollhouse.inference.formats.adapter import (
 from tollhouse.inference.formats.chat_completions.calls import (
     CallOrder,
     are_regular,
+    is_whole,
     names_in,
     pieces_decoder,
+    whole_calls,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
     CHUNK,
@@ -125,6 +127,8 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
     reason = text_decoder.decode(native)
     if message.get("tool_calls", NULL) != NULL:
         called = _delta.decode(choice["message"]).calls
+        if called:
+            message = {**message, "tool_calls": _whole_calls(message["tool_calls"])}
     if not reason and message_bytes(choice["message"]):
         # It ended, or it would not be whole.
         reason = "stop"
@@ -140,6 +144,16 @@ def _choice(choice: Fields, index: int, *, hides: bool) -> dict[str, object]:
         "finish_reason": normalize_finish_reason(reason, called=called),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
+
+
+def _whole_calls(given: msgspec.Raw) -> msgspec.Raw:
+    """Return the calls of a whole reply, each with an id of its own and its arguments as text."""
+    pieces = try_decode(pieces_decoder, given) or ()
+    parts = whole_calls(pieces)
+    if all(map(is_whole, pieces, parts)):
+        return given
+    items = zip(_items.decode(given), parts, strict=True)
+    return raw([item | _raw_fields(part.rendered()) for item, part in items])
 
 
 # Streams
