@@ -81,9 +81,12 @@ def test_two_calls_are_two_whole_calls(wire: Wire, name: str, form: str) -> None
     assert wire.usage() - before == pytest.approx(0.037)
 
 
-@pytest.mark.parametrize("form", FORMATS[1:])
+@pytest.mark.parametrize("form", FORMATS)
 def test_the_calls_of_a_whole_reply_have_ids_of_their_own(wire: Wire, form: str) -> None:
     whole = said("chat", "", finish_reason="stop")
-    whole["choices"][0]["message"]["tool_calls"] = STREAMS["no ids"]
+    whole["choices"][0]["message"]["tool_calls"] = [
+        {"id": ""} | function("alpha", '{"x":"1"}'),
+        {"function": {"name": "beta", "arguments": {"x": "2"}}},
+    ]
     wire.providers.say("chat", reply(whole))
     assert calls_of(wire.ask("t/chat", form), form) == TWO
