@@ -206,7 +206,11 @@ def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
     message |= render_extra(extras.get(None))
     thoughts = [block for block in mine if block.field != "extra_content"]
     if thoughts:
-        field = thoughts[0].field or endpoint.profile.takes_reasoning_as
+        first = thoughts[0]
+        # Of the fields of chat, only the details have signatures.
+        is_signed = first.maker is not None and bool(first.signature or first.encrypted)
+        usual = "reasoning_details" if is_signed else endpoint.profile.takes_reasoning_as
+        field = first.field or usual
         message |= render_thoughts(thoughts, field, [_part(block) for block in text_blocks])
     return message
 
