@@ -107,6 +107,11 @@ def document(items: list[bytes]) -> bytes:
         ({"requests": []}, 400, "requests: has to have at least one item"),
         ({"requests": {}}, 400, "requests: has to be an array"),
         ({"requests": [{"custom_id": "", "body": {}}]}, 400, "requests[0].custom_id: "),
+        (
+            {"requests": [{"custom_id": "x" * 513, "body": {}}]},
+            400,
+            "requests[0].custom_id: must be at most 512 characters",
+        ),
         ({"requests": [{"custom_id": "a", "body": "no"}]}, 400, "requests[0].body: "),
         ({"requests": [{"body": {}}]}, 400, "requests[0]"),
         ({"endpoint": "/v1/completions"}, 400, "endpoint: has to be one of /v1/chat/completions"),

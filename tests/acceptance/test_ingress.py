@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CONFIG = """
 server:
-  cors_origins: ["https://app.example"]
+  cors_origins: ["https://app.example", "null"]
   regional_hostnames: ["eu.*"]
   body_limit_bytes: 65536
   trusted_proxies: ["127.0.0.9"]
@@ -171,7 +171,7 @@ def test_a_disabled_key_is_refused_from_the_next_request_on(
 # Origins
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://app.example"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://app.example"])
 def test_an_origin_that_is_not_listed_is_a_400_even_with_a_key(
     server: ServerProcess, http: httpx2.Client, origin: str
 ) -> None:
@@ -376,6 +376,62 @@ def test_json_that_is_broken_is_a_400_that_names_the_position(
     assert "byte 11" in reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "says"),
+    [
+        ("embeddings", {"input": ["a"] * 2049}, "input: must be at most 2048 texts or lists"),
+        ("embeddings", {"input": [[1]] * 2049}, "input: must be at most 2048 texts or lists"),
+        ("embeddings", {"input": [1] * 2049}, None),
+        ("chat/completions", {"stop": ["a"] * 1025}, "stop: must be at most 1024 texts."),
+        ("messages", {"stop_sequences": ["a"] * 1025}, "stop_sequences: must be at most 1024"),
+        ("chat/completions", {"stop": "a" * 3000}, None),
+        ("chat/completions", {"models": ["simulated/echo"] * 33}, "models: must be at most 32"),
+        ("responses", {"provider": {"order": ["a"] * 257}}, "provider.order: Expected `array` of"),
+    ],
+)
+def test_a_list_that_no_provider_takes_is_a_400_that_names_its_bound(
+    server: ServerProcess, http: httpx2.Client, path: str, fields: dict[str, Any], says: str | None
+) -> None:
+    model = "simulated/embedding" if path == "embeddings" else "simulated/echo"
+    body = {**CHAT, "input": "hi", "max_tokens": 9, "model": model} | fields
+    reply = http.post(f"/v1/{path}", json=body, headers=server.authorization)
+    message = reply.json()["error"]["message"] if reply.status_code == 400 else None
+    assert (message or "").startswith(says or "")
+    assert reply.status_code == (400 if says else 200)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "says"),
+    [
+        ("/v1//chat/completions", {}, 200, ""),
+        ("/v1/chat/completions/", {}, 200, ""),
+        ("/v1/chat//completions", {}, 404, "No such route. Two slashes stand in the path."),
+        ("/v1/chat/completions", {"Origin": "null"}, 200, ""),
+        ("/v1/chat/completions", {"Content-Encoding": "identity"}, 200, ""),
+        (
+            "/v1/chat/completions",
+            {"Content-Encoding": "gzip"},
+            415,
+            "Content-Encoding: gzip is not",
+        ),
+        ("/v1/batches", {"Content-Encoding": "zstd"}, 415, "Content-Encoding: zstd is not"),
+        ("/v1/estimate", {"Content-Encoding": "a b"}, 415, "Content-Encoding: is not taken"),
+    ],
+)
+def test_a_mark_before_json_is_passed_over_and_paths_and_codings_are_told(
+    server: ServerProcess,
+    http: httpx2.Client,
+    path: str,
+    headers: dict[str, str],
+    status: int,
+    says: str,
+) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps(CHAT).encode()
+    reply = http.post(path, content=content, headers={**server.authorization, **headers})
+    assert reply.status_code == status
+    assert reply.json().get("error", {}).get("message", "").startswith(says)
+
+
 # What could be read in two ways
 
 
@@ -395,6 +451,10 @@ def test_json_that_is_broken_is_a_400_that_names_the_position(
         (
             b"POST /v1/messages HTTP/1.1\r\nhost: a\r\nx-api-key: a\r\nx-api-key: b\r\n",
             "The header X-Api-Key was sent more than once.",
+        ),
+        (
+            b"GET /v1/key HTTP/1.1\r\nhost: a\r\nidempotency-key: a\r\nidempotency-key: b\r\n",
+            "The header Idempotency-Key was sent with two values.",
         ),
     ],
 )

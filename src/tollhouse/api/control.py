@@ -143,7 +143,8 @@ def _from_framework(
     error: HTTPException, request: Request, routes: Sequence[APIRoute]
 ) -> TollhouseError:
     if error.status_code == _NOT_FOUND:
-        return NotFound(not_offered(request.url.path) or "No such route.")
+        where = " Two slashes stand in the path." if "//" in request.url.path else ""
+        return NotFound(not_offered(request.url.path) or f"No such route.{where}")
     if error.status_code == _METHOD_NOT_ALLOWED:
         allowed = allowed_methods(routes, request.url.path)
         message = f"{request.method} is not allowed here; use {' or '.join(allowed)}."

@@ -16,7 +16,7 @@ import msgspec
 
 from tollhouse.api import request_rules
 from tollhouse.api.asgi import JSON, ON_GONE, Receive, Scope, Send, respond
-from tollhouse.api.request_bodies import BodyMemory, ClientGone, read_body
+from tollhouse.api.request_bodies import BodyMemory, ClientGone, read_body, without_mark
 from tollhouse.identity.access import billed_to
 from tollhouse.inference.formats.registry import FORMATS, forwarded_headers, forwarded_query
 from tollhouse.inference.reply_buffer import Reply
@@ -141,7 +141,7 @@ class Inference:
         """
         request = InferenceRequest(
             self._format,
-            exchange.body,
+            without_mark(exchange.body),
             exchange.headers,
             exchange.query,
             subject,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from collections import Counter
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ async def read_body(
         body: bytes = message.get("body", b"")
         if len(body) > limit:
             raise _too_large(limit)
-        return body
+        return without_mark(body)
     async with nullcontext() if hold is None else hold.arrival():
         return await _read_pieces(receive, message, size, limit, hold)
 
@@ -64,11 +65,19 @@ async def _read_pieces(
         if length > limit:
             raise _too_large(limit)
         if not message.get("more_body", False):
-            return b"".join(pieces)
+            return without_mark(b"".join(pieces))
         if hold is not None and length > LARGE // 2 and size > LARGE:
             await hold.keep(length, size)
         message = await receive()
     raise ClientGone
+
+
+def without_mark(body: bytes) -> bytes:
+    """Return a body without the mark of UTF-8 that some editors put before JSON.
+
+    Source: https://www.rfc-editor.org/rfc/rfc8259#section-8.1, which lets a parser ignore it.
+    """
+    return body.removeprefix(BOM_UTF8)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

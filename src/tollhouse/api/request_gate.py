@@ -6,7 +6,8 @@
     4  token of an intern's daemon         to that daemon
     5  key                                 401
     6  regional host name                  403
-    7  the route: hot ones from a dict, all others from the control plane
+    7  a compressed body                   415
+    8  the route: hot ones from a dict, all others from the control plane
 
 Whatever is refused or fails, here or behind, becomes an envelope here; a stack trace never leaves.
 """
@@ -152,7 +153,7 @@ class RequestGate:
         headers, settings = exchange.headers, self._settings
         if len(exchange.fields) != len(headers) or b"host" not in headers or b"origin" in headers:
             return None
-        if self._local or settings.regional_hostnames:
+        if self._local or settings.regional_hostnames or b"content-encoding" in headers:
             return None
         key = request_rules.credential(headers, path)
         subject = None if key is None else self._authenticator.known(key)
@@ -222,6 +223,7 @@ class RequestGate:
             set_caller(scope, await self._caller(headers, path))
         if self._settings.regional_hostnames:
             self._check_region(scope, headers)
+        request_rules.require_plain(headers)
         hot = self.routes.hot.get(path)
         if hot is not None:
             if scope["method"] != "POST":

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.errors import Invalid, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -33,6 +33,9 @@ REGION_REFUSED: Final = "This operation is not available on a regional hostname.
 _BEARER: Final = b"bearer "
 _SENT_ONCE: Final = (b"host", b"authorization", b"x-api-key")
 """Headers of which a proxy in front of us may have read another copy than we do."""
+_SAID_ONCE: Final = (b"idempotency-key",)
+"""Headers that may be repeated, but say one thing."""
+_CODING: Final = re.compile(r"[\w.-]{1,32}", re.ASCII)
 _HOST: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _CHAT: Final = re.compile(r"/interns/[^/]+/chat/completions")
 
@@ -45,7 +48,8 @@ def require_unambiguous(
     Its headers are given as they came, names in lower case, and by name. HTTP 1.0 knows no Host.
 
     Raises:
-        Invalid: Host is missing, or a header that may stand there once stands there twice.
+        Invalid: Host is missing, or a header that may stand there once stands there twice, or one
+            that says one thing says two.
 
     Source: RFC 9112 section 3.2 (Host), RFC 9110 section 5.3 (a field that is no list).
     """
@@ -54,15 +58,40 @@ def require_unambiguous(
         for name in _SENT_ONCE:
             if names.count(name) > 1:
                 raise Invalid(f"The header {name.decode().title()} was sent more than once.")
+        for name in _SAID_ONCE:
+            if len({value for each, value in sent if each == name}) > 1:
+                raise Invalid(f"The header {name.decode().title()} was sent with two values.")
     if b"host" not in headers and http_version != "1.0":
         raise Invalid("The header Host is missing.")
 
 
+def require_plain(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that is compressed: what it would grow to has no bound.
+
+    Raises:
+        UnsupportedMediaType: It is.
+    """
+    coding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+    if coding not in {"identity", ""}:
+        named = f" {coding}" if _CODING.fullmatch(coding) else ""
+        message = f"Content-Encoding:{named} is not taken here; send the body as it is."
+        raise UnsupportedMediaType(message)
+
+
 def api_path(path: str) -> str | None:
-    """Return a path below the API's version segment, beginning with a slash; None elsewhere."""
+    """Return a path below the API's version segment, beginning with a slash; None elsewhere.
+
+    The slashes of a base URL and of a path that was put behind it are one, and one at the end is
+    none. Two in the middle stay: the name between them may have been forgotten.
+    """
+    if path.startswith("//"):
+        path = f"/{path.lstrip('/')}"
     for prefix in PREFIXES:
         if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] == "/":
-            return path[len(prefix) :]
+            found = path[len(prefix) :]
+            if found.startswith("//") or found.endswith("/"):
+                return f"/{found.strip('/')}"
+            return found
     return None
 
 

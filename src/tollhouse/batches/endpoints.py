@@ -23,6 +23,7 @@ from tollhouse.batches.service import BatchService, Submitter
 from tollhouse.batches.stored_chunks import load_chunk
 from tollhouse.batches.types import (
     HAVE_RESULTS,
+    LONGEST_ID,
     Batch,
     BatchEndpoint,
     BatchFilter,
@@ -137,7 +138,12 @@ _ITEM: dict[str, Any] = {
     "type": "object",
     "required": ["custom_id", "body"],
     "properties": {
-        "custom_id": {"type": "string", "minLength": 1, "description": "Unique in the batch."},
+        "custom_id": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": LONGEST_ID,
+            "description": "Unique in the batch.",
+        },
         "body": {
             "type": "object",
             "description": "A request in the endpoint's format; `model` may be left out.",

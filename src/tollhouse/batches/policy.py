@@ -106,8 +106,18 @@ def candidates(
         who = ", ".join(dict.fromkeys(each.provider for each in found))
         why = routing.objection(found[0], preferred)
         where = "provider" if why == "unvouched" else f"provider.{why}"
-        raise Invalid(f"{where}: none of them runs {model.id}; there are: {who}.")
+        problem = _PROBLEMS.get(why or "", "none of them runs {model}").format(model=model.id)
+        raise Invalid(f"{where}: {problem}; there are: {who}.")
     return ordered
+
+
+_PROBLEMS: Final = {
+    "ignore": "it names all that run {model}",
+    "data_collection": "deny leaves none, since all that run {model} keep data",
+    "max_price": "all that run {model} cost more",
+    "unvouched": "nobody who runs {model} vouches for what it demands",
+}
+"""Preference -> why nobody meets it; `only` names providers, and none of those runs the model."""
 
 
 def preferences(provider: Mapping[str, object]) -> Preferences:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tollhouse.batches.retries import ItemFailures
     from tollhouse.inference.types import Demand
 
+LONGEST_ID: Final = 512
+"""Characters of a `custom_id`, which a line of the results repeats."""
+
 
 class BatchEndpoint(StrEnum):
     """Which endpoint the items of a batch are for."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _LONGEST_ID = 200
 _MOST_NAMED = 10
+_LOOKED_FOR = ("claude", "anthropic")
 _EMBEDS = frozenset({Dialect.EMBEDDINGS})
 
 
@@ -48,6 +49,21 @@ class Catalog:
     def models(self) -> Sequence[Model]:
         """Every model."""
         return tuple(self._models.values())
+
+    @property
+    def listed(self) -> Sequence[Model]:
+        """Every model, and behind it, as models of their own, those aliases that Claude Code offers.
+
+        Source: https://code.claude.com/docs/en/llm-gateway-protocol; it passes over other ids.
+        """
+        return [
+            replace(model, id=name)
+            for model in self._models.values()
+            for name in (
+                model.id,
+                *(each for each in model.aliases if each.startswith(_LOOKED_FOR)),
+            )
+        ]
 
     def find(self, model_id: str) -> Model:
         """Return a model by its id, an alias, or its id without the author.

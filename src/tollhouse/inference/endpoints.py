@@ -104,6 +104,10 @@ class CatalogEndpoints:
     def __init__(self, catalog: Catalog, provider_names: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._replies = {model.id: model_reply(model) for model in catalog.models}
+        self._listed = [
+            self._replies[self._catalog.find(each.id).id].model_copy(update={"id": each.id})
+            for each in catalog.listed
+        ]
         self._names = provider_names
 
     async def list_models(
@@ -111,8 +115,8 @@ class CatalogEndpoints:
     ) -> ModelsPage | AnthropicModelsPage:
         """List the models of the catalogue. No key is needed."""
         if anthropic_version is not None:
-            return anthropic_page(self._catalog.models, query, query.limit)
-        every = tuple(self._replies.values())
+            return anthropic_page(self._catalog.listed, query, query.limit)
+        every = self._listed
         if query.offset is None and query.limit is None:
             shown, following = every, None
         else:
@@ -124,7 +128,7 @@ class CatalogEndpoints:
 
     async def count_models(self) -> CountReply:
         """Tell how many models there are."""
-        return CountReply(data=CountData(count=len(self._replies)))
+        return CountReply(data=CountData(count=len(self._listed)))
 
     async def get_model(self, author: Author, slug: Slug) -> OneModel:
         """Show a model."""

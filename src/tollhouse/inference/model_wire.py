@@ -127,7 +127,8 @@ class ModelReply(ResponseModel):
     """A model."""
 
     id: str
-    """What requests name it by."""
+    """What requests name it by: in a list also an alias, if it begins with `claude` or
+    `anthropic`."""
     object: Literal["model"] = "model"
     """Always model."""
     owned_by: str
@@ -135,7 +136,7 @@ class ModelReply(ResponseModel):
     aliases: Sequence[str]
     """Other names that requests may use."""
     canonical_slug: str
-    """The same as id."""
+    """The model's own id."""
     name: str
     """The name that users see."""
     description: str

@@ -31,7 +31,14 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from tollhouse.accounting.types import Attempt, Attribution
-from tollhouse.inference.formats.wire import NULL, encoder, raw, read_optional, text_decoder
+from tollhouse.inference.formats.wire import (
+    NULL,
+    encoder,
+    raw,
+    read_optional,
+    text_decoder,
+    try_decode,
+)
 from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
 from tollhouse.kernel.errors import Invalid, parse_validation_error
 from tollhouse.kernel.json_text import replace_lone_surrogates
@@ -159,15 +166,31 @@ def parse(request: InferenceRequest) -> None:
     """
     request.parse_body()
     fields = request.parsed.fields
+    _require_few_stops(fields)
     request.preferences = read_preferences(fields)
     request.attribution = attribute(
         request.attribution, fields, anthropic=request.api_format.anthropic
     )
 
 
+_MOST_STOPS: Final = 1_024
+"""Texts that end a reply. Providers take fewer, as a rule 4; a list of millions only costs time."""
+_stops: Final = msgspec.json.Decoder(list[Raw])
+
+
+def _require_few_stops(fields: Fields) -> None:
+    for name in ("stop", "stop_sequences"):
+        # No value takes less than two bytes, so a short field need not be looked at.
+        if len(fields.get(name, NULL)) > 2 * _MOST_STOPS:
+            stops = try_decode(_stops, fields[name])
+            if stops is not None and len(stops) > _MOST_STOPS:
+                raise Invalid(f"{name}: must be at most {_MOST_STOPS} texts.")
+
+
 # Who may serve it
 
 _MOST_MODELS: Final = 32
+_Providers = Annotated[list[str], Meta(max_length=256)]
 
 
 class _Sort(Struct):
@@ -182,15 +205,15 @@ class _MaxPrice(Struct):
 
 
 class _Provider(Struct):
-    order: list[str] | None = None
-    only: list[str] | None = None
-    ignore: list[str] | None = None
+    order: Optional[_Providers] = None  # noqa: UP045 - `|` knows no annotated type
+    only: Optional[_Providers] = None  # noqa: UP045
+    ignore: Optional[_Providers] = None  # noqa: UP045
     allow_fallbacks: bool | None = None
     require_parameters: bool | None = None
     data_collection: Literal["allow", "deny"] | None = None
     zdr: bool | None = None
     enforce_distillable_text: bool | None = None
-    quantizations: list[str] | None = None
+    quantizations: Optional[_Providers] = None  # noqa: UP045
     sort: str | _Sort | None = None
     max_price: _MaxPrice | None = None
 

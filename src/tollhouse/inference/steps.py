@@ -18,13 +18,13 @@ from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_json
 from tollhouse.inference import policy_filter
 from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
-from tollhouse.inference.formats.adapter import AdaptedResponse
+from tollhouse.inference.formats.adapter import AdaptedResponse, MalformedResponse
 from tollhouse.inference.formats.registry import FORMAT_HEADERS
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
 from tollhouse.inference.request import parse
 from tollhouse.inference.types import ReplyIdentity
-from tollhouse.inference.workers.pool import WorkerGone, WorkerPool
+from tollhouse.inference.workers.pool import StepTooLong, WorkerGone, WorkerPool
 from tollhouse.kernel.clock import to_millis, unix_seconds
 from tollhouse.kernel.eager_task import in_task
 
@@ -102,10 +102,16 @@ class Steps:
         """Call a function as `run` does, but on the event loop if the worker ends.
 
         The provider has already done the work, so its reply must not be lost.
+
+        Raises:
+            MalformedResponse: It took too long: on the event loop everybody would wait for it.
         """
         if self._pool is not None and size > LARGE:
             with suppress(WorkerGone):
-                return await self.run(owner, size, function, *arguments)
+                try:
+                    return await self.run(owner, size, function, *arguments)
+                except StepTooLong:
+                    raise MalformedResponse("the reply takes too long to read") from None
         return function(*arguments)
 
     async def run(self, owner: str, size: int, function: Callable[..., R], *arguments: object) -> R:
@@ -116,6 +122,7 @@ class Steps:
 
         Raises:
             WorkerGone: The worker ended before it answered.
+            StepTooLong: It did not answer in time.
         """
         if self._pool is None or size <= LARGE:
             return function(*arguments)

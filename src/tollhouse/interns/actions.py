@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tollhouse.storage.database import Write
 
 _ACTOR: Final = "operator"
-_THIS_MACHINE: Final = "http://127.0.0.1"
 _OWN: Final = (
     "/v1/key",
     "/v1/interns/{}",
@@ -263,7 +262,7 @@ class ReconcilerActions:
         running.is_forwarded = True
         running.since = self._context.clock.now()
         public_url = self._context.rules.public_url
-        hostname = policy.daemon_hostname(public_url, _THIS_MACHINE, intern.id)
+        hostname = policy.daemon_hostname(public_url, intern.id)
         return await self._arrive(held, RUNNING, hostname=hostname, step=None)
 
     async def suspend(self, held: InternLease) -> Intern:

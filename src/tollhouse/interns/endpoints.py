@@ -145,13 +145,13 @@ class InternEndpoints:
     async def _admit(self, request: Request, caller: HoldingKey) -> None:
         await self._service.admit(caller, request.path_params.get(_INTERN))
 
-    def _shown(self, request: Request, intern: Intern) -> InternReply:
-        return intern_reply(intern, self._service.hostname(intern, own_origin(request.scope)))
+    def _shown(self, intern: Intern) -> InternReply:
+        return intern_reply(intern, self._service.hostname(intern))
 
     # All of a workspace
 
     async def list_interns(
-        self, request: Request, caller: HoldingKey, query: Annotated[InternsQuery, Query()]
+        self, caller: HoldingKey, query: Annotated[InternsQuery, Query()]
     ) -> InternPage:
         """List the interns of the key's workspace, newest first."""
         wanted = InternFilter(caller.workspace_id, policy.parse_statuses(query.status))
@@ -159,7 +159,7 @@ class InternEndpoints:
         policy.check_workspace(caller, query.workspace_id)
         async with self._database.reading() as read:
             found, has_more = await self._service.interns(read, wanted, after, query.limit)
-        data = [self._shown(request, each) for each in found]
+        data = [self._shown(each) for each in found]
         if not has_more:
             return InternPage(data=data, has_more=False)
         cursor = policy.encode_cursor(Cursor(found[-1].created_at, found[-1].id))
@@ -180,16 +180,14 @@ class InternEndpoints:
         created = await self._service.create(caller, wanted, key)
         if not created.is_new:
             response.status_code = 200
-        return self._shown(request, created.intern)
+        return self._shown(created.intern)
 
     # One
 
-    async def get_intern(
-        self, request: Request, caller: HoldingKey, intern_id: InternId
-    ) -> InternReply:
+    async def get_intern(self, caller: HoldingKey, intern_id: InternId) -> InternReply:
         """Show an intern."""
         async with self._database.reading() as read:
-            return self._shown(request, await self._service.intern(read, caller, intern_id))
+            return self._shown(await self._service.intern(read, caller, intern_id))
 
     async def update_intern(
         self, request: Request, caller: HoldingKey, intern_id: InternId
@@ -198,7 +196,7 @@ class InternEndpoints:
         facts = _BODIES.parsed(request, PatchBody).facts()
         async with self._database.writing() as write:
             changed = await self._service.change(write, caller, intern_id, facts)
-        return self._shown(request, changed)
+        return self._shown(changed)
 
     async def delete_intern(
         self, request: Request, caller: HoldingKey, intern_id: InternId

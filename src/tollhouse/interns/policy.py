@@ -18,6 +18,7 @@ from tollhouse.kernel.clock import iso_utc
 from tollhouse.kernel.errors import Bug, Conflict, Invalid, NotFound, TollhouseError, Unavailable
 
 NAME: Final = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+_THIS_MACHINE: Final = "http://127.0.0.1"
 SHORTEST_NAME: Final = 2
 LONGEST_NAME: Final = 17
 LONGEST_DESCRIPTION: Final = 2_000
@@ -220,9 +221,9 @@ def daemon_origin(public_url: str | None, gateway: str, intern_id: str) -> str:
     return gateway if public_url is None else public_url.replace("{intern}", intern_id)
 
 
-def daemon_hostname(public_url: str | None, gateway: str, intern_id: str) -> str | None:
-    """Return the host name in what `daemon_origin` returns."""
-    return urlsplit(daemon_origin(public_url, gateway, intern_id)).hostname
+def daemon_hostname(public_url: str | None, intern_id: str) -> str | None:
+    """Return the host name of an intern's daemon: this machine's own without a `public_url`."""
+    return urlsplit(daemon_origin(public_url, _THIS_MACHINE, intern_id)).hostname
 
 
 def _needs_operator(error: Unavailable) -> bool:

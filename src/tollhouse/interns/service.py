@@ -127,19 +127,19 @@ class InternService:
         """Return the last lines of what became of an intern on this machine, the oldest first."""
         return self._logs.tail(intern.id, most)
 
-    def hostname(self, intern: Intern, gateway: str) -> str | None:
+    def hostname(self, intern: Intern) -> str | None:
         """Return the host name at which an intern is reached; None until it was provisioned.
 
-        `gateway` is the gateway's own origin, as the caller reached it.
+        It is the same for every caller: without a `public_url` it is this machine's own.
         """
         if intern.hostname is None:
             return None
-        return policy.daemon_hostname(self._context.rules.public_url, gateway, intern.id)
+        return policy.daemon_hostname(self._context.rules.public_url, intern.id)
 
     async def daemon(self, caller: Subject, intern_id: str, gateway: str) -> DaemonOriginAndToken:
         """Return how a running intern's daemon is reached, and record that it was asked for.
 
-        `gateway` is as `hostname` takes it.
+        `gateway` is the gateway's own origin, as the caller reached it.
 
         Raises:
             Conflict: It runs on another server's machine.

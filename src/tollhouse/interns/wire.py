@@ -110,7 +110,8 @@ class InternReply(ResponseModel):
     status: InternStatus
     """What it is seen to be."""
     hostname: str | None
-    """Where its daemon is reached; null until it was first provisioned."""
+    """Where its daemon is reached, 127.0.0.1 without an address of its own; null until it was first
+    provisioned."""
     progress: ProgressReply | None
     """The step under way; null once it has settled."""
     last_failure_message: str | None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 T = TypeVar("T")
@@ -81,12 +82,13 @@ class FairQueue(Generic[T]):
         items.appendleft(item)
         self._waiting = {owner: items, **self._waiting}
 
-    def next(self) -> T | None:
-        """Take the oldest item of the owner whose turn it is; None where nothing waits."""
-        for owner, items in self._waiting.items():
-            del self._waiting[owner]
-            item = items.popleft()
-            if items:
-                self._waiting[owner] = items  # behind all others
-            return item
-        return None
+    def next(self, may: Callable[[str], bool] = lambda _: True) -> T | None:
+        """Take the oldest item of the owner whose turn it is, among those that may have one."""
+        owner = next((each for each in self._waiting if may(each)), None)
+        if owner is None:
+            return None
+        items = self._waiting.pop(owner)
+        item = items.popleft()
+        if items:
+            self._waiting[owner] = items  # behind all others
+        return item

@@ -255,8 +255,8 @@ HostPattern = Annotated[
 Origin = Annotated[
     Text,
     _matching(
-        r"(?i:[a-z][a-z0-9+.-]*)://[^/\s?#@]+",
-        "must be an origin without a path, for example https://app.example",
+        r"(?i:null|[a-z][a-z0-9+.-]*://[^/\s?#@]+)",
+        "must be an origin without a path, for example https://app.example, or null",
         lower=True,
     ),
 ]

@@ -92,7 +92,8 @@ class ServerSettings(Section):
     """Addresses or networks of your reverse proxies. X-Forwarded-* headers are believed only from
     these."""
     cors_origins: Listed[Origin] = ()
-    """Origins whose pages in a browser may call the API."""
+    """Origins whose pages in a browser may call the API. `null` is that of files, and of pages in
+    a sandbox: any site can make one."""
     max_connections_per_address: Whole = Field(default=2048, ge=1)
     """Connections that one client address may hold open."""
     max_requests_per_address_per_minute: Whole = Field(default=60_000, ge=1)
@@ -103,7 +104,8 @@ class ServerSettings(Section):
     """Largest body of every other request, in bytes."""
     large_body_workers: Whole = Field(default=2, ge=1, le=64)
     """How many processes read request bodies above 256 KB, so that short requests need not wait
-    behind them. They are started when they are first needed."""
+    behind them. They are started when they are first needed. One account gets all but one of
+    them."""
     large_body_memory_bytes: Whole = Field(default=536_870_912, ge=1024)
     """Memory, in bytes, that all bodies above 256 KB together may take at once. One account gets at
     most half of it. Requests that do not fit wait for their turn; while one waits, a body that
@@ -384,7 +386,8 @@ class ModelSettings(Section):
     """The name that clients send, as author/slug, or author/slug:variant."""
     aliases: Listed[ModelAlias] = ()
     """Other names that clients may send, such as gpt-4o. A name without its author is found without
-    an alias, too, if it ends the id of one model only."""
+    an alias, too, if it ends the id of one model only. Those that begin with claude or anthropic
+    are in the list of models: Claude Code offers no others."""
     name: Filled | None = None
     """The name that users see; the id if not given."""
     description: Text | None = None

@@ -283,6 +283,18 @@ async def test_a_model_is_shown_by_whatever_name_it_can_be_asked_for(name: str) 
         assert (shown["id"], shown["aliases"]) == ("acme/large", ["gpt-4o"])
 
 
+async def test_aliases_that_claude_code_looks_for_are_in_the_lists() -> None:
+    names = ["acme/large", "claude-large", "acme/small:free"]
+    async for client in client_of(replace(LARGE, aliases=("gpt-4o", "claude-large")), SMALL):
+        openais = (await client.get("/models")).json()
+        anthropics = (await client.get("/models?limit=1000", headers=ANTHROPICS)).json()
+        for listed in (openais, anthropics):
+            assert [each["id"] for each in listed["data"]] == names
+        slugs = ["acme/large", "acme/large", "acme/small:free"]
+        assert [each["canonical_slug"] for each in openais["data"]] == slugs
+        assert (await client.get("/models/count")).json()["data"]["count"] == len(names)
+
+
 async def test_a_model_that_is_not_there_is_a_404_in_each_shape(client: Client) -> None:
     openais = await client.get("/models/acme/larg")
     anthropics = await client.get("/models/acme/larg", headers=ANTHROPICS)

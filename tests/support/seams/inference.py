@@ -61,6 +61,6 @@ __getattr__ = names(
             "Dialect Endpoint MaxPrice Model NO_PREFERENCES Preferences Profile "
             "ReplyIdentity RequestBuilder"
         ),
-        "workers.pool": "WorkerGone WorkerPool",
+        "workers.pool": "StepTooLong WorkerGone WorkerPool",
     },
 )

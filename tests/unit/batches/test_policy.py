@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -28,7 +29,7 @@ from tests.support.seams.batches import (
     visibility_of,
 )
 from tests.support.seams.identity import KeyKind, subject_of
-from tests.support.seams.inference import Catalog, Dialect, Endpoint, Model, Preferences
+from tests.support.seams.inference import Catalog, Dialect, Endpoint, MaxPrice, Model, Preferences
 from tollhouse.kernel.errors import Invalid
 
 RULES = BatchRules(per_hour=3, most_open=2)
@@ -67,14 +68,28 @@ def test_a_model_that_does_not_answer_an_endpoint_is_named_with_it() -> None:
         candidates(CATALOG.find("acme/large"), BatchEndpoint.EMBEDDINGS, NOBODY, (), dialects_of)
 
 
-def test_a_preference_that_nobody_meets_is_named() -> None:
-    with pytest.raises(Invalid, match=r"^provider\.data_collection: none of them runs"):
-        candidates(
-            CATALOG.find("acme/large"),
-            BatchEndpoint.CHAT_COMPLETIONS,
+@pytest.mark.parametrize(
+    ("preferred", "says"),
+    [
+        (Preferences(only=("b",)), "provider.only: none of them runs acme/large; there are: acme."),
+        (Preferences(ignore=("acme",)), "provider.ignore: it names all that run acme/large; there"),
+        (
             Preferences(deny_data_collection=True),
-            (),
-            dialects_of,
+            "provider.data_collection: deny leaves none, since all that run acme/large keep data;",
+        ),
+        (
+            Preferences(max_price=MaxPrice(prompt=Decimal("0.5"))),
+            "provider.max_price: all that run acme/large cost more; there are: acme.",
+        ),
+        (Preferences(unsupported_guarantees=True), "provider: nobody who runs acme/large vouches"),
+    ],
+)
+def test_a_preference_that_nobody_meets_is_named_with_the_reason(
+    preferred: Preferences, says: str
+) -> None:
+    with pytest.raises(Invalid, match=f"^{re.escape(says)}"):
+        candidates(
+            CATALOG.find("acme/large"), BatchEndpoint.CHAT_COMPLETIONS, preferred, (), dialects_of
         )
 
 

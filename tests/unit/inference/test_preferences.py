@@ -87,7 +87,14 @@ def test_fields_of_later_versions_are_passed_over() -> None:
         ({"provider": {"data_collection": "maybe"}}, "provider.data_collection: "),
         ({"provider": {"max_price": {"prompt": "dear"}}}, "provider.max_price.prompt: "),
         ({"provider": {"max_price": {"prompt": -1}}}, "provider.max_price.prompt: "),
-        ({"models": ["x"] * 33}, "models: "),
+        ({"models": ["x"] * 33}, "models: must be at most 32 models."),
+        *[
+            (
+                {"provider": {name: ["x"] * 257}},
+                f"provider.{name}: Expected `array` of length <= 256.",
+            )
+            for name in ("order", "only", "ignore", "quantizations")
+        ],
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:

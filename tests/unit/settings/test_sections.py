@@ -187,7 +187,7 @@ REFUSED: list[tuple[str, str]] = [
     ),
     *(
         (f"server: {{cors_origins: [{origin}]}}", "server.cors_origins[0]: must be an origin")
-        for origin in ("'*'", "app.example", "https://app.example/", "'null'")
+        for origin in ("'*'", "app.example", "https://app.example/", "'nil'")
     ),
     *(
         (

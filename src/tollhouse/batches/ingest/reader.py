@@ -23,7 +23,7 @@ import msgspec
 
 from tollhouse.batches.chunks import Chunk, ChunkWriter, item_line
 from tollhouse.batches.ingest.splitter import ITEMS, MalformedBatch, Splitter, TooLarge
-from tollhouse.batches.types import BatchDemand, BatchEndpoint, Submission
+from tollhouse.batches.types import LONGEST_ID, BatchDemand, BatchEndpoint, Submission
 from tollhouse.inference.admission import estimate_raw_demand
 from tollhouse.inference.request import PROVIDER_FIELDS, read_preferences
 from tollhouse.kernel.errors import Invalid, PayloadTooLarge, Unprocessable, parse_validation_error
@@ -114,7 +114,7 @@ class BatchValidator:
 
         Raises:
             PayloadTooLarge: The body, an item or the envelope is too large.
-            Invalid: It is no batch, or an item has an empty `custom_id`.
+            Invalid: It is no batch, or an item has an empty `custom_id` or a long one.
             Unprocessable: Too many items, or two of one `custom_id`.
         """
         self._size += len(data)
@@ -140,7 +140,8 @@ class BatchValidator:
             raise Unprocessable(f"{ITEMS}: has more than {self._limits.items} items")
         ids = self._ids
         for item in items:
-            custom_id = _short(item.custom_id)
+            too_long = len(item.custom_id) > LONGEST_ID
+            custom_id = "" if too_long else _short(item.custom_id)
             if not custom_id or custom_id in ids:
                 raise _bad_id(item)
             ids.add(custom_id)
@@ -151,11 +152,13 @@ def _bad_id(item: SubmittedItem) -> Invalid:
     place = f"{ITEMS}[{item.number}].custom_id"
     if not item.custom_id:
         return Invalid(f"{place}: must not be empty")
+    if len(item.custom_id) > LONGEST_ID:
+        return Invalid(f"{place}: must be at most {LONGEST_ID} characters")
     return Unprocessable(f"{place}: duplicate {item.custom_id[:_SHOWN]!r}")
 
 
 def _short(custom_id: str) -> str | bytes:
-    """Return what stands for an id in memory: 50,000 of them may have 200 MB."""
+    """Return what stands for an id in memory: 50,000 of them may have 25 MB."""
     if len(custom_id) <= _SHORT:
         return custom_id
     return blake2b(custom_id.encode(), digest_size=16).digest()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -123,6 +124,10 @@ class Splitter:
     # The grammar. Each of these stops where it needs more bytes, and goes on when asked again
 
     def _document(self) -> Generator[None]:
+        while len(self._buffer) < len(BOM_UTF8) and not self._ended:
+            yield
+        if self._buffer.startswith(BOM_UTF8):
+            self._skip(len(BOM_UTF8))
         yield from self._mark(b"{", "the body has to be a JSON object")
         names: set[str] = set()
         closed = yield from self._closes(b"}")

@@ -10,7 +10,7 @@ import sys
 from array import array
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 import msgspec
 
@@ -38,7 +38,7 @@ from tollhouse.inference.formats.wire import (
     text_decoder,
 )
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-from tollhouse.kernel.errors import Bug
+from tollhouse.kernel.errors import Bug, Invalid
 
 if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 Encoding = Literal["float", "base64"]
 _input = msgspec.json.Decoder(str | list[msgspec.Raw])
 _encoding = msgspec.json.Decoder(Encoding | None)
+_MOST_INPUTS: Final = 2_048
+"""Source: https://platform.openai.com/docs/api-reference/embeddings/create, `input`."""
 
 
 class EmbeddingsRequest(ClientRequest, frozen=True):
@@ -66,11 +68,19 @@ def parse_request(body: bytes) -> EmbeddingsRequest:
     """
     fields = read_object(body)
     model = read_model(fields)
-    read_field(_input, fields, "input", "a text, a list of texts or lists of tokens", filled=True)
+    wanted = "a text, a list of texts or lists of tokens"
+    given = read_field(_input, fields, "input", wanted, filled=True)
+    if isinstance(given, list) and len(given) > _MOST_INPUTS and not _is_token(given[0]):
+        raise Invalid(f"input: must be at most {_MOST_INPUTS} texts or lists of tokens.")
     encoding = read_optional(_encoding, fields, "encoding_format", "float or base64")
     return EmbeddingsRequest(
         model, stream=False, fields=fields, size=len(body), body=body, encoding=encoding or "float"
     )
+
+
+def _is_token(value: msgspec.Raw) -> bool:
+    """Tell whether the first of a list is a number: then the whole list is one input."""
+    return memoryview(value)[0] not in b'"[{'
 
 
 # Pass-through

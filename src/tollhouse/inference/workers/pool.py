@@ -1,7 +1,8 @@
 """The workers from the gateway's side: started when they are needed, one step at a time for each.
 
-Accounts take turns: one that asks for a hundred steps does not hold up another's one. What the
-gateway and its workers say to each other goes over a worker's standard streams:
+Accounts take turns: one that asks for a hundred steps does not hold up another's one. And however
+long its steps take, one worker is left for the others. What the gateway and its workers say to each
+other goes over a worker's standard streams:
 
     to the worker     (function, arguments)
     from the worker   (True, result, last) or (False, error, last); last: the worker ends now
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import struct
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import structlog
 
 from tollhouse.kernel.concurrency import FairQueue
-from tollhouse.kernel.errors import Bug, Unavailable
+from tollhouse.kernel.errors import Bug, PayloadTooLarge, Unavailable
 from tollhouse.kernel.subprocesses import own_module, start
 
 if TYPE_CHECKING:
@@ -36,23 +38,31 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 COMMAND: Final = own_module("tollhouse.inference.workers.child")
-STEP_SECONDS: Final = 120.0
-"""How long one step may take: many times what the largest body needs."""
+STEP_SECONDS: Final = 30.0
+"""How long one step may take. A body of 32 MB in a million parts needs up to 11 seconds."""
 _TRIES: Final = 2
 _log = structlog.get_logger(__name__)
 
 
 class WorkerGone(Unavailable):
-    """A worker could not be started, took too long, or ended by itself."""
+    """A worker could not be started, or ended by itself."""
 
     def __init__(self) -> None:
         super().__init__("The request cannot be read at the moment; try again in a moment.")
+
+
+class StepTooLong(PayloadTooLarge):
+    """A step took too long, and would again."""
+
+    def __init__(self) -> None:
+        super().__init__("The body takes too long to read: it has too many parts.")
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Step:
     """One call of a function that somebody waits for."""
 
+    owner: str
     function: Callable[..., Any]
     arguments: tuple[object, ...]
     done: asyncio.Future[Any]
@@ -65,6 +75,8 @@ class WorkerPool:
         self._size = size
         self._seconds = step_seconds
         self._turns = FairQueue[_Step]()
+        self._held = Counter[str]()
+        """Workers that each owner holds."""
         self._running: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._busy = 0
@@ -80,10 +92,11 @@ class WorkerPool:
 
         Raises:
             WorkerGone: The worker did not answer.
+            StepTooLong: It did not answer in time.
         """
         if self._closed:
             raise WorkerGone
-        step = _Step(function, arguments, asyncio.get_running_loop().create_future())
+        step = _Step(owner, function, arguments, asyncio.get_running_loop().create_future())
         self._turns.add(owner, step)
         if self._busy < self._size:
             self._busy += 1
@@ -113,10 +126,15 @@ class WorkerPool:
         worker: _Worker | None = self._idle.pop() if self._idle else None
         step: _Step | None = None
         try:
-            while (step := self._turns.next()) is not None:
+            while (step := self._turns.next(self._may_have_more)) is not None:
                 if step.done.done():
                     continue  # nobody waits for it any more
-                worker = await self._do(step, worker)
+                self._held[step.owner] += 1
+                try:
+                    worker = await self._do(step, worker)
+                finally:
+                    self._held.subtract((step.owner,))
+                    self._held += Counter()  # forget who holds none
                 step = None
         except asyncio.CancelledError:
             if step is not None:
@@ -126,6 +144,10 @@ class WorkerPool:
             self._busy -= 1
             if worker is not None:
                 self._idle.append(worker)
+
+    def _may_have_more(self, owner: str) -> bool:
+        # Whoever may not is served again by the workers that it holds.
+        return self._held[owner] < max(1, self._size - 1)
 
     async def _do(self, step: _Step, worker: _Worker | None) -> _Worker | None:
         """Do a step, once more where its worker was killed; return the worker that can go on."""
@@ -138,7 +160,7 @@ class WorkerPool:
                 _log.error("worker_gone", reason=type(error).__name__)
                 worker = None if worker is None else await self._stop(worker)
                 if isinstance(error, TimeoutError):
-                    break
+                    return _fail(step, StepTooLong())
             except Exception as error:  # noqa: BLE001 - whoever waits has to be told
                 # No message and no trace: they could hold a part of the body.
                 _log.error("worker_step_failed", reason=type(error).__name__)

@@ -53,7 +53,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "/responses": {"input": TURNS},
     "/messages": {"messages": TURNS, "max_tokens": 9},
     "/completions": {"prompt": "a long text " * 400_000},
-    "/embeddings": {"input": ["a short text"] * 50_000},
+    "/embeddings": {"input": [[17] * 500] * 2_000},
 }
 TEXT = "a long reply " * 100_000
 USED = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.seams.inference import WorkerGone, WorkerPool
+from tests.support.seams.inference import StepTooLong, WorkerGone, WorkerPool
 from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import Bug
 
@@ -64,7 +64,7 @@ async def test_a_step_that_kills_its_worker_is_given_up() -> None:
 async def test_a_step_that_takes_too_long_ends_with_its_worker() -> None:
     pool = WorkerPool(1, step_seconds=3)
     pid = await pool.run("a", os.getpid)
-    with pytest.raises(WorkerGone):
+    with pytest.raises(StepTooLong):
         await pool.run("a", time.sleep, 600)
     await ended(pid)
     await pool.close()
@@ -91,9 +91,19 @@ async def test_a_step_that_nobody_waits_for_does_not_hold_up_the_next() -> None:
     await pool.close()
 
 
+async def test_one_worker_is_left_for_the_others_however_long_an_account_s_steps_take() -> None:
+    pool = WorkerPool(3)
+    held = [asyncio.ensure_future(pool.run("a", time.sleep, 600)) for _ in range(4)]
+    pids = {await pool.run(owner, os.getpid) for owner in "bcb"}
+    assert len(pids) == 1
+    assert not any(step.done() for step in held)
+    await pool.close()
+    await asyncio.gather(*held, return_exceptions=True)
+
+
 async def test_workers_end_with_the_pool() -> None:
     pool = WorkerPool(2)
-    pids = await asyncio.gather(*[pool.run("a", os.getpid) for _ in range(2)])
+    pids = await asyncio.gather(*[pool.run(owner, os.getpid) for owner in "ab"])
     waiting = asyncio.ensure_future(pool.run("a", time.sleep, 600))
     await take_turns()
     await pool.close()
