@@ -243,6 +243,18 @@ def test_a_regional_hostname_is_a_403_without_metadata(
     assert set(reply.json()["error"]) == {"code", "message"}
 
 
+@pytest.mark.parametrize(
+    ("target", "status"), [("http://eu.tollhouse.example:80", 403), ("http://gw.example", 200)]
+)
+def test_the_host_of_an_absolute_target_replaces_the_header(
+    server: ServerProcess, target: str, status: int
+) -> None:
+    other = "gw.example" if status == 403 else "eu.tollhouse.example"
+    head = f"GET {target}/v1/key HTTP/1.1\r\nhost: {other}\r\nconnection: close\r\n"
+    key = f"authorization: Bearer {server.api_key}\r\n\r\n"
+    assert statuses(converse(server, head.encode() + key.encode())) == [status]
+
+
 def test_the_key_is_judged_before_the_region(http: httpx2.Client) -> None:
     assert http.get("/v1/key", headers={"Host": "eu.tollhouse.example"}).status_code == 401
 

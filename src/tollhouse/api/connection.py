@@ -349,8 +349,13 @@ class HttpConnection(asyncio.Protocol):
         exchange.peer = self.peer
         exchange.scheme = self.scheme
         exchange.fields = self._fields
-        exchange.headers = dict(self._fields)
-        exchange.raw_path, exchange.path, exchange.query = read_target(self._url)
+        exchange.raw_path, exchange.path, exchange.query, host = read_target(self._url)
+        if host is not None:
+            # It replaces what Host says: RFC 9112, section 3.2.2.
+            exchange.fields = [
+                (name, host if name == b"host" else value) for name, value in self._fields
+            ]
+        exchange.headers = dict(exchange.fields)
         return exchange
 
     def _begin(self, exchange: Exchange) -> None:

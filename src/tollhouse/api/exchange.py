@@ -44,21 +44,27 @@ _KEEP_ALIVE: Final = b"connection: keep-alive\r\n"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 
 
-def read_target(target: bytes) -> tuple[bytes, str, bytes]:
-    """Return the path of a request's target as it came, the same decoded, and the query.
+def read_target(target: bytes) -> tuple[bytes, str, bytes, bytes | None]:
+    """Return the path of a request's target as it came, the same decoded, the query and the host.
+
+    Only an absolute target, as proxies are sent, has a host, perhaps with a port.
 
     Raises:
         HttpParserError: It is none of a request, apart from CONNECT.
 
     Source: RFC 9112, section 3.2.
     """
+    host: bytes | None = None
     if target[:1] == b"/" and b"#" not in target:
         raw_path, _, query = target.partition(b"?")
     else:
         parsed: Any = httptools.parse_url(target)
         raw_path, query = parsed.path or b"/", parsed.query or b""
+        if parsed.host is not None:
+            name = b"[%b]" % parsed.host if b":" in parsed.host else parsed.host
+            host = name if parsed.port is None else b"%b:%d" % (name, parsed.port)
     path = raw_path.decode("ascii")
-    return raw_path, unquote(path) if "%" in path else path, query
+    return raw_path, unquote(path) if "%" in path else path, query, host
 
 
 class HttpChannel(Protocol):

@@ -51,6 +51,11 @@ _CHAT_ADVICE: dict[str, str] = {
     "interaction_not_pending": "The question had waited too long, so its run is over.",
 }
 """What to do, by the reason of an error of the chat."""
+_FORBIDDEN: Final = {
+    "regional hostname": "Name the server's other address: --base-url, or TOLLHOUSE_BASE_URL.",
+    "use an API key": "`tollhouse keys create NAME` makes one.",
+}
+"""What a 403 says -> what to do; another key where it says something else."""
 _NOUNS = {
     **{noun: noun for noun in ("accounts", "keys", "users", "workspaces", "models")},
     "batches": "batch",
@@ -67,7 +72,8 @@ def refusal_message(status: int, reply: Any, *, path: str) -> str:  # noqa: ANN4
             "check the address"
         )
     own = _vault_advice(status, said) if path.startswith("/vault/") else ""
-    advice = own or chat_advice(error_reason(reply)) or _advice(status, said, path)
+    reason = error_reason(reply)
+    advice = own or chat_advice(reason) or _remedy(reply) or _advice(status, said, path)
     return " ".join(part for part in (one_line(said), advice) if part)
 
 
@@ -81,6 +87,13 @@ def error_reason(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
 def chat_advice(reason: str | None) -> str:
     """Return what to do about an error of a chat with an intern; nothing where nobody knows."""
     return _CHAT_ADVICE.get(reason or "", "")
+
+
+def _remedy(reply: Any) -> str:  # noqa: ANN401 - JSON is anything
+    """Return what a refusal for want of credits says itself of what helps."""
+    metadata = object_fields(object_fields(object_fields(reply).get("error")).get("metadata"))
+    hint = metadata.get("remedy_hint")
+    return one_line(hint) if isinstance(hint, str) else ""
 
 
 def _message(reply: Any) -> str | None:  # noqa: ANN401 - JSON is anything
@@ -101,11 +114,11 @@ def _advice(status: int, said: str, path: str) -> str:
         return f"`tollhouse {_NOUNS[noun]} list` shows what there is."
     if status == HTTPStatus.PAYMENT_REQUIRED and path.startswith("/batches/"):
         return "Nothing is lost, and nothing is run again: add them and repeat the command."
-    if status == HTTPStatus.FORBIDDEN and "use an API key" in said:
-        return "`tollhouse keys create NAME` makes one."
+    if status == HTTPStatus.FORBIDDEN:
+        return next((advice for word, advice in _FORBIDDEN.items() if word in said), WHICH_KEY)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "The server's log says more: `tollhouse logs` on its machine."
-    return WHICH_KEY if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} else ""
+    return WHICH_KEY if status == HTTPStatus.UNAUTHORIZED else ""
 
 
 def _vault_advice(status: int, said: str) -> str:

@@ -134,6 +134,8 @@ def _raise_to(
     price, tokens, images = candidate.endpoint.price, demand.input_tokens, demand.images
     held = estimate(tokens, demand.output_tokens, price, rules.request_cap_nano)
     admission.estimate_nano = max(admission.estimate_nano, held)
+    if price.rates.request:
+        admission.fee_nano = max(admission.fee_nano, maximum_cost(0, 0, 0, price))
     dearest = maximum_cost(tokens, most_output(demand, candidate), images, price)
     admission.maximum_nano = max(admission.maximum_nano, dearest)
     if demand.output_tokens is None:

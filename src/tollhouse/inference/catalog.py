@@ -52,7 +52,7 @@ class Catalog:
 
     @property
     def listed(self) -> Sequence[Model]:
-        """Every model, and behind it, as models of their own, its aliases that Claude Code offers.
+        """Every model, and behind it, as models of their own, the aliases that Claude Code offers.
 
         Source: https://code.claude.com/docs/en/llm-gateway-protocol; it passes over other ids.
         """

@@ -430,9 +430,9 @@ async def _healthy_or_ended(path: Path, token: Secret, ended: asyncio.Task[str])
 
 def _model(intern: Intern, workspace: Workspace) -> str:
     """Return the model that an intern boots with; raises `ActionFailed` where there is none."""
-    model = intern.model or workspace.preferences.get("default_text_model")
-    if not isinstance(model, str):
-        raise ActionFailed(_NO_MODEL)
+    model = policy.model_of(intern.model, workspace.preferences)
+    if model is None:
+        raise ActionFailed(_NO_MODEL)  # it was taken away after it was asked to run
     return model
 
 

@@ -8,7 +8,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tollhouse.identity.types import KeyKind, Subject
@@ -16,6 +16,9 @@ from tollhouse.interns.lifecycle import refusal
 from tollhouse.interns.types import CreateIntern, Intern, InternStatus, Operation
 from tollhouse.kernel.clock import iso_utc
 from tollhouse.kernel.errors import Bug, Conflict, Invalid, NotFound, TollhouseError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NAME: Final = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$"
 _THIS_MACHINE: Final = "http://127.0.0.1"
@@ -178,6 +181,22 @@ def conflict(reason: str, message: str, *, retryable: bool = False) -> Conflict:
 def name_taken() -> Conflict:
     """Return the refusal of a name."""
     return conflict("name_taken", "Another intern of yours has this name.")
+
+
+def model_of(own: str | None, preferences: Mapping[str, object]) -> str | None:
+    """Return the model that an intern boots with: its own, or its workspace's; None: neither."""
+    model = own or preferences.get("default_text_model")
+    return model if isinstance(model, str) else None
+
+
+def no_model() -> Conflict:
+    """Return the refusal to run an intern that has no model."""
+    message = (
+        "The intern has no model, and the workspace has none for those without: give the workspace "
+        "one (tollhouse workspaces set default --default-model author/slug), or create the intern "
+        "without provisioning it and give it one (tollhouse intern set NAME --model author/slug)."
+    )
+    return conflict("no_model", message)
 
 
 def vault_not_attachable() -> Conflict:

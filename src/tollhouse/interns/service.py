@@ -186,7 +186,7 @@ class InternService:
 
         Raises:
             Conflict: The name is taken, the idempotency key was used for another request, there
-                are too many, or the vault is not to be borrowed.
+                are too many, the vault is not to be borrowed, or it is to run without a model.
             ServiceUnreachable: Its vault cannot be made now; the same request goes on with it.
             Misconfigured: The same, until an operator has helped.
         """
@@ -215,6 +215,8 @@ class InternService:
                 raise policy.conflict("idempotency_key_reused", message)
             return earlier
         await self._check_limits(write, caller.workspace_id, creator, new)
+        if new.provision:
+            await self._check_model(write, caller.account_id, caller.workspace_id)
         now = self._context.clock.now()
         intern = Intern(
             id=self._context.ids.uuid(),
@@ -246,6 +248,12 @@ class InternService:
             raise policy.conflict("intern_limit_reached", message)
         if not await self._may_attach(write, workspace_id, new.vault_id):
             raise policy.vault_not_attachable()
+
+    async def _check_model(self, read: Read, account_id: str, workspace_id: str) -> None:
+        """Make sure that an intern without a model of its own has one to boot with."""
+        workspace = await self._context.identity.workspace(read, account_id, workspace_id)
+        if policy.model_of(None, workspace.preferences) is None:
+            raise policy.no_model()
 
     async def _make_vault(self, caller: Subject, new: CreateIntern, intern: Intern) -> bool:
         """Make an intern's own vault, and have it run if that was asked for.
@@ -307,7 +315,8 @@ class InternService:
     async def provision(self, caller: Subject, intern_id: str) -> None:
         """Have an intern run: for the first time, again, or anew after it failed.
 
-        From then on the caller's key answers for what the intern spends.
+        From then on the caller's key answers for what the intern spends. Raises `Conflict` where it
+        has no model.
         """
         self._reconciler.expect_boot()
         await self._ask(caller, intern_id, Operation.PROVISION, **policy.payer_facts(caller))
@@ -352,6 +361,8 @@ class InternService:
             machine = None if operation is Operation.DELETE else intern.machine
             await self._reconciler.check_reachable(write, machine)
             if not has_no_effect(operation, intern.state):
+                if operation is Operation.PROVISION and intern.model is None:
+                    await self._check_model(write, intern.account_id, intern.workspace_id)
                 await self._move(write, intern, operation, **facts)
 
     async def _move(

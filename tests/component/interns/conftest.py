@@ -28,7 +28,9 @@ def database_url(request: pytest.FixtureRequest) -> sa.URL:
 async def interns(
     database: Database, clock: FakeClock, ids: SequentialIds, tmp_path: Path
 ) -> InternFixture:
-    return await make_intern_fixture(database, clock, ids, tmp_path)
+    made = await make_intern_fixture(database, clock, ids, tmp_path)
+    await made.set_default_model("simulated/agent")
+    return made
 
 
 @pytest.fixture

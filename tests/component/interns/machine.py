@@ -320,7 +320,6 @@ class Machine:
 @asynccontextmanager
 async def running_machine(interns: InternFixture, folder: Path) -> AsyncGenerator[Machine]:
     """Run a server with interns in a workspace that has a default model."""
-    await interns.set_default_model("simulated/agent")
     machine = Machine(interns, folder)
     await machine.start()
     try:

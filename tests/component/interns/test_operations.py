@@ -32,13 +32,6 @@ async def test_what_runs_is_counted_and_what_may_write_no_more(machine: Machine)
     assert (machine.sandboxes.count(), machine.sandboxes.count_full()) == (2, 1)
 
 
-async def test_an_intern_without_a_model_says_how_to_give_it_one(machine: Machine) -> None:
-    await machine.interns.set_default_model(None)
-    intern = await machine.interns.create(provision=True)
-    failed = await machine.until_state(intern, FAILED)
-    assert "workspaces set --default-model" in str(failed.last_failure_message)
-
-
 async def test_its_agent_is_told_whom_to_ask_and_what_it_is_for(machine: Machine) -> None:
     intern = await machine.interns.create()
     change = {"model": "a/b", "instructions": "Be brief."}

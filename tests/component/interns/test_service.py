@@ -135,6 +135,20 @@ async def test_an_intern_too_many_is_refused(interns: InternFixture) -> None:
     assert reason(caught) == "intern_limit_reached"
 
 
+async def test_no_intern_is_to_run_without_a_model(interns: InternFixture) -> None:
+    await interns.set_default_model(None)
+    with pytest.raises(Conflict) as caught:
+        await interns.create("ada", provision=True)
+    assert reason(caught) == "no_model"
+    assert "--default-model" in caught.value.message
+    intern = await interns.create("ada")
+    with pytest.raises(Conflict) as caught:
+        await interns.service.provision(interns.caller, intern.id)
+    assert reason(caught) == "no_model"
+    await interns.set_default_model("simulated/agent")
+    await interns.service.provision(interns.caller, intern.id)
+
+
 async def test_numbers_are_given_again(interns: InternFixture) -> None:
     made = [await interns.create(name) for name in ("aa", "bb", "cc")]
     assert [each.number for each in made] == [1, 2, 3]

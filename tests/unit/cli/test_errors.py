@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from tollhouse.cli.errors import WHICH_KEY, chat_advice, refusal_message
@@ -18,6 +20,7 @@ def envelope(message: object) -> dict[str, object]:
         (402, "Add credits to read its results.", "/batches/b", "Nothing is lost"),
         (402, "Too few credits.", "/batches", "Too few credits."),
         (403, "This needs a management key.", "/keys", WHICH_KEY),
+        (403, "Not available on a regional hostname.", "/keys", "--base-url"),
         (403, "No inference; use an API key.", "/batches", "`tollhouse keys create NAME`"),
         (400, "Name the account: account_id.", "/keys", "Add --account NAME"),
         (400, "slug: taken", "/workspaces", "slug: taken."),
@@ -72,6 +75,13 @@ def test_a_reason_of_the_chat_has_its_advice(reason: str, expected: str) -> None
     reply = {"error": {"code": 409, "message": "No.", "metadata": {"reason": reason}}}
     assert expected in refusal_message(409, reply, path="/interns/i/chat/completions")
     assert expected in chat_advice(reason)
+
+
+def test_a_refusal_for_want_of_credits_says_what_helps() -> None:
+    reply: dict[str, Any] = envelope("Too dear.")
+    reply["error"]["metadata"] = {"remedy_hint": "Make it smaller, or add credits."}
+    said = refusal_message(402, reply, path="/batches")
+    assert said == "Too dear. Make it smaller, or add credits."
 
 
 def test_a_server_cannot_steer_the_terminal() -> None:

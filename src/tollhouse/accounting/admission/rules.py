@@ -328,18 +328,28 @@ def _spent(context: AdmissionContext, key: KeyState, label: LimitLabel) -> Admis
         return AdmissionRefusal(
             "weight_exceeds_key_limit",
             label.source,
-            f"{_may_cost(context)}; {format_credits(left)} are left of {label.limit}{batches}.",
-            f"Lower max_tokens or the prompt's size, or raise {label.limit}"
-            f"{_or_wait(context, key)}.",
+            f"{_may_cost(context, left)}; {format_credits(left)} are left of {label.limit}"
+            f"{batches}.",
+            f"{_remedy(context, left, f'raise {label.limit}')}{_or_wait(context, key)}.",
         )
     return None
 
 
-def _may_cost(context: AdmissionContext) -> str:
-    cost = format_credits(context.weight_nano)
-    if context.request.open_ended:
-        return f"The request's prompt alone may cost {cost} credits"
+def _may_cost(context: AdmissionContext, left_nano: int) -> str:
+    request, cost = context.request, format_credits(context.weight_nano)
+    if request.fee_nano > left_nano:
+        return f"The request's fee alone is {format_credits(request.fee_nano)} credits"
+    if request.open_ended:
+        parts = "fee and prompt" if request.fee_nano else "prompt"
+        return f"The request's {parts} alone may cost {cost} credits"
     return f"The request may cost {cost} credits"
+
+
+def _remedy(context: AdmissionContext, left_nano: int, otherwise: str) -> str:
+    """Return what makes a request fit: nothing that it asks for lowers its fee."""
+    if context.request.fee_nano > left_nano:
+        return otherwise[0].upper() + otherwise[1:]
+    return f"Lower max_tokens or the prompt's size, or {otherwise}"
 
 
 def _or_wait(context: AdmissionContext, key: KeyState) -> str:
@@ -357,7 +367,7 @@ def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
         return None
     if not context.takes_credits or context.weight_nano <= account.available_nano > 0:
         return negative_balance(balance) if balance < 0 else None
-    reserved = account.facts.reserved_nano
+    reserved, available = account.facts.reserved_nano, account.available_nano
     or_batches = _OR_BATCHES if reserved else ""
     if account.available_nano <= 0:
         return AdmissionRefusal(
@@ -370,9 +380,9 @@ def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
     return AdmissionRefusal(
         "weight_exceeds_credits",
         "credits",
-        f"{_may_cost(context)}; {format_credits(account.available_nano)} are left of the account's "
+        f"{_may_cost(context, available)}; {format_credits(available)} are left of the account's "
         f"balance{_batches(reserved)}.",
-        f"Lower max_tokens or the prompt's size, or add credits{or_batches}.",
+        f"{_remedy(context, available, 'add credits')}{or_batches}.",
     )
 
 

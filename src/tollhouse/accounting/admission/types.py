@@ -53,6 +53,8 @@ class AdmissionRequest:
     for the balance."""
     minimum_nano: int = 0
     """What it costs before it writes anything. Of one with a limit of its output nobody asks."""
+    fee_nano: int = 0
+    """What of it is the fee of a request, whatever it reads and writes."""
     open_ended: bool = False
     """Whether it names no limit of its output, so that the estimate is the cap."""
     paid: bool = False

@@ -180,6 +180,19 @@ REFUSALS = [
         "The request's prompt alone may cost 2 credits; 1 are left of the account's balance",
     ),
     (
+        prepaid(CREDIT, 1, maximum_nano=9, fee_nano=1, minimum_nano=2 * CREDIT, open_ended=True),
+        TOO_FEW,
+        (
+            "The request's fee and prompt alone may cost 2 credits; 1 are left of the account's "
+            "balance"
+        ),
+    ),
+    (
+        prepaid(CREDIT, 1, maximum_nano=3 * CREDIT, fee_nano=2 * CREDIT),
+        TOO_FEW,
+        "The request's fee alone is 2 credits; 1 are left of the account's balance",
+    ),
+    (
         prepaid(4 * CREDIT, 0, 0, *(0,) * 4, maximum_nano=CREDIT),
         "credits_held",
         AMONG_OTHERS.format(4, 1, 4),
@@ -242,6 +255,8 @@ RAISE = "Raise the key's limit"
                 "again does not help"
             ),
         ),
+        (prepaid(1, 1, maximum_nano=2, fee_nano=2), "Add credits"),
+        (Given(1, key(1), more=(("maximum_nano", 2), ("fee_nano", 2))), "Raise the key's limit"),
         (prepaid(10, 1, 10), "Add credits, or wait for batches to end"),
     ],
 )
