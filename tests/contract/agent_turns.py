@@ -16,9 +16,6 @@ from tests.support.scripted_providers import reply, stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Call = tuple[str, dict[str, Any] | str]
-"""A pattern of the tool's name, and the arguments, or the text for a tool that takes one."""
-
 _RESULTS = {
     "chat": ("tool_call_id", "content"),
     "responses": ("call_id", "output"),
@@ -27,7 +24,7 @@ _RESULTS = {
 FINAL = "All is done."
 
 
-def turns(dialect: str, calls: Sequence[Call]) -> Callable[[Any], bytes]:
+def turns(dialect: str, calls: Sequence[tuple[str, Any]]) -> Callable[[Any], bytes]:
     """Return the answers of a provider: a call after the other, then the text."""
 
     def answer(body: Any) -> bytes:
@@ -37,8 +34,14 @@ def turns(dialect: str, calls: Sequence[Call]) -> Callable[[Any], bytes]:
             tool = next((each for each in tools if re.search(pattern, each["name"])), None)
             if tool is None:
                 return reply({"error": {"message": f"no {pattern} is offered"}}, 400)
-            whole = _calling(dialect, f"call_{number}", tool, given)
+            whole = _calling(dialect, number, tool, given)
             events = stream_of(dialect, whole)
+            if (
+                dialect == "messages"
+            ):  # Anthropic sends a signature whole; clients keep its last piece
+                at = [n for n, each in enumerate(events) if "signature" in each.get("delta", {})]
+                events[at[-1]]["delta"]["signature"] = f"proof-{number}"
+                del events[at[0] : at[-1]]
         else:
             whole, events = said(dialect, FINAL), told(dialect, FINAL)
         streams = body.get("stream")
@@ -74,22 +77,32 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(each)
 
 
-def _calling(dialect: str, call: str, tool: dict[str, Any], given: Any) -> dict[str, Any]:
-    """Return a reply with a text before a call."""
-    before, name = said(dialect, "I call a tool."), tool["name"]
-    if tool.get("type") == "custom":
-        item = {"type": "custom_tool_call", "id": f"ctc_{call}", "call_id": call, "input": given}
-        return before | {"output": [*before["output"], item | {"name": name}]}
+def proofs(body: Any) -> list[str]:
+    """Return the proofs of thoughts in a provider's request."""
+    return re.findall(r"proof-\d", json.dumps(body))
+
+
+def _calling(dialect: str, number: int, tool: dict[str, Any], given: Any) -> dict[str, Any]:
+    """Return a reply with a thought, which has its proof, a text and a call."""
+    said_before, called = said(dialect, "I call a tool."), {"name": tool["name"]}
+    call, proof = f"call_{number}", f"proof-{number}"
     arguments = {"input": given} if isinstance(given, str) else given
-    written = json.dumps(arguments)
     match dialect:
         case "chat":
-            function = {"name": name, "arguments": written}
-            calls = [{"index": 0, "id": call, "type": "function", "function": function}]
-            message = before["choices"][0]["message"] | {"tool_calls": calls}
+            called |= {"arguments": json.dumps(arguments)}
+            calls = [{"index": 0, "id": call, "type": "function", "function": called}]
+            message = {"reasoning_content": proof, "tool_calls": calls}
+            message |= said_before["choices"][0]["message"]
             return said("chat", "", message=message, finish_reason="tool_calls")
         case "messages":
-            block = {"type": "tool_use", "id": call, "name": name, "input": arguments}
-            return before | {"content": [*before["content"], block], "stop_reason": "tool_use"}
-    item = {"type": "function_call", "id": f"fc_{call}", "call_id": call, "status": "completed"}
-    return before | {"output": [*before["output"], item | {"name": name, "arguments": written}]}
+            thought = {"type": "thinking", "thinking": "A note.", "signature": proof}
+            use = {"type": "tool_use", "id": call, "input": arguments} | called
+            blocks = [thought, *said_before["content"], use]
+            return said_before | {"content": blocks, "stop_reason": "tool_use"}
+    thought = {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": proof}
+    called |= {"call_id": call, "status": "completed"}
+    if tool.get("type") == "custom":
+        called |= {"type": "custom_tool_call", "id": f"ctc_{number}", "input": given}
+    else:
+        called |= {"type": "function_call", "id": f"fc_{number}", "arguments": json.dumps(given)}
+    return said_before | {"output": [thought, *said_before["output"], called]}

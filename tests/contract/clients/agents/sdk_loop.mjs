@@ -1,18 +1,19 @@
-// The AI SDK's tool loop with one of its providers; prints what a user sees of it as JSON.
-// It is read from standard input where the packages are, so that their names are found there.
+// The AI SDK's tool loop with one of its providers; prints the text, or the error that a user sees.
+// It is evaluated where the packages are, so that their names are found.
 import { readFile, writeFile } from "node:fs/promises";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 
-const { PROVIDER, STREAMS, MODEL, NOTE, OPTIONS = "{}", BASE_URL: baseURL, API_KEY: apiKey } = process.env;
+const [variant, id, prompt, options] = process.argv.slice(1);
+const { BASE_URL: baseURL, KEY: apiKey, NOTE } = process.env;
 const model = {
-  "openai responses": () => createOpenAI({ baseURL, apiKey }).responses(MODEL),
-  "openai chat": () => createOpenAI({ baseURL, apiKey }).chat(MODEL),
-  anthropic: () => createAnthropic({ baseURL, apiKey })(MODEL),
-  compatible: () => createOpenAICompatible({ name: "gateway", baseURL, apiKey })(MODEL),
-}[PROVIDER]();
+  "openai responses": () => createOpenAI({ baseURL, apiKey }).responses(id),
+  "openai chat": () => createOpenAI({ baseURL, apiKey }).chat(id),
+  anthropic: () => createAnthropic({ baseURL, apiKey })(id),
+  compatible: () => createOpenAICompatible({ name: "gateway", baseURL, apiKey })(id),
+}[variant.replace(" streamed", "")]();
 const text = { type: "string" };
 const tools = {
   write_note: tool({
@@ -27,15 +28,12 @@ const tools = {
 
 try {
   const asked = {
-    model, tools, prompt: "Write a note and read it", stopWhen: stepCountIs(5),
-    maxRetries: 0, providerOptions: JSON.parse(OPTIONS), onError: ({ error }) => { throw error; },
+    model, tools, prompt, stopWhen: stepCountIs(5), maxRetries: 0, providerOptions: JSON.parse(options),
+    onError: ({ error }) => { throw error; },
   };
-  const done = STREAMS ? streamText(asked) : await generateText(asked);
-  const [said, steps, finishReason] = await Promise.all([done.text, done.steps, done.finishReason]);
-  console.log(JSON.stringify({
-    text: said, finishReason, results: steps.flatMap((step) => step.toolResults.map((each) => each.output)),
-  }));
-} catch (error) {
-  const { name, statusCode, isRetryable, message } = error;
-  console.log(JSON.stringify({ name, statusCode, isRetryable, message }));
+  const done = variant.endsWith("streamed") ? streamText(asked) : await generateText(asked);
+  console.log(await done.text);
+} catch ({ statusCode, isRetryable, message }) {
+  console.log(JSON.stringify({ statusCode, isRetryable, message }));
+  process.exitCode = 1;
 }
