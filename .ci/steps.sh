@@ -30,11 +30,12 @@ isolated() {
     unshare --net sh -c 'ip link set lo up && exec "$@"' sh "$@"
 }
 
-prepare() {  # prepare SECONDS: installs what the steps need, which then have so many seconds together
+# prepare SECONDS [TARGET...]: installs what the steps need, which then have so many seconds together.
+prepare() {
     install_debian_packages
     export TOLLHOUSE_REQUIRE_CURL=1  # a program that a test needs and does not find fails it
     export TOLLHOUSE_REQUIRE_SANDBOX=1  # the same, for sandboxes that cannot be made
-    make setup-dev clients  # the last thing that needs a package registry
+    make setup-dev clients "${@:2}"  # the last thing that needs a package registry
     if isolated true 2>/dev/null; then
         alone=isolated
         echo 'tests run in a network namespace that has only loopback'

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.batch_requests import (
+    batch_folders,
     cancel,
     chat,
     chats,
@@ -134,6 +135,19 @@ def test_results_can_be_read_as_lines_after_the_end_too(
         assert lines(results(owner, batch["id"])) == existing(owner, batch["id"])["results"]
     [refused] = lines(results(owner, failed["id"]))
     assert refused["error"]["param"] == "messages"
+
+
+def test_results_whose_files_are_gone_are_an_error_and_no_reply_that_is_cut(
+    server: ServerProcess, accounts: Accounts
+) -> None:
+    account, before = accounts.create("1"), batch_folders(server)
+    batch_id = ended(account, submit(account, chat(), chat())["id"])["id"]
+    [folder] = batch_folders(server) - before
+    for path in (server.data_dir / "blobs").rglob(f"{folder}/results/*"):
+        path.unlink()
+    for path in (f"/batches/{batch_id}", f"/batches/{batch_id}/results"):
+        reply = account.http.get(path, headers=account.headers)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, 502)
 
 
 def test_a_request_that_was_answered_can_be_read_as_a_generation(accounts: Accounts) -> None:

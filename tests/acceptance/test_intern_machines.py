@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.fake_s3 import blobs_at, s3_beside
 from tests.support.intern_client import InternClient, until_nothing_runs
 from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.server_process import ServerProcess, start_server
@@ -22,6 +23,14 @@ PACES = {
     "TOLLHOUSE_VAULT__KEYS": "settings",
     "TOLLHOUSE_VAULT__KEY": "A" * 43 + "=",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store() -> Generator[None]:
+    """Have all servers keep their files in one store."""
+    with s3_beside() as store:
+        PACES.update({f"TOLLHOUSE_BLOBS__{k.upper()}": str(v) for k, v in blobs_at(store).items()})
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from tests.support.accounts import body
 from tests.support.format_clients import Chat, Messages, Responses
 
 if TYPE_CHECKING:
+    from tests.support.format_clients import ParsedReply
     from tests.support.scripted_providers import ScriptedProviders
     from tests.support.server_process import ServerProcess
 
@@ -101,8 +102,17 @@ def events(reply: httpx2.Response) -> list[Any]:
 
 def text_of(reply: httpx2.Response, form: str) -> str:
     """Return what a reply says, whole or streamed; a stream has to be legal and complete."""
+    return _parsed(reply, form).text
+
+
+def calls_of(reply: httpx2.Response, form: str) -> tuple[tuple[str, Any], ...]:
+    """Return the names and arguments of a reply's calls, as `text_of` does."""
+    return _parsed(reply, form).calls
+
+
+def _parsed(reply: httpx2.Response, form: str) -> ParsedReply:
     client, streams = _CLIENTS[form], "event-stream" in reply.headers["content-type"]
-    return (client.streamed if streams else client.whole)(reply.content).text
+    return (client.streamed if streams else client.whole)(reply.content)
 
 
 def said(dialect: str, text: str, **changes: Any) -> dict[str, Any]:

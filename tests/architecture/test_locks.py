@@ -1,5 +1,6 @@
 """Lock files fix versions and hashes, and name no package registry."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -35,6 +36,15 @@ class TestLock:
     def test_a_lock_names_no_address_no_path_and_no_index(self, lock: Path) -> None:
         foreign = r"://|@ |^-|--(?:index|extra-index|find-links)|(?:^|\s)[/~]|\.\./"
         assert re.findall(foreign, lock.read_text(), re.MULTILINE) == []
+
+
+def test_the_lock_of_the_agents_fixes_every_package_with_a_hash_and_no_address() -> None:
+    lock = json.loads((ROOT / "tests/contract/clients/agents/package-lock.json").read_text())
+    packages = {name: each for name, each in lock["packages"].items() if name}
+    assert packages
+    for name, each in packages.items():
+        assert each["integrity"].startswith("sha512-"), name
+        assert "resolved" not in each, name
 
 
 def test_the_dev_lock_has_the_run_lock_in_the_same_versions() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +17,10 @@ from tests.faults.ledger import Ledger, verify
 from tests.support import backdoor
 from tests.support.disk import files_in
 from tests.support.failpoints import Failpoints
-from tests.support.fake_s3 import ACCESS_KEY_ID, BUCKET, FakeS3, run_fake_s3
 from tests.support.server_process import ServerProcess, start_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SECONDS = 300.0
@@ -307,38 +304,3 @@ def blobs_of(gateway: Gateway) -> set[str]:
     if not gateway.blobs.exists():
         return set()
     return {name.split("/")[1] for name in files_in(gateway.blobs)}
-
-
-@contextmanager
-def s3_beside() -> Generator[FakeS3]:
-    """Run a fake S3 in a thread."""
-    ready, stores = threading.Event(), list[FakeS3]()
-    loop = asyncio.new_event_loop()
-    done = asyncio.Event()
-
-    async def serve() -> None:
-        async with run_fake_s3() as store:
-            stores.append(store)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert ready.wait(SECONDS)
-        yield stores[0]
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join()
-        loop.close()
-
-
-def blobs_at(store: FakeS3) -> dict[str, object]:
-    """Return the settings for a store."""
-    return {
-        "bucket": BUCKET,
-        "endpoint": store.endpoint,
-        "region": "us-east-1",
-        "access_key_id": ACCESS_KEY_ID,
-        "secret_access_key": "secret",
-    }

@@ -26,19 +26,18 @@ from tests.faults.batch_crashes import (
     assert_all_once,
     assert_settled,
     batch_body,
-    blobs_at,
     blobs_of,
     item,
     one,
     polling,
     rows,
-    s3_beside,
     seeded,
     wait_for,
 )
 from tests.faults.batch_provider import BatchProvider, start_provider
 from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
 from tests.support import backdoor
+from tests.support.fake_s3 import blobs_at, s3_beside
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

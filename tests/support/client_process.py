@@ -80,12 +80,16 @@ def client_python(name: str) -> Path:
     Raises:
         ClientFailedError: The environment cannot be made.
     """
-    return _environment(name) / "bin" / "python"
+    return client_environment(name) / "bin" / "python"
 
 
 @functools.cache
-def _environment(name: str) -> Path:
-    """Return the client's environment, made or renewed if its lock asks for it."""
+def client_environment(name: str) -> Path:
+    """Return the client's environment, made or renewed if its lock asks for it.
+
+    Raises:
+        ClientFailedError: The environment cannot be made.
+    """
     environment = ENVIRONMENTS / name
     ENVIRONMENTS.mkdir(exist_ok=True)
     # make decides whether there is anything to do; our own make's variables are not its business.
@@ -100,7 +104,9 @@ def _environment(name: str) -> Path:
             check=False,
         )
     if made.returncode != 0:
-        problem = "has no environment; `make clients` makes it, with the package registry in reach"
+        problem = (
+            "has no environment; `make clients agents` makes it, with the package registry in reach"
+        )
         raise _failure(name, "", problem, made.stdout, made.stderr)
     return environment
 

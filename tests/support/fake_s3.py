@@ -9,23 +9,26 @@ DeleteObjects)
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Generator
 
 BUCKET: Final = "blobs"
 ACCESS_KEY_ID: Final = "stand-in"
 _WHEN: Final = "2026-01-01T00:00:00.000Z"
 _WHEN_HTTP: Final = "Thu, 01 Jan 2026 00:00:00 GMT"
 _NAMESPACE: Final = "{http://s3.amazonaws.com/doc/2006-03-01/}"
+_LONGEST_START: Final = 60.0
 _LARGEST_BODY: Final = 64 * 1024 * 1024
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -179,3 +182,38 @@ async def run_fake_s3() -> AsyncGenerator[FakeS3]:
         yield store
     finally:
         await runner.cleanup()
+
+
+@contextmanager
+def s3_beside() -> Generator[FakeS3]:
+    """Run a fake S3 in a thread."""
+    ready, stores = threading.Event(), list[FakeS3]()
+    loop = asyncio.new_event_loop()
+    done = asyncio.Event()
+
+    async def serve() -> None:
+        async with run_fake_s3() as store:
+            stores.append(store)
+            ready.set()
+            await done.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(_LONGEST_START)
+        yield stores[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join()
+        loop.close()
+
+
+def blobs_at(store: FakeS3) -> dict[str, object]:
+    """Return the settings for a store."""
+    return {
+        "bucket": BUCKET,
+        "endpoint": store.endpoint,
+        "region": "us-east-1",
+        "access_key_id": ACCESS_KEY_ID,
+        "secret_access_key": "secret",
+    }

@@ -15,7 +15,10 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    Answer = bytes | Callable[[Any], bytes]
+    """What is sent, or a function that makes it from the body of the request."""
 
 
 def reply(
@@ -51,7 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         provider = self.path.split("/")[1]
         self.server.seen.append((provider, json.loads(body)))
         script = self.server.scripts[provider]
-        self.wfile.write(script.pop(0) if len(script) > 1 else script[0])
+        answer = script.pop(0) if len(script) > 1 else script[0]
+        self.wfile.write(answer if isinstance(answer, bytes) else answer(self.server.seen[-1][1]))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Say nothing."""
@@ -63,7 +67,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.scripts: dict[str, list[bytes]] = {}
+        self.scripts: dict[str, list[Answer]] = {}
         self.seen: list[tuple[str, Any]] = []
 
 
@@ -78,7 +82,7 @@ class ScriptedProviders:
     def origin(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def say(self, provider: str, *replies: bytes) -> None:
+    def say(self, provider: str, *replies: Answer) -> None:
         """Set what a provider answers from now on, and forget what it was asked."""
         self._server.scripts[provider] = list(replies)
         self._server.seen = [each for each in self._server.seen if each[0] != provider]

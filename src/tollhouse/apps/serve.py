@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from tollhouse.apps.control import ControlComponents
     from tollhouse.apps.startup import StartupResources
+    from tollhouse.settings.service_sections import BlobSettings
     from tollhouse.storage.blobs import Blobs
     from tollhouse.storage.data_folder import DataFolder
 
@@ -110,6 +111,8 @@ async def _run(
     presence: Connection[Record] | None = None
     try:
         await bring_up_to_date(core.database)
+        if core.database.dialect == "postgresql":
+            presence = await join_other_servers(core, settings.blobs)
         keys = await open_keys(settings.vault, core, folder)
         blobs = open_blobs(settings.blobs, folder, core.ids)
         first = await _first_start(core, settings)
@@ -120,8 +123,6 @@ async def _run(
         for each in gateway.components:
             await each.start()
         gateway.recovery.begin()
-        if core.database.dialect == "postgresql":
-            presence = await join_other_servers(core)
         models = [model.id for model in catalog.models]
         started = Started(resources.address, folder, first, models[0] if models else None)
         server = _Server(settings, gateway, blobs, listener)
@@ -134,12 +135,26 @@ async def _run(
     return 0
 
 
-async def join_other_servers(core: Core) -> Connection[Record]:
-    """Say to other servers of the database that this one is there, and warn if there are any."""
+async def join_other_servers(core: Core, files: BlobSettings) -> Connection[Record]:
+    """Say to other servers of the database that this one is there, and warn if there are any.
+
+    Raises:
+        StartError: Some have their files elsewhere: each would take up batches of the other, whose
+            requests and results it cannot read.
+    """
     # Imported here: who has an SQLite file goes without the driver.
     from tollhouse.storage.postgresql import join_servers  # noqa: PLC0415
 
-    presence, others = await join_servers(core.database.url)
+    parts = (files.endpoint, files.bucket, (files.prefix or "").strip("/"))
+    place = None if files.bucket is None else "\n".join(part or "" for part in parts)
+    presence, others, elsewhere = await join_servers(core.database.url, place)
+    if elsewhere:
+        await presence.close()
+        raise StartError(
+            f"another server runs on this database ({elsewhere} in all) and keeps files of batches "
+            "elsewhere: neither could read those of the other. Stop it, or give both the same "
+            "store with blobs.bucket; one whose machine failed is forgotten within a minute"
+        )
     if others:
         _log.warning(
             "database_shared",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tollhouse.batches.concurrency import ConcurrencyLimiter, ConcurrencyLimiters
+    from tollhouse.batches.retries import ItemFailures
     from tollhouse.identity.types import Subject
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.steps import Steps
@@ -133,7 +134,7 @@ class _ChunkRun:
         self._lines: list[bytes] = []
         self._done = set(leased.lease.done)
         failed = {at: each for at, each in leased.lease.failures.items() if at not in self._done}
-        self._retries = RetrySchedule(failed, self._limiter.requests, driver.clock)
+        self._retries = RetrySchedule(failed, self._limiter.requests, breaker, driver.clock)
         self._suspects = [at for at, each in failed.items() if each.crashes]
         """Items that ran alone when their worker ended; they run alone, after all others."""
         self._fresh: deque[int] = deque()
@@ -366,7 +367,7 @@ class _ChunkRun:
 
     async def _try(self, number: int, item: items.StoredItem, sent: _SentItem) -> ItemResult | None:
         """Ask once; return what became of the item, None where it is to be tried again."""
-        answer = await self._ask(number, item)
+        answer, tries = await self._ask(number, item), 0
         if answer.error is None:
             sent.answered()
             line = await self._driver.steps.run_for_reply(
@@ -385,9 +386,14 @@ class _ChunkRun:
         elif self._draining.is_set():
             # It may have failed because everything is being ended.
             return None
-        elif not self._retries.failed(number, answer.error, sent.failed(number, answer.error)):
-            return None
-        failed = self._failed(number, item, items.item_error(answer.error))
+        else:
+            before = self._retries.of(number)
+            others = sent.failed((self.batch_id, number), answer.error, before)
+            if not self._retries.failed(number, answer.error, others):
+                return None
+            tries = self._retries.of(number).tries
+        error = items.item_error(answer.error, tries)
+        failed = self._failed(number, item, error)
         return ItemResult(number, failed.line, answer.record, failed.error)
 
     async def _ask(self, number: int, item: items.StoredItem) -> InferenceResult:
@@ -510,13 +516,19 @@ class _SentItem:
         self._limiter.answered(self._in_limiter)
         self._breaker.answered(self._in_batch)
 
-    def failed(self, number: int, error: TollhouseError) -> RequestCounter:
+    def failed(
+        self, item: tuple[str, int], error: TollhouseError, before: ItemFailures
+    ) -> RequestCounter:
         """Learn that it failed; return the requests whose answers speak against the item."""
+        is_providers = isinstance(error, ProviderFailure)
         if error.kind == "rate_limited":
             self._limiter.limited(error.retry_after)
         else:
-            self._breaker.failed(self._in_batch, number, error)
-        return self._limiter.requests if isinstance(error, ProviderFailure) else self._breaker
+            suspect = before.are_suspect
+            self._breaker.failed(self._in_batch, item, error, is_suspect=suspect)
+            if is_providers and not suspect:
+                self._limiter.requests.note_failing(item)
+        return self._limiter.requests if is_providers else self._breaker
 
 
 def _first_provider(catalog: Catalog, batch: Batch, model: str) -> str:

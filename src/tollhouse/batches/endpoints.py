@@ -466,6 +466,7 @@ class BatchEndpoints:
             parts = await self.service.results(read, batch)
         if parts is None:
             return _withheld(batch)
+        await self.service.require_stored(batch, parts)
         await self.service.release(batch)
         head = batch_reply(batch).model_dump_json(exclude={"results"}).encode()
         return StreamingResponse(
@@ -483,6 +484,7 @@ class BatchEndpoints:
             parts = await self.service.results(read, batch)
         if parts is None:
             return _withheld(batch)
+        await self.service.require_stored(batch, parts)
         if batch.status in HAVE_RESULTS:
             await self.service.release(batch)
         return StreamingResponse(as_lines(parts, self.blobs), media_type=_JSON_LINES)

@@ -229,9 +229,12 @@ def _with_whole_blocks(body: bytes) -> bytes:
     return _encode(reply)
 
 
-def item_error(error: TollhouseError) -> ItemError:
-    """Return why an item failed; a bug's text stays inside."""
+def item_error(error: TollhouseError, tries: int = 0) -> ItemError:
+    """Return why an item failed, after so many tries in vain; a bug's text stays inside."""
     message = str(error_object(error)["message"])
+    if tries:
+        status = getattr(error, "provider_status", None)
+        message = f"failed after {tries} tries: {f'{status} ' if status else ''}{message}"
     field = _PATH.match(message) if error.kind == "invalid" else None
     return ItemError(
         type=_TYPES.get(error.kind, _OTHER_TYPE),

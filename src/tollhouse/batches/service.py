@@ -15,6 +15,7 @@ import structlog
 
 from tollhouse.batches import policy, repository
 from tollhouse.batches.chunk_store import BatchContext, folder_of, remove_blobs
+from tollhouse.batches.stored_chunks import are_stored
 from tollhouse.batches.types import Batch, BatchFilter, BatchStatus, ResultPart
 from tollhouse.kernel.errors import Conflict, Gone, Invalid, NotFound, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import failpoint
@@ -35,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class BatchesUnavailable(TollhouseError):
-    """Items cannot be stored, or what was stored cannot be removed."""
+    """Items cannot be stored, or what was stored cannot be read or removed."""
 
     kind = "upstream"
     code = "provider_unavailable"
@@ -219,6 +220,16 @@ class BatchService:
         if is_free_to_read or await self.context.accounting.is_covered(read, batch.account_id):
             return await repository.parts(read, batch.id)
         return None
+
+    async def require_stored(self, batch: Batch, parts: Sequence[ResultPart]) -> None:
+        """Check that results of a batch are there, before a reply begins that would be cut.
+
+        Raises:
+            BatchesUnavailable: Some are not.
+        """
+        if not await are_stored(self.context.blobs, [part.key for part in parts]):
+            _log.error("batch_results_missing", batch=batch.id)
+            raise BatchesUnavailable("Results of the batch are missing from the store of files.")
 
     async def release(self, batch: Batch) -> None:
         """Let the results of a batch, which are covered now, be read for ever."""

@@ -20,6 +20,8 @@ from tollhouse.kernel.files import zstd
 from tollhouse.storage.blobs import BlobExists, BlobMissing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tollhouse.storage.blobs import Blobs
 
 LEVEL: Final = 1
@@ -40,6 +42,18 @@ async def load_chunk(blobs: Blobs, key: str) -> bytes:
         except BlobMissing:
             key += _COMPRESSED
     return await asyncio.to_thread(_decompress, await blobs.get(key))
+
+
+async def are_stored(blobs: Blobs, keys: Sequence[str]) -> bool:
+    """Tell whether all chunks of some folders are there, in whichever form.
+
+    Raises:
+        BlobsUnavailable: That cannot be known now.
+    """
+    stored = set[str]()
+    for folder in {key.rpartition("/")[0] for key in keys}:
+        stored.update(await blobs.list(folder))
+    return all(not stored.isdisjoint((key, key + _COMPRESSED)) for key in keys)
 
 
 async def compress_chunk(blobs: Blobs, key: str) -> None:

@@ -96,9 +96,9 @@ class PricingReply(ResponseModel):
     """For one input token that was written to the cache for minutes."""
     input_cache_write_1h: str
     """For one input token that was written to the cache for an hour."""
-    web_search: str | None = None
-    """For one search of the web that the provider itself makes; null: not known, so that a reply
-    with searches has an unknown cost."""
+    web_search: str | None = Field(default=None, exclude_if=lambda price: price is None)
+    """For one search of the web that the provider itself makes. Left out where it is not known, so
+    that a reply with searches has an unknown cost."""
     discount: float = 0.0
     """Always 0: the prices are what is charged."""
     overrides: list[LongPricing]

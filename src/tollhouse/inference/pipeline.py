@@ -435,8 +435,8 @@ class Generation:
 
     async def _finish(self, error: TollhouseError | None) -> None:
         finish_reason = self._finish_reason(error)
-        broken_off, left = error is not None, error is not None and error is self._client_gone
-        cost = charge(self._request, finish_reason, broken_off=broken_off, left=left)
+        left = error is not None and error is self._client_gone
+        cost = charge(self._request, finish_reason, broken_off=error is not None, left=left)
         if self._owes_a_record(error):
             now, cancelled = self._services.clock.monotonic(), self._client.abandoned
             try:
@@ -473,14 +473,13 @@ class Generation:
         report, self._client.on_outcome = self._client.on_outcome, None
         if report is None:
             return
-        request = self._request
         outcome = GenerationOutcome(
             status=self._status(error),
             error=None if error is None else error.code,
-            model=request.model.id,
-            provider=request.provider_name,
-            milliseconds=self._millis_since(request.received.monotonic),
-            first_byte_milliseconds=request.first_byte_ms,
+            model=self._request.model.id,
+            provider=self._request.provider_name,
+            milliseconds=self._millis_since(self._request.received.monotonic),
+            first_byte_milliseconds=self._request.first_byte_ms,
             cost_nano=cost_nano,
         )
         report(outcome)

@@ -24,7 +24,7 @@ def price_texts(price: Price) -> Mapping[str, object]:
         "request": plain(rates.request),
         "image": plain(rates.image),
         **_of_the_cache(rates),
-        "web_search": None if rates.web_search is None else plain(rates.web_search),
+        **({} if rates.web_search is None else {"web_search": plain(rates.web_search)}),
         "discount": 0.0,
         "overrides": [
             {

@@ -23,6 +23,7 @@ def rates(prompt: str) -> Rates:
         cache_write_1h=Decimal("0.000002"),
         request=Decimal("0.01"),
         image=Decimal("0.0050"),
+        web_search=Decimal("0.010"),
     )
 
 
@@ -47,6 +48,7 @@ LARGE_PRICING = {
     "input_cache_read": "0.00000001",
     "input_cache_write": "0.00000125",
     "input_cache_write_1h": "0.000002",
+    "web_search": "0.01",
     "discount": 0.0,
     "overrides": [
         {

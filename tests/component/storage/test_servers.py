@@ -6,11 +6,11 @@ from tollhouse.storage.postgresql import join_servers
 
 
 async def test_a_server_counts_the_others_that_are_there(migrated_postgresql: sa.URL) -> None:
-    first, alone = await join_servers(migrated_postgresql)
-    second, others = await join_servers(migrated_postgresql)
+    first, alone, _ = await join_servers(migrated_postgresql)
+    second, others, _ = await join_servers(migrated_postgresql)
     assert (alone, others) == (0, 1)
     await first.close()
-    third, left = await join_servers(migrated_postgresql)
+    third, left, _ = await join_servers(migrated_postgresql)
     assert left == 1
     await second.close()
     await third.close()

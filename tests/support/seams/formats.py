@@ -26,6 +26,8 @@ from tollhouse.inference.formats.adapter import (
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.formats.usage import (
+    COUNTS,
+    PLACES,
     Counts,
     final,
     find_counts,
@@ -44,10 +46,12 @@ if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
 
 __all__ = [
+    "COUNTS",
     "CUT",
     "DIALECTS",
     "IDENTITY",
     "PAIRS",
+    "PLACES",
     "AdaptedResponse",
     "AdaptedStream",
     "Bug",

@@ -26,6 +26,7 @@ __getattr__ = names(
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",
+        "formats.finish_reasons": "WORDS",
         "formats.kinds": "TABLES",
         "formats.messages.passthrough": "render_count",
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
@@ -45,7 +46,9 @@ __getattr__ = names(
         "policy_filter": "allowed BUILT_IN excerpt flagged objections texts",
         "ports": "ProviderCall",
         "price_texts": "plain price_texts",
-        "providers.failures": "failure status_of_error_code too_long",
+        "providers.failures": (
+            "CODES_BY_STATUS failure FULL_CONTEXT status_of_error_code too_long TYPE_BY_CODE"
+        ),
         "providers.http": "HttpProvider",
         "providers.registry": "build_providers dialects_named",
         "providers.simulated.models": "Behaviour BEHAVIOURS models",

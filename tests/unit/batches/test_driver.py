@@ -60,6 +60,7 @@ async def test_an_item_that_fails_in_passing_waits_in_the_books_for_its_next_try
     await fixture.resume()
     assert fixture.chunks.finished
     assert fixture.chunks.results[0]["error"]["type"] == "api_error"
+    assert fixture.chunks.results[0]["error"]["message"] == f"failed after {TRIES} tries: Away."
     assert fixture.provider.asked["item 0"] == TRIES
     assert len(fixture.provider.names["item 0"]) == 1
 

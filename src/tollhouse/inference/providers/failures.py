@@ -71,7 +71,7 @@ Source: OpenAI says "Item with id 'rs_1' not found.", "Previous response with id
 and "No such File object: file-1", Anthropic "File not found: file_1".
 """
 _LONGEST_MESSAGE = 500
-_CODES_BY_STATUS: Final[dict[int, str]] = {
+CODES_BY_STATUS: Final[dict[int, str]] = {
     # https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes
     400: "invalid_request_error invalid_prompt bad_request badrequesterror"
     # https://cloud.google.com/apis/design/errors
@@ -95,7 +95,7 @@ _CODES_BY_STATUS: Final[dict[int, str]] = {
 }
 """The codes in a body or a stream whose status says nothing, in small letters."""
 _STATUS_BY_CODE: Final = {
-    code: status for status, codes in _CODES_BY_STATUS.items() for code in codes.split()
+    code: status for status, codes in CODES_BY_STATUS.items() for code in codes.split()
 }
 _STATUSES: Final = range(400, 600)
 
@@ -108,7 +108,7 @@ def status_of_error_code(code: str | int | None) -> int | None:
         return code if code in _STATUSES else None
     # Bedrock's names begin with a small letter in a stream, and with a namespace in a body.
     known = code.lower().rpartition("#")[2]
-    is_refusal = known in _TYPE_BY_CODE or known in _MODERATION_CODES
+    is_refusal = known in TYPE_BY_CODE or known in _MODERATION_CODES
     return _STATUS_BY_CODE.get(known, STATUS["invalid"] if is_refusal else None)
 
 
@@ -159,7 +159,7 @@ def _failure(
     )
 
 
-_TYPE_BY_CODE: Final[dict[str, str]] = {
+TYPE_BY_CODE: Final[dict[str, str]] = {
     "context_length_exceeded": "context_length_exceeded",
     "context_window_exceeded": "context_length_exceeded",
     "exceed_context_size_error": "context_length_exceeded",
@@ -194,21 +194,21 @@ _MODERATION_CODES: Final = frozenset(
 )
 """A filter before the model stopped the request."""
 _TYPE_BY_STATUS: Final[dict[int, str]] = {413: "payload_too_large", 422: "unprocessable"}
-_FULL_CONTEXT: Final = (
-    r"context (length|window|limit|size)"  # OpenAI, DeepSeek, vLLM, llama.cpp, Ollama, Mistral
-    r"|prompt (is )?too long"  # Anthropic, Fireworks
-    r"|input is too long|input length and .{0,20}exceed"  # Bedrock
-    r"|too many tokens|input token count.{0,40}exceeds"  # Cohere, Google
-    r"|maximum (prompt|model|input) length"  # xAI, vLLM
-    r"|longer than the model'?s? (maximum|context)"  # SGLang
-    r"|inputs?`? (tokens|must have less than).{0,60}(must be|tokens)"  # Together, TGI
-    r"|reduce the length of (the|your) (messages|prompt|input)"  # Groq, OpenAI
-)
+FULL_CONTEXT: Final[dict[str, str]] = {
+    "OpenAI, DeepSeek, vLLM, llama.cpp, Ollama, Mistral": r"context (length|window|limit|size)",
+    "Anthropic, Fireworks": r"prompt (is )?too long",
+    "Bedrock": r"input is too long|input length and .{0,20}exceed",
+    "Cohere, Google": r"too many tokens|input token count.{0,40}exceeds",
+    "xAI, vLLM": r"maximum (prompt|model|input) length",
+    "SGLang": r"longer than the model'?s? (maximum|context)",
+    "Together, TGI": r"inputs?`? (tokens|must have less than).{0,60}(must be|tokens)",
+    "Groq, OpenAI": r"reduce the length of (the|your) (messages|prompt|input)",
+}
 """A full context, in the words of known servers."""
 _TYPE_BY_WORDS: Final = [
     (re.compile(words, re.IGNORECASE), error_type)
     for words, error_type in (
-        (_FULL_CONTEXT, "context_length_exceeded"),
+        ("|".join(FULL_CONTEXT.values()), "context_length_exceeded"),
         (r"max_(completion_|output_)?tokens.{0,80}(large|exceed|maximum)", "max_tokens_exceeded"),
         (r"string too long", "string_too_long"),
         (r"(download|fetch).{0,40}image|image.{0,40}(download|fetch)", "image_download_failed"),
@@ -219,7 +219,7 @@ _TYPE_BY_WORDS: Final = [
 
 
 def _error_type(status: int, code: str | int | None, message: str | None) -> str:
-    if isinstance(code, str) and (known := _TYPE_BY_CODE.get(code.lower())):
+    if isinstance(code, str) and (known := TYPE_BY_CODE.get(code.lower())):
         return known
     if known := _TYPE_BY_STATUS.get(status):
         return known

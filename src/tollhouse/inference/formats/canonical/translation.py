@@ -219,7 +219,8 @@ class TranslatingAdapter(FormatAdapter):
     def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
         """Return the adapter of one streamed response."""
         decoder = self._provider_format.stream_decoder()
-        decoder.tool_names = frozenset(tool.name for tool in self._source.prompt.tools)
+        tools = self._source.prompt.tools
+        decoder.tool_names = frozenset(self._tool_names.add(tool.name) for tool in tools)
         return TranslatedStream(
             decoder,
             self._source.client_format.stream_encoder(self._source, identity),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tollhouse.inference.formats.canonical.stream import ArgumentsScanner
 from tollhouse.inference.formats.wire import NULL, raw, try_decode
@@ -255,6 +256,11 @@ def are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int, CallPart
     if len(pieces) != len(parts):
         return False
     return all(_is_regular(piece, part) for piece, (_, part) in zip(pieces, parts, strict=True))
+
+
+def is_whole(piece: CallPiece, part: CallPart) -> bool:
+    """Tell whether a call of a whole reply is written as OpenAI writes it, index or not."""
+    return _is_regular(replace(piece, index=part.number), part)
 
 
 def _is_regular(piece: CallPiece, part: CallPart) -> bool:

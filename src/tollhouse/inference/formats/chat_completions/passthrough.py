@@ -25,10 +25,13 @@ from tollhouse.inference.formats.canonical.types import ReasoningParameter, usua
 from tollhouse.inference.formats.chat_completions.calls import (
     CallOrder,
     are_regular,
+    is_whole,
     names_in,
     pieces_decoder,
+    whole_calls,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
+    IN_MESSAGES,
     own_messages,
     shown_message,
 )
@@ -149,14 +152,28 @@ def _choice(choice: Fields, index: int) -> Fields:
     if not reason and message_bytes(choice["message"]):
         # It ended, or it would not be whole.
         reason = "stop"
-    called = _delta.decode(choice["message"]).calls
+    message = choice["message"]
+    if called := _delta.decode(message).calls:
+        fields = fields_decoder.decode(message)
+        message = raw({**fields, "tool_calls": _whole_calls(fields["tool_calls"])})
     return {
         "logprobs": NULL,
         **choice,
+        "message": message,
         "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
         "finish_reason": raw(normalize_finish_reason(reason, called=called)),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
+
+
+def _whole_calls(given: msgspec.Raw) -> msgspec.Raw:
+    """Return the calls of a whole reply, each with an id of its own and its arguments as text."""
+    pieces = try_decode(pieces_decoder, given) or ()
+    parts = whole_calls(pieces)
+    if all(map(is_whole, pieces, parts)):
+        return given
+    items = zip(_items.decode(given), parts, strict=True)
+    return raw([item | _raw_fields(part.rendered()) for item, part in items])
 
 
 # Streams
@@ -431,7 +448,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _renamed_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if b'"reasoning' in request.body or is_marked(request.body):
+        if IN_MESSAGES.search(request.body) or is_marked(request.body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.

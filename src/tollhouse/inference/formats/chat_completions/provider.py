@@ -206,7 +206,11 @@ def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
     message |= render_extra(extras.get(None))
     thoughts = [block for block in mine if block.field != "extra_content"]
     if thoughts:
-        field = thoughts[0].field or endpoint.profile.takes_reasoning_as
+        first = thoughts[0]
+        # Of the fields of chat, only the details have signatures.
+        is_signed = first.maker is not None and bool(first.signature or first.encrypted)
+        usual = "reasoning_details" if is_signed else endpoint.profile.takes_reasoning_as
+        field = first.field or usual
         message |= render_thoughts(thoughts, field, [_part(block) for block in text_blocks])
     return message
 
@@ -422,7 +426,9 @@ class ChatStreamDecoder(StreamDecoder):
             self.done = True
             return ()
         read = _read(data)
-        if self._begun and read.choices and len(read.choices) == 1 and not read.tells_usage:
+        # To search comes first: it takes a tenth of the time.
+        tells_usage = (b"usage" in data or b"timings" in data) and read.tells_usage
+        if self._begun and read.choices and len(read.choices) == 1 and not tells_usage:
             return tuple(self._choice(read.choices[0], 0))
         return tuple(self._events(read, data))
 

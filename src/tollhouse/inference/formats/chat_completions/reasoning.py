@@ -18,6 +18,7 @@ https://ai.google.dev/gemini-api/docs/openai (`extra_content`).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import Endpoint
 
 REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
+IN_MESSAGES: Final = re.compile(rb'"reasoning(?:_content|_details)?"')
+"""Where a message of a body may have one of them."""
 
 
 class ReasoningDetail(msgspec.Struct):
