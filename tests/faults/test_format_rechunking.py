@@ -166,14 +166,21 @@ def counted(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def events_of(reply: httpx2.Response) -> list[Any]:
-    """Return a stream's events without what every reply has of its own: its id and its time."""
+    """Return a stream's events without what every reply has of its own: its id and its time.
+
+    Nor with the estimate of the input, which goes by the size of the request.
+    """
 
     def timeless(fields: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in fields.items() if name not in TIMES}
 
     text = reply.text.replace(reply.headers["x-generation-id"], "gen-1")
     data = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
-    return [json.loads(each, object_hook=timeless) for each in data if each != "[DONE]"]
+    events = [json.loads(each, object_hook=timeless) for each in data if each != "[DONE]"]
+    for event in events:
+        if event.get("type") == "message_start":
+            assert event["message"]["usage"].pop("input_tokens") > 0
+    return events
 
 
 async def expect_the_whole_reply(
