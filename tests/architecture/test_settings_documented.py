@@ -58,5 +58,5 @@ def test_the_example_loads(tmp_path: Path) -> None:
     assert example is not None
     file = tmp_path / "tollhouse.yaml"
     file.write_text(example[1], encoding="utf-8")
-    settings = load(config=file, env={"ACME_KEY": "sk-acme"}, overrides={})
+    settings = load(config=file, env={"ACME_KEY": "sk-acme-key"}, overrides={})
     assert [model.id for model in settings.models] == ["acme/large"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -22,7 +24,7 @@ BATCH = {
 }
 
 
-async def test_inference_and_money_are_served_while_batches_and_interns_are_recovered(
+async def test_inference_and_money_are_served_while_batches_and_interns_cannot_be_recovered(
     tmp_path: Path,
 ) -> None:
     stops = Failpoints(tmp_path / "stops")
@@ -43,10 +45,17 @@ async def test_inference_and_money_are_served_while_batches_and_interns_are_reco
                 client.get("/v1/batches"),
                 client.get("/v1/interns"),
             )
+            with closing(sqlite3.connect(server.data_dir / "tollhouse.db")) as other:
+                other.execute("BEGIN IMMEDIATE")
+                stops.go_on()
+                await until(lambda: "recovery_delayed" in server.stderr_text())
+                away = await client.get("/v1/batches")
+            there = await client.get("/v1/batches")
     finally:
         server.kill()
     assert [each.status_code for each in served] == [200, 200, 200]
-    assert [each.status_code for each in waited] == [503, 503, 503]
+    assert [each.status_code for each in (*waited, away, there)] == [503, 503, 503, 503, 200]
+    assert "Traceback" not in server.stderr_text()
     assert [each.headers.get("retry-after") for each in waited] == ["1", "1", "1"]
     assert waited[2].json()["error"]["metadata"]["retryable"] is True
     assert "still recovering" in waited[0].json()["error"]["message"]

@@ -37,17 +37,19 @@ from tollhouse.api.server import GatewayServer, make_server
 from tollhouse.apps.blobs import open_blobs
 from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
-from tollhouse.apps.gateway import Gateway, build_gateway, build_request_gates
+from tollhouse.apps.gateway import Components, Gateway, build_gateway, build_request_gates
 from tollhouse.apps.process import allow_open_files, keep_memory_private
 from tollhouse.apps.vault import extra_authorities, open_keys
 from tollhouse.audit.service import after_changes, entry_of_change
 from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
+from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.failpoints import failpoint
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.server_log import LogFile, request_log
 from tollhouse.settings.description import flat
 from tollhouse.settings.sections import Settings
+from tollhouse.storage.failures import RETRY_SECONDS, reason, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,6 +186,8 @@ class _Server:
     listener: socket.socket
     control: ControlComponents | None = None
     """None until they are loaded."""
+    is_delayed: bool = False
+    """Whether it was said that the recovery has to wait."""
 
     async def run(self, announce: Callable[[], None]) -> None:
         """Serve until a signal stops it.
@@ -219,7 +223,7 @@ class _Server:
             early = asyncio.create_task(self._refuse_early(stop))
             try:
                 self.control = await self._load_control()
-                await self._recover(self.control)
+                await self._recover(self.control, stop)
                 _calm_the_collector()
                 await stop.wait()
             finally:
@@ -265,8 +269,10 @@ class _Server:
         _log.info("control_plane_loaded", seconds=round(clock.monotonic() - began, 3))
         return components
 
-    async def _recover(self, control: ControlComponents) -> None:
+    async def _recover(self, control: ControlComponents, stop: asyncio.Event) -> None:
         """Recover batches and interns, then let their requests pass.
+
+        Where the database is locked or away that is tried again until it succeeds or `stop` is set.
 
         Raises:
             StartError: The store of blobs cannot be used.
@@ -274,10 +280,29 @@ class _Server:
         clock, took = self.gateway.core.clock, dict[str, float]()
         for each, name in ((control.batches, "batches"), (control.interns, "interns")):
             began = clock.monotonic()
-            await each.start()
+            while not await self._started(each):
+                await wait_for_event(stop, RETRY_SECONDS)
+                if stop.is_set():
+                    return
             took[f"{name}_seconds"] = round(clock.monotonic() - began, 3)
         _log.info("recovered", **took)
         self.gateway.recovery.finish()
+
+    async def _started(self, each: Components) -> bool:
+        try:
+            await each.start()
+        except Exception as error:
+            if unavailable(error) is None:
+                raise
+            if not self.is_delayed:
+                _log.warning(
+                    "recovery_delayed",
+                    error=reason(error),
+                    advice="batches and interns wait until the database can be written",
+                )
+            self.is_delayed = True
+            return False
+        return True
 
     async def _stop(self, servers: list[GatewayServer], running: list[asyncio.Task[None]]) -> None:
         gateway, seconds = self.gateway, self.settings.server.shutdown_seconds

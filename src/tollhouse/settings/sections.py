@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -68,6 +68,9 @@ from tollhouse.settings.service_sections import (
     OutboundSettings,
     VaultSettings,
 )
+
+if TYPE_CHECKING:
+    from tollhouse.kernel.secret import Secret
 
 ANTHROPIC_BASE_URL = "https://api.anthropic.com/v1"
 
@@ -242,6 +245,10 @@ def _provider_base_url(known: dict[str, Any]) -> str | None:
     return ANTHROPIC_BASE_URL if known["kind"] == "anthropic" else None
 
 
+_SHORTEST_KEY: Final = 8
+"""Characters of a provider's key: what is shorter is masked nowhere."""
+
+
 class ProviderSettings(Section):
     """One provider account that requests are sent to."""
 
@@ -253,7 +260,7 @@ class ProviderSettings(Section):
     """Address of the provider's API, up to and including /v1. Required for openai_compatible,
     https://api.anthropic.com/v1 for anthropic if not given, not allowed for simulated."""
     api_key: ApiKey | None = None
-    """The key that the provider requires, if it requires one. Never shown."""
+    """The key that the provider requires, if it does (8 characters or more). Never shown."""
     name: Filled = Field(default_factory=_provider_name)
     """The name that users see; the slug if not given."""
     on_disconnect: Literal["cancel", "drain"] = "cancel"
@@ -309,6 +316,16 @@ class ProviderSettings(Section):
     def _nothing_to_call(cls, value: object, info: ValidationInfo) -> object:
         if value and info.data.get("kind") == "simulated":
             raise InvalidValue("has no effect for kind simulated, which calls nobody; leave it out")
+        return value
+
+    @field_validator("api_key", mode="after")
+    @classmethod
+    def _can_be_masked(cls, value: Secret | None) -> Secret | None:
+        if value is not None and len(value.reveal()) < _SHORTEST_KEY:
+            raise InvalidValue(
+                f"has fewer than {_SHORTEST_KEY} characters, so that it could not be masked where "
+                "the provider repeats it; leave it out if the server requires none"
+            )
         return value
 
 

@@ -20,13 +20,13 @@ https://docs.sqlalchemy.org/en/20/orm/extensions/asyncio.html
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Executable, event
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.util import greenlet_spawn
 
 from tollhouse.kernel.errors import Invalid
@@ -45,6 +45,9 @@ _READERS: Final = 4
 _POSTGRESQL_POOL: Final = 10
 _POSTGRESQL_APART: Final = 2
 _CHARACTER_NOT_IN_REPERTOIRE: Final = "22021"
+_BEGIN: Final = "BEGIN IMMEDIATE"
+_LOCKED_SECONDS: Final = BUSY_TIMEOUT_MS / 2000
+"""How long a writer has waited who need not find out anew that the file is locked."""
 
 
 class Read:
@@ -133,6 +136,8 @@ class Database:
         self.write_lock = asyncio.Lock()
         self._readers = readers
         self._writer = writer
+        self._locked: tuple[float, BaseException] | None = None
+        """When no transaction could begin last, and why."""
 
     @property
     def dialect(self) -> str:
@@ -157,10 +162,24 @@ class Database:
 
         A commit that has begun is waited for, also by a caller that is cancelled meanwhile, so
         that what follows it (a revoked key is forgotten) cannot be skipped.
+
+        Who has waited on SQLite while another one learnt that the file is locked waits no second
+        time.
         """
         turn = self.write_lock if self.dialect == "sqlite" else nullcontext()
-        async with turn, _connected(self._writer) as connection:
-            await greenlet_spawn(connection.begin)
+        loop = asyncio.get_running_loop()
+        arrived = loop.time()
+        async with turn, AsyncExitStack() as opened:
+            waited = loop.time() - arrived
+            if self._locked and arrived < self._locked[0] and waited >= _LOCKED_SECONDS:
+                raise OperationalError(_BEGIN, None, self._locked[1])
+            try:
+                connection = await opened.enter_async_context(_connected(self._writer))
+                await greenlet_spawn(connection.begin)
+            except OperationalError as error:
+                if error.orig is not None:
+                    self._locked = loop.time(), error.orig
+                raise
             write = Write(connection)
             yield write
             try:
@@ -215,7 +234,7 @@ def _sqlite_engine(url: sa.URL, *, writer: bool) -> sa.Engine:
         cursor.close()
 
     def begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writer else "BEGIN")
+        connection.exec_driver_sql(_BEGIN if writer else "BEGIN")
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", begin)

@@ -65,7 +65,7 @@ async def join_servers(
         await connection.execute("SELECT pg_advisory_lock($1, $2)", *_JOINING)
         await connection.execute("SELECT pg_advisory_lock_shared($1, $2)", *_SERVING)
         await connection.execute("SELECT pg_advisory_lock_shared($1, $2)", _FILES, place)
-        others, elsewhere = await connection.fetchrow(
+        [found] = await connection.fetch(
             "SELECT count(*) FILTER (WHERE classid = $1::oid AND objid = $2::oid), "
             "count(*) FILTER (WHERE classid = $3::oid AND (objid <> $4::oid OR $4::oid = 0::oid)) "
             "FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database "
@@ -79,7 +79,7 @@ async def join_servers(
     except BaseException:
         await connection.close()
         raise
-    return connection, others, elsewhere
+    return connection, int(found[0]), int(found[1])
 
 
 def engine(

@@ -22,7 +22,7 @@ models:
     endpoints:
       - {provider: acme, model: large-2026, pricing: {prompt: "0.000001", completion: "0.000002"}}
 """
-SECRETS = ("sk-acme", "hunter2")
+SECRETS = ("sk-acme-key", "hunter2")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_config_check_says_what_was_found(config: Path, runner: CommandRunner) -> None:
     args = ("config", "check", "--config", config)
-    env = {"ACME_KEY": "sk-acme"}
+    env = {"ACME_KEY": "sk-acme-key"}
     found = runner.run(*args, "--json", env=env).json()
     assert found["ok"] is True
     assert found["config"] == str(config)
@@ -56,7 +56,9 @@ def test_config_check_lists_all_problems(config: Path, runner: CommandRunner) ->
 
 def test_config_check_finds_a_model_without_a_price(config: Path, runner: CommandRunner) -> None:
     config.write_text(CONFIG.split(", pricing", maxsplit=1)[0] + "}\n")
-    refused = runner.run("config", "check", "--config", config, env={"ACME_KEY": "k"}).error_line(2)
+    refused = runner.run(
+        "config", "check", "--config", config, env={"ACME_KEY": "k" * 8}
+    ).error_line(2)
     assert "acme/large" in refused
 
 
@@ -64,7 +66,7 @@ class _ListOfModels(BaseHTTPRequestHandler):
     """Lists models to who has the key, as providers do."""
 
     def do_GET(self) -> None:
-        known = self.headers["authorization"] == "Bearer sk-acme" and self.path == "/v1/models"
+        known = self.headers["authorization"] == "Bearer sk-acme-key" and self.path == "/v1/models"
         self.send_response(200 if known else 401)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -92,9 +94,9 @@ def test_a_live_check_asks_each_provider_with_its_key(
     live_config: Path, runner: CommandRunner
 ) -> None:
     args = ("config", "check", "--live", "--config", live_config)
-    done = runner.run(*args, env={"ACME_KEY": "sk-acme"})
+    done = runner.run(*args, env={"ACME_KEY": "sk-acme-key"})
     assert (done.code, "live       acme: ok" in done.out) == (0, True)
-    found = runner.run(*args, "--json", env={"ACME_KEY": "sk-acme"}).json()
+    found = runner.run(*args, "--json", env={"ACME_KEY": "sk-acme-key"}).json()
     assert found["live"] == {"acme": {"ok": True, "message": "ok"}}
 
 
@@ -119,7 +121,7 @@ def test_config_show_masks_every_secret(
     config: Path, runner: CommandRunner, json: list[str]
 ) -> None:
     args = ("config", "show", "--config", config, *json)
-    done = runner.run(*args, env={"ACME_KEY": "sk-acme"})
+    done = runner.run(*args, env={"ACME_KEY": "sk-acme-key"})
     assert done.code == 0, done
     assert "large-2026" in done.out
     assert "********" in done.out
@@ -155,5 +157,5 @@ def test_the_readmes_provider_leaves_the_readmes_first_request_its_model(
     example = readme[readme.index("    providers:\n") :].split("\n\n", 1)[0]
     config.write_text("\n".join(line.removeprefix("    ") for line in example.splitlines()))
     args = ("config", "check", "--config", config, "--json")
-    found = runner.run(*args, env={"ACME_KEY": "sk-acme"}).json()
+    found = runner.run(*args, env={"ACME_KEY": "sk-acme-key"}).json()
     assert found["providers"] == ["acme", "simulated"]

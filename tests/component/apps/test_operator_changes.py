@@ -17,7 +17,7 @@ ACME = {
     "slug": "acme",
     "kind": "openai_compatible",
     "base_url": "https://a.example.com",
-    "api_key": "hunter2",
+    "api_key": "hunter2-hunter2",
 }
 
 
@@ -71,4 +71,4 @@ async def test_a_provider_that_is_gone_is_told_and_its_key_never(starts: Starts)
     url = "providers.acme.base_url"
     assert added.changes[url]["new"].startswith("https://a.example.com")
     assert removed.changes[url]["new"] is None
-    assert "hunter2" not in str((added, removed))
+    assert "hunter2-hunter2" not in str((added, removed))

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.clock import START
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage import postgresql
 from tollhouse.storage.database import Database, Read, open_database
+from tollhouse.storage.failures import StorageUnavailable, unavailable
 from tollhouse.storage.tables.identity import accounts, users
 
 
@@ -282,3 +284,19 @@ async def test_a_connection_that_postgresql_ended_is_replaced(
     async with on_postgresql.writing() as write:
         await write.execute(account("a"))
     assert await stored(on_postgresql) == ["a"]
+
+
+async def test_writers_that_wait_learn_together_that_the_file_is_locked(
+    on_sqlite: Database,
+) -> None:
+    begun: list[str] = []
+    sa.event.listen(on_sqlite._writer, "begin", lambda _: begun.append("BEGIN"), insert=True)  # noqa: SLF001
+    with closing(sqlite3.connect(str(on_sqlite.url.database))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        writers = [write_and_fail(on_sqlite, account(f"a{at}")) for at in range(30)]
+        ended = await asyncio.gather(*writers, return_exceptions=True)
+        other.rollback()
+    assert {type(unavailable(each)) for each in ended if each} == {StorageUnavailable}
+    assert begun == ["BEGIN"]
+    async with on_sqlite.writing() as write:
+        await write.execute(account("after"))

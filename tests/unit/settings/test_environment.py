@@ -109,7 +109,7 @@ def test_a_port_under_a_wrong_name_is_a_mistake_without_such_a_service(
 
 
 Load = Callable[..., Settings]
-KEYS = {"OPENAI_API_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-ant-1"}
+KEYS = {"OPENAI_API_KEY": "sk-12345", "ANTHROPIC_API_KEY": "sk-ant-1"}
 
 
 def test_keys_in_the_environment_are_providers_with_all_their_models(load_text: Load) -> None:
@@ -123,8 +123,8 @@ def test_keys_in_the_environment_are_providers_with_all_their_models(load_text: 
     assert openai.list_models
     assert anthropic.list_models
     assert openai.api_key is not None
-    assert openai.api_key.reveal() == "sk-1"
-    assert "sk-1" not in repr(openai)
+    assert openai.api_key.reveal() == "sk-12345"
+    assert "sk-12345" not in repr(openai)
 
 
 def test_other_settings_of_a_file_do_not_hide_them(load_text: Load) -> None:

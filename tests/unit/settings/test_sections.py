@@ -50,9 +50,9 @@ def provider(setting: str = "", kind: str = "anthropic") -> str:
 
 
 def test_the_example_of_the_guide_loads(load_text: Load) -> None:
-    settings = load_text(EXAMPLE, {"ACME_KEY": "sk-acme"})
+    settings = load_text(EXAMPLE, {"ACME_KEY": "sk-acme-key"})
     assert settings.providers[0].api_key is not None
-    assert settings.providers[0].api_key.reveal() == "sk-acme"
+    assert settings.providers[0].api_key.reveal() == "sk-acme-key"
     pricing = settings.models[0].endpoints[0].pricing
     assert pricing not in {None, "free"}
     assert pricing.input_cache_read == Decimal("1e-7")
@@ -134,6 +134,7 @@ REFUSED: list[tuple[str, str]] = [
             ("proxy", "proxy: http://h"),
         )
     ),
+    (provider("api_key: sk-1234"), OF_PROVIDER + "api_key: has fewer than 8 characters"),
     *(
         (provider(f"idempotent: {written}"), OF_PROVIDER + "idempotent: must be true or false")
         for written in ("perhaps", "2", "[true]")
@@ -235,9 +236,9 @@ def test_anything_else_is_one_problem_of_its_setting(
 
 
 def test_a_key_from_a_file_loses_its_line_end() -> None:
-    key = ProviderSettings(slug="acme", kind="anthropic", api_key="sk-1\n").api_key  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    key = ProviderSettings(slug="acme", kind="anthropic", api_key="sk-12345\n").api_key  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert key is not None
-    assert key.reveal() == "sk-1"
+    assert key.reveal() == "sk-12345"
 
 
 @pytest.mark.parametrize(
