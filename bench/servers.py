@@ -141,7 +141,7 @@ def write_config(path: Path, upstream: Upstream, more: Mapping[str, object]) -> 
     pricing = {"prompt": INPUT_PRICE, "completion": OUTPUT_PRICE}
     slugs = [model.replace("/", "-") for model, _, _ in listed]
     settings["providers"] = [
-        {"slug": slug, "kind": kind, "base_url": url, "api_key": "none"}
+        {"slug": slug, "kind": kind, "base_url": url, "api_key": "no-key-at-all"}
         for slug, (_, kind, url) in zip(slugs, listed, strict=True)
     ]
     settings["models"] = [
