@@ -10,8 +10,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.acceptance.wire import said, stream_of, told
+from tests.acceptance.wire import calling, said, told
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ def turns(dialect: str, calls: Sequence[Call]) -> Callable[[Any], bytes]:
             if tool is None:
                 return reply({"error": {"message": f"no {pattern} is offered"}}, 400)
             whole = _calling(dialect, f"call_{number}", tool, given)
-            events = stream_of(dialect, whole)
+            events = streamed(dialect, whole)
         else:
             whole, events = said(dialect, FINAL), told(dialect, FINAL)
         streams = body.get("stream")
@@ -76,20 +77,10 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 def _calling(dialect: str, call: str, tool: dict[str, Any], given: Any) -> dict[str, Any]:
     """Return a reply with a text before a call."""
-    before, name = said(dialect, "I call a tool."), tool["name"]
+    text, name = "I call a tool.", tool["name"]
     if tool.get("type") == "custom":
+        before = said(dialect, text)
         item = {"type": "custom_tool_call", "id": f"ctc_{call}", "call_id": call, "input": given}
         return before | {"output": [*before["output"], item | {"name": name}]}
     arguments = {"input": given} if isinstance(given, str) else given
-    written = json.dumps(arguments)
-    match dialect:
-        case "chat":
-            function = {"name": name, "arguments": written}
-            calls = [{"index": 0, "id": call, "type": "function", "function": function}]
-            message = before["choices"][0]["message"] | {"tool_calls": calls}
-            return said("chat", "", message=message, finish_reason="tool_calls")
-        case "messages":
-            block = {"type": "tool_use", "id": call, "name": name, "input": arguments}
-            return before | {"content": [*before["content"], block], "stop_reason": "tool_use"}
-    item = {"type": "function_call", "id": f"fc_{call}", "call_id": call, "status": "completed"}
-    return before | {"output": [*before["output"], item | {"name": name, "arguments": written}]}
+    return calling(dialect, (call, name, arguments), text=text)
