@@ -73,13 +73,15 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
 
 @pytest.fixture(scope="session")
 def wire(tmp_path_factory: pytest.TempPathFactory) -> Generator[Wire]:
-    """A gateway before providers whose bytes a test gives."""
+    """A gateway before providers whose bytes a test gives; in the end its books are right."""
     with ScriptedProviders() as providers:
         settings = config(providers.origin)
         with server_process.start_server(
             tmp_path_factory.mktemp("wire"), config=settings
         ) as server:
-            yield Wire(server, providers)
+            wire = Wire(server, providers)
+            yield wire
+            assert wire.differences() == []
 
 
 @pytest.fixture(scope="module")

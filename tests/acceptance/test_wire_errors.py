@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,11 @@ def test_a_full_context_is_told_in_the_providers_words_whatever_their_shape(
         assert "context_length_exceeded" in refused.text
 
 
-def test_the_words_of_a_compressed_refusal_are_told(wire: Wire) -> None:
-    body = gzip.compress(b'{"error": {"message": "no such tool"}}')
-    wire.providers.say("chat", reply(body, 400, {"content-encoding": "gzip"}))
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "GZIP"])
+def test_the_words_of_a_compressed_refusal_are_told(wire: Wire, encoding: str) -> None:
+    compress = zlib.compress if encoding == "deflate" else gzip.compress
+    body = compress(b'{"error": {"message": "no such tool"}}')
+    wire.providers.say("chat", reply(body, 400, {"content-encoding": encoding}))
     assert "no such tool" in wire.ask("t/chat").text
 
 

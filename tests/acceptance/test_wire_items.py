@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.acceptance.wire import events, said
+from tests.acceptance.wire import calling, events, said
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from tests.acceptance.wire import Wire
@@ -23,35 +24,10 @@ CALLS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 """A call by the name that the provider gets, its arguments, and what the client's item has."""
 
 
-def compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
 def called(dialect: str) -> dict[str, Any]:
     """Return a reply that calls every tool."""
-    if dialect == "messages":
-        blocks = [
-            {"type": "tool_use", "id": f"c{number}", "name": name, "input": arguments}
-            for number, (name, arguments, _) in enumerate(CALLS)
-        ]
-        return said("messages", "", content=blocks, stop_reason="tool_use")
-    return said("chat", "", message={"role": "assistant", "content": None, "tool_calls": parts()})
-
-
-def parts() -> list[dict[str, Any]]:
-    return [
-        {"index": number, "id": f"c{number}", "type": "function"}
-        | {"function": {"name": name, "arguments": compact(arguments)}}
-        for number, (name, arguments, _) in enumerate(CALLS)
-    ]
-
-
-def streamed_calls() -> bytes:
-    chunk = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    deltas: list[dict[str, Any]] = [{"tool_calls": [part]} for part in parts()]
-    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
-    return stream(*(chunk | {"choices": [choice]} for choice in (*choices, end)))
+    calls = [(f"c{at}", name, arguments) for at, (name, arguments, _) in enumerate(CALLS)]
+    return calling(dialect, *calls)
 
 
 def names(asked: dict[str, Any]) -> list[str]:
@@ -79,7 +55,8 @@ def test_a_coding_agents_tools_are_called_by_its_own_names(
     """They come as a tree in `additional_tools`, some with the name of another namespace's."""
     streams = way == "streamed"
     first = {"type": "additional_tools", "role": "developer", "tools": DATA["tree"]}
-    answer = streamed_calls() if streams else reply(called(dialect))
+    whole = called(dialect)
+    answer = stream(*streamed(dialect, whole)) if streams else reply(whole)
     wire.providers.say(dialect, answer, reply(said(dialect, "done")))
     fields = {"tools": DATA["beside"], "input": [first, HI]}
     shown = wire.ask(f"t/{dialect}", "/responses", stream=streams, **fields)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import DIALECTS, said, stream_of
-from tests.support.format_clients import Chat, Messages, Responses, TextRequest
+from tests.acceptance.wire import CLIENTS, DIALECTS, calling, said
+from tests.support.format_clients import TextRequest
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from tests.acceptance.wire import Wire
-    from tests.support.format_clients import FormatClient
 
 LONG = "mcp__claude_ai_Cloudflare_Developer_Platform_2__search_cloudflare_documentation"
 TOOLS = (LONG, "notes.search", "größe messen", "read")
@@ -24,30 +24,7 @@ LEGAL = {
     "responses": r"[a-zA-Z0-9_-]{1,64}",
     "messages": r"[a-zA-Z0-9_-]{1,128}",
 }
-CLIENTS: dict[str, FormatClient] = {
-    "chat": Chat(),
-    "responses": Responses(),
-    "messages": Messages(),
-}
 CALL = {"city": "Rome"}
-
-
-def calling(dialect: str, name: str, *, streams: bool) -> bytes:
-    """Return a reply that calls a tool."""
-    arguments = json.dumps(CALL)
-    match dialect:
-        case "messages":
-            block = {"type": "tool_use", "id": "c1", "name": name, "input": CALL}
-            whole = said(dialect, "", content=[block], stop_reason="tool_use")
-        case "responses":
-            item = {"type": "function_call", "id": "i", "call_id": "c1", "status": "completed"}
-            whole = said(dialect, "", output=[item | {"name": name, "arguments": arguments}])
-        case _:
-            function = {"name": name, "arguments": arguments}
-            call = {"index": 0, "id": "c1", "type": "function", "function": function}
-            message = {"role": "assistant", "content": None, "tool_calls": [call]}
-            whole = said(dialect, "", message=message, finish_reason="tool_calls")
-    return stream(*stream_of(dialect, whole)) if streams else reply(whole)
 
 
 def names_in(asked: dict[str, Any]) -> list[str]:
@@ -78,7 +55,9 @@ def test_a_name_that_a_format_does_not_take_comes_back_as_it_was(
     forced = asked["tool_choice"]
     assert forced.get("function", forced)["name"] == names[0]
     for own, name in zip(TOOLS, names, strict=True):
-        _, shown = ask(calling(dialect, name, streams=streams), fields | {"stream": streams})
+        whole = calling(dialect, ("c1", name, CALL))
+        answer = stream(*streamed(dialect, whole)) if streams else reply(whole)
+        _, shown = ask(answer, fields | {"stream": streams})
         got = (client.streamed if streams else client.whole)(shown)
         assert got.calls == ((own, CALL),)
         asked, _ = ask(reply(said(dialect, "yes")), client.follow_up(fields, got, ["done"]))
@@ -88,7 +67,7 @@ def test_a_name_that_a_format_does_not_take_comes_back_as_it_was(
 
 
 def test_a_name_in_a_request_of_the_providers_own_format_is_passed_on(wire: Wire) -> None:
-    fields = Chat().fields("t/chat", TextRequest(tools=TOOLS))
+    fields = CLIENTS["chat"].fields("t/chat", TextRequest(tools=TOOLS))
     wire.providers.say("chat", reply(said("chat", "yes")))
     assert wire.ask(**fields).status_code == 200
     assert names_in(wire.providers.asked("chat")[0]) == list(TOOLS)

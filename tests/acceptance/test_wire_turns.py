@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.acceptance.wire import said, stream_of
-from tests.support.format_clients import Chat, Messages, Responses, TextRequest
+from tests.acceptance.wire import CLIENTS, said
+from tests.support.format_clients import TextRequest
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from tests.acceptance.wire import Wire
-    from tests.support.format_clients import FormatClient, ParsedReply
+    from tests.support.format_clients import ParsedReply
 
-CLIENTS: dict[str, FormatClient] = {
-    "chat": Chat(),
-    "responses": Responses(),
-    "messages": Messages(),
-}
 MINE = "only-mine"
 USE = {"type": "tool_use", "id": "c1", "name": "read", "input": {"city": "Rome"}}
 ITEM = {"type": "function_call", "id": "i", "call_id": "c1", "status": "completed"}
@@ -101,7 +97,7 @@ def first_turn(
 ) -> tuple[dict[str, Any], ParsedReply]:
     """Return the first request of a client, and what it got."""
     whole = whole_of(case)
-    answer = stream(*stream_of(case.dialect, whole)) if streams else reply(whole)
+    answer = stream(*streamed(case.dialect, whole)) if streams else reply(whole)
     wire.providers.say(case.dialect, answer)
     fields = CLIENTS[form].fields(model, TextRequest(tools=("read",)))
     got = wire.ask(form=CLIENTS[form].path, **fields, stream=streams)

@@ -10,9 +10,10 @@ import httpx2
 
 from tests.support.accounts import body
 from tests.support.format_clients import Chat, Messages, Responses
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
-    from tests.support.format_clients import ParsedReply
+    from tests.support.format_clients import FormatClient, ParsedReply
     from tests.support.scripted_providers import ScriptedProviders
     from tests.support.server_process import ServerProcess
 
@@ -30,8 +31,14 @@ _REFUSING = """\
 """
 DIALECTS = tuple(_KINDS)
 JSON = {"Content-Type": "application/json"}
-_CLIENTS = {each.path: each for each in (Chat(), Responses(), Messages())}
-FORMATS = tuple(_CLIENTS)
+CLIENTS: dict[str, FormatClient] = {
+    "chat": Chat(),
+    "responses": Responses(),
+    "messages": Messages(),
+}
+"""A client of each dialect's own format."""
+_BY_PATH = {each.path: each for each in CLIENTS.values()}
+FORMATS = tuple(_BY_PATH)
 
 
 def config(origin: str) -> str:
@@ -111,7 +118,7 @@ def calls_of(reply: httpx2.Response, form: str) -> tuple[tuple[str, Any], ...]:
 
 
 def _parsed(reply: httpx2.Response, form: str) -> ParsedReply:
-    client, streams = _CLIENTS[form], "event-stream" in reply.headers["content-type"]
+    client, streams = _BY_PATH[form], "event-stream" in reply.headers["content-type"]
     return (client.streamed if streams else client.whole)(reply.content)
 
 
@@ -154,6 +161,37 @@ def said(dialect: str, text: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def calling(dialect: str, *calls: tuple[str, str, Any], text: str = "") -> dict[str, Any]:
+    """Return a whole reply of a text and calls: ids, names of tools, and arguments."""
+    whole = said(dialect, text)
+    match dialect:
+        case "chat":
+            message = whole["choices"][0]["message"] | {"content": text or None}
+            message["tool_calls"] = [
+                {"index": number, "id": call, "type": "function"}
+                | {"function": {"name": name, "arguments": _compact(given)}}
+                for number, (call, name, given) in enumerate(calls)
+            ]
+            return said("chat", "", message=message, finish_reason="tool_calls")
+        case "messages":
+            blocks = [
+                {"type": "tool_use", "id": call, "name": name, "input": given}
+                for call, name, given in calls
+            ]
+            before = whole["content"] if text else []
+            return whole | {"content": [*before, *blocks], "stop_reason": "tool_use"}
+    items = [
+        {"type": "function_call", "id": f"fc_{call}", "call_id": call, "status": "completed"}
+        | {"name": name, "arguments": _compact(given)}
+        for call, name, given in calls
+    ]
+    return whole | {"output": [*(whole["output"] if text else []), *items]}
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
 def told(dialect: str, text: str) -> list[Any]:
     """Return the events of a streamed reply in a dialect."""
     whole = said(dialect, text)
@@ -168,27 +206,7 @@ def told(dialect: str, text: str) -> list[Any]:
                 chunk | {"choices": [], "usage": whole["usage"]},
             ]
         case "messages":
-            begun = whole | {"content": [], "stop_reason": None}
-            return [
-                {"type": "message_start", "message": begun},
-                {
-                    "type": "content_block_start",
-                    "index": 0,
-                    "content_block": {"type": "text", "text": ""},
-                },
-                {
-                    "type": "content_block_delta",
-                    "index": 0,
-                    "delta": {"type": "text_delta", "text": text},
-                },
-                {"type": "content_block_stop", "index": 0},
-                {
-                    "type": "message_delta",
-                    "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-                    "usage": {"output_tokens": 3},
-                },
-                {"type": "message_stop"},
-            ]
+            return streamed(dialect, whole)
     begun = whole | {"status": "in_progress", "output": [], "usage": None}
     [item] = whole["output"]
     [part] = item["content"]
@@ -211,71 +229,4 @@ def told(dialect: str, text: str) -> list[Any]:
                 {"type": "response.completed", "response": whole},
             )
         )
-    ]
-
-
-def stream_of(dialect: str, whole: dict[str, Any]) -> list[Any]:
-    """Return the events in which a whole reply may come: each of its parts in one piece."""
-    match dialect:
-        case "chat":
-            choice = whole["choices"][0]
-            at = {"index": 0, "logprobs": None}
-            begun = at | {"delta": choice["message"], "finish_reason": None}
-            ended = at | {"delta": {}, "finish_reason": choice["finish_reason"]}
-            return [{"id": "c1", "choices": [each]} for each in (begun, ended)]
-        case "messages":
-            start = {
-                "type": "message_start",
-                "message": whole | {"content": [], "stop_reason": None},
-            }
-            why = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
-            return [
-                start,
-                *(each for at, block in enumerate(whole["content"]) for each in _parts(at, block)),
-                {"type": "message_delta", "delta": why, "usage": {"output_tokens": 3}},
-                {"type": "message_stop"},
-            ]
-    items = [each for at, item in enumerate(whole["output"]) for each in _item(at, item)]
-    begun = whole | {"status": "in_progress", "output": [], "usage": None}
-    created = {"type": "response.created", "response": begun}
-    return [created, *items, {"type": "response.completed", "response": whole}]
-
-
-def _item(at: int, item: dict[str, Any]) -> list[Any]:
-    where = {"output_index": at, "item_id": item["id"]}
-    deltas: list[Any] = []
-    if "arguments" in item:
-        name = "response.function_call_arguments"
-        deltas = [
-            {"type": f"{name}.delta", **where, "delta": item["arguments"]},
-            {"type": f"{name}.done", **where, "arguments": item["arguments"]},
-        ]
-    added = {"type": "response.output_item.added", "output_index": at, "item": item}
-    return [added, *deltas, added | {"type": "response.output_item.done"}]
-
-
-def _parts(at: int, block: dict[str, Any]) -> list[Any]:
-    deltas: list[Any] = []
-    match block["type"]:
-        case "thinking":
-            begun = block | {"thinking": "", "signature": ""}
-            half = len(block["signature"]) // 2
-            deltas = [
-                {"type": "thinking_delta", "thinking": block["thinking"]},
-                {"type": "signature_delta", "signature": block["signature"][:half]},
-                {"type": "signature_delta", "signature": block["signature"][half:]},
-            ]
-        case "tool_use":
-            begun = block | {"input": {}}
-            written = json.dumps(block["input"])
-            deltas = [{"type": "input_json_delta", "partial_json": written}]
-        case "text":
-            begun = block | {"text": ""}
-            deltas = [{"type": "text_delta", "text": block["text"]}]
-        case _:
-            begun = block
-    return [
-        {"type": "content_block_start", "index": at, "content_block": begun},
-        *({"type": "content_block_delta", "index": at, "delta": each} for each in deltas),
-        {"type": "content_block_stop", "index": at},
     ]

@@ -10,8 +10,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.acceptance.wire import said, stream_of, told
+from tests.acceptance.wire import said, told
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,10 +36,9 @@ def turns(dialect: str, calls: Sequence[tuple[str, Any]]) -> Callable[[Any], byt
             if tool is None:
                 return reply({"error": {"message": f"no {pattern} is offered"}}, 400)
             whole = _calling(dialect, number, tool, given)
-            events = stream_of(dialect, whole)
-            if (
-                dialect == "messages"
-            ):  # Anthropic sends a signature whole; clients keep its last piece
+            events = streamed(dialect, whole)
+            if dialect == "messages":
+                # Anthropic sends a signature whole; clients keep its last piece.
                 at = [n for n, each in enumerate(events) if "signature" in each.get("delta", {})]
                 events[at[-1]]["delta"]["signature"] = f"proof-{number}"
                 del events[at[0] : at[-1]]

@@ -46,16 +46,6 @@ class TestList:
 
 
 class TestChange:
-    async def test_gives_it_another_name(self, acme: Acme, clock: FakeClock) -> None:
-        clock.advance(1)
-        path = f"/accounts/{acme.account_id}"
-
-        reply = await acme.management.patch(path, json={"name": "Acme Ltd"})
-
-        assert reply.json()["data"]["name"] == "Acme Ltd"
-        assert reply.json()["data"]["updated_at"] == "2026-03-12T10:30:01.000Z"
-        assert (await acme.management.get(path)).json() == reply.json()
-
     async def test_an_operator_says_how_it_pays(self, acme: Acme, other: Acme) -> None:
         path = f"/accounts/{other.account_id}"
         for body, paid, exempt in [

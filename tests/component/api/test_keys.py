@@ -70,14 +70,6 @@ class TestCreate:
 
         assert (await acme.management.post("/keys", json=body)).status_code == 201
 
-    async def test_puts_it_into_a_workspace_by_its_slug(self, acme: Acme) -> None:
-        made = await acme.management.post("/workspaces", json={"name": "Lab", "slug": "lab"})
-        lab = made.json()["data"]["id"]
-
-        reply = await acme.management.post("/keys", json={"name": "ci", "workspace_id": "lab"})
-
-        assert reply.json()["data"]["workspace_id"] == lab
-
     async def test_names_its_creator(self, acme: Acme) -> None:
         user = (await acme.management.post("/users", json={"name": "Ann"})).json()["data"]["id"]
 
@@ -95,16 +87,6 @@ class TestCreate:
         assert made.json()["data"]["operator"] is True
         reply = await connect(made.json()["key"]).post("/accounts", json={"name": "New"})
         assert reply.status_code == 201
-
-    async def test_an_operator_makes_a_key_of_another_account(
-        self, acme: Acme, other: Acme
-    ) -> None:
-        body = {"name": "ci", "account_id": other.account_id}
-
-        data = (await acme.operator.post("/keys", json=body)).json()["data"]
-
-        assert data["account_id"] == other.account_id
-        assert data["workspace_id"] == other.workspace_id
 
     async def test_refuses_a_user_and_a_workspace_of_another_account(
         self, acme: Acme, other: Acme
@@ -137,11 +119,6 @@ class TestCreate:
         change = {"json": {"disabled": True}} if method == "PATCH" else {}
         reply = await acme.management.request(method, f"/keys/{made['hash']}", **change)
         assert message(reply, 403) == "Only an operator can change an operator's key."
-
-    async def test_refuses_an_operators_key_for_inference(self, acme: Acme) -> None:
-        reply = await acme.operator.post("/keys", json={"name": "x", "operator": True})
-
-        assert message(reply, 400).startswith("operator: ")
 
 
 class TestList:
@@ -178,11 +155,6 @@ class TestList:
         assert len(first) == 100
         assert first[0] == "key 99"
         assert sorted(rest) == ["Acme api", "Acme intern", "Acme management", "Acme management"]
-
-    async def test_shows_an_operator_another_account(self, acme: Acme, other: Acme) -> None:
-        shown = await names(acme.operator, account_id=other.account_id)
-
-        assert set(shown) == {"Other api", "Other management", "Other intern"}
 
 
 class TestChange:

@@ -79,12 +79,6 @@ class TestCreate:
 
         assert made["created_by"] == user.id
 
-    async def test_an_operator_makes_one_in_another_account(self, acme: Acme, other: Acme) -> None:
-        await make(acme.operator, account_id=other.account_id)
-
-        assert (await other.management.get("/workspaces/lab")).status_code == 200
-        message(await acme.management.get("/workspaces/lab"), 404)
-
     async def test_refuses_a_slug_that_is_taken(self, acme: Acme, other: Acme) -> None:
         await make(acme.management)
 

@@ -50,6 +50,52 @@ MODELS = {
 """Feature -> the stand-in's behaviour; without one it is an echo."""
 REASONING = {"chat": "reasoning-details", "responses": "reasoning", "messages": "thinking"}
 
+USER = {"role": "user", "content": TEXT}
+_PLACES = ("system", "user", "assistant", "user")
+_SCHEMA = {"name": "forecast", "schema": CITY, "strict": True}
+_URL = f"data:image/png;base64,{PNG}"
+_TOLD = [
+    {"role": role, "content": text} for role, text in zip(_PLACES, (SYSTEM, *TURNS), strict=True)
+]
+CHAT_FEATURES: dict[str, dict[str, Any]] = {
+    "turns": {"messages": _TOLD},
+    "forced tool": {"tool_choice": {"type": "function", "function": {"name": FORCED}}},
+    "image": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": _URL}},
+                    {"type": "text", "text": "look"},
+                ],
+            }
+        ]
+    },
+    "json": {"response_format": {"type": "json_schema", "json_schema": _SCHEMA}},
+    "stop": {"stop": [STOP]},
+    "length": {"max_tokens": LIMIT, "messages": [{"role": "user", "content": LONG}]},
+    "prefill": {"messages": [USER, {"role": "assistant", "content": PREFILL}]},
+}
+"""The fields of chats that show a feature, in OpenAI's format."""
+RESPONSES_FEATURES: dict[str, dict[str, Any]] = {
+    "turns": {"instructions": SYSTEM, "input": _TOLD[1:]},
+    "forced tool": {"tool_choice": {"type": "function", "name": FORCED}},
+    "image": {
+        "input": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_image", "image_url": _URL, "detail": "auto"},
+                    {"type": "input_text", "text": "look"},
+                ],
+            }
+        ]
+    },
+    "json": {"text": {"format": {"type": "json_schema", **_SCHEMA}}},
+    "length": {"max_output_tokens": LIMIT, "input": LONG},
+}
+"""The same of responses."""
+
 
 class Format(Protocol):
     """One format of a client library. Every reply is validated with the library's own types."""

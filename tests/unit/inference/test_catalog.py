@@ -51,18 +51,6 @@ def test_a_model_without_a_name_has_its_id() -> None:
     assert (found.name, found.description, found.max_completion_tokens) == ("acme/large", "", None)
 
 
-def test_endpoints_keep_the_order_of_the_settings() -> None:
-    offers = [{"provider": "acme", "model": name, "pricing": PRICING} for name in "zay"]
-    found = catalog(model("acme/large", *offers)).find("acme/large")
-    assert [endpoint.model for endpoint in found.endpoints] == ["z", "a", "y"]
-
-
-@pytest.mark.parametrize("idempotent", [False, True])
-def test_an_endpoint_is_idempotent_if_its_provider_is(*, idempotent: bool) -> None:
-    found = catalog(model(), providers=(ACME | {"idempotent": idempotent},)).find("acme/large")
-    assert found.endpoints[0].idempotent is idempotent
-
-
 def test_an_endpoint_has_the_batch_price_factor_of_its_settings() -> None:
     offers = [
         {"provider": "acme", "model": "large-2026", "pricing": PRICING, **factor}
@@ -83,11 +71,6 @@ def test_a_variant_is_a_model_of_its_own() -> None:
 
 
 # Prices
-
-
-def test_a_configured_price_is_taken() -> None:
-    price = catalog(model()).find("acme/large").endpoints[0].price
-    assert price.rates.prompt == Decimal("0.000001")
 
 
 def test_a_model_may_be_free() -> None:
@@ -121,11 +104,6 @@ def test_a_model_without_a_known_price_is_refused_by_name(
 
 
 # Simulated models
-
-
-def test_without_a_provider_the_simulated_models_are_there() -> None:
-    echo = catalog(providers=()).find("simulated/echo")
-    assert [endpoint.provider for endpoint in echo.endpoints] == ["simulated"]
 
 
 def test_the_simulated_models_stand_behind_those_of_another_provider() -> None:
@@ -185,12 +163,6 @@ def test_a_model_that_is_named_twice_is_wanted_once() -> None:
 
 
 # What is not there
-
-
-def test_an_unknown_model_is_a_404_with_the_nearest_name() -> None:
-    error = unknown("acme/larg", catalog(model(), model("acme/small")))
-    assert status_of(error) == 404
-    assert error.message == ("No model 'acme/larg' in the catalogue. Did you mean 'acme/large'?")
 
 
 def test_without_a_near_name_the_list_is_named() -> None:

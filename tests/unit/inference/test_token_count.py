@@ -16,7 +16,7 @@ from tests.support.seams.inference import (
 )
 from tests.support.seams.inference import messages_parse_request as parse_request
 from tests.unit.inference.fakes import PRICE, FakeProvider, FakeReply
-from tollhouse.kernel.errors import Forbidden, NotFound, ProviderRefused
+from tollhouse.kernel.errors import Forbidden, ProviderRefused
 
 COUNTS = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS})
 BODY = json.dumps(
@@ -55,12 +55,6 @@ async def test_a_provider_that_counts_is_asked_without_what_is_of_the_reply() ->
     assert provider.answer.closed == 1  # type: ignore[union-attr]
 
 
-async def test_where_no_provider_counts_it_is_an_estimate() -> None:
-    chat = FakeProvider(FakeReply([]))
-    assert await count(chat) == ESTIMATE
-    assert chat.calls == []
-
-
 @pytest.mark.parametrize("answer", [{"input_tokens": -1}, {}, failure("Acme", 529)])
 async def test_a_provider_that_fails_to_count_is_followed_by_the_next(answer: Any) -> None:
     assert await count(counting(answer), counting({"input_tokens": 7})) == 7
@@ -70,11 +64,6 @@ async def test_a_provider_that_fails_to_count_is_followed_by_the_next(answer: An
 async def test_a_request_that_a_provider_refuses_is_refused() -> None:
     with pytest.raises(ProviderRefused):
         await count(counting(failure("Acme", 400)))
-
-
-async def test_an_unknown_model_is_not_found() -> None:
-    with pytest.raises(NotFound):
-        await TokenCounter(Catalog([]), {}).count(REQUEST, asks, "", ())
 
 
 async def test_a_provider_that_a_policy_blocks_is_not_asked_to_count() -> None:

@@ -7,40 +7,9 @@ from conversations import said
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-PLACES = ("system", "user", "assistant", "user")
 FUNCTIONS = [{"name": name, "parameters": schema} for name, schema in conversations.TOOLS.items()]
-SCHEMA = {"name": "forecast", "schema": conversations.CITY, "strict": True}
-USER = {"role": "user", "content": conversations.TEXT}
-PICTURE = {"url": f"data:image/png;base64,{conversations.PNG}"}
-FEATURES = {
-    "turns": {
-        "messages": [
-            {"role": role, "content": text}
-            for role, text in zip(PLACES, (conversations.SYSTEM, *conversations.TURNS), strict=True)
-        ]
-    },
-    "forced tool": {
-        "tool_choice": {"type": "function", "function": {"name": conversations.FORCED}}
-    },
-    "image": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": PICTURE},
-                    {"type": "text", "text": "look"},
-                ],
-            }
-        ]
-    },
-    "json": {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
-    "stop": {"stop": [conversations.STOP]},
-    "length": {
-        "max_tokens": conversations.LIMIT,
-        "messages": [{"role": "user", "content": conversations.LONG}],
-    },
-    "prefill": {"messages": [USER, {"role": "assistant", "content": conversations.PREFILL}]},
-    "error invalid": {"messages": [{"role": "nobody", "content": "?"}]},
+FEATURES = conversations.CHAT_FEATURES | {
+    "error invalid": {"messages": [{"role": "nobody", "content": "?"}]}
 }
 
 
@@ -63,7 +32,7 @@ class Chat:
         self.completions = client.chat.completions
 
     def fields(self, model, feature) -> dict:
-        usual = {"model": model, "messages": [USER]}
+        usual = {"model": model, "messages": [conversations.USER]}
         if feature in conversations.CALLING:
             usual["tools"] = [{"type": "function", "function": each} for each in FUNCTIONS]
         if feature in conversations.THINKING:

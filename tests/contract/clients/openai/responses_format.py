@@ -1,38 +1,13 @@
 """Responses as the `openai` library has them."""
 
 import conversations
-from chat_format import PLACES, data_of
+from chat_format import data_of
 from conversations import said
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 EVENT = TypeAdapter(ResponseStreamEvent)
-PICTURE = {"type": "input_image", "image_url": f"data:image/png;base64,{conversations.PNG}"}
-FEATURES = {
-    "turns": {
-        "instructions": conversations.SYSTEM,
-        "input": [
-            {"role": role, "content": text}
-            for role, text in zip(PLACES[1:], conversations.TURNS, strict=True)
-        ],
-    },
-    "forced tool": {"tool_choice": {"type": "function", "name": conversations.FORCED}},
-    "image": {
-        "input": [{"role": "user", "content": [PICTURE, {"type": "input_text", "text": "look"}]}]
-    },
-    "json": {
-        "text": {
-            "format": {
-                "type": "json_schema",
-                "name": "forecast",
-                "schema": conversations.CITY,
-                "strict": True,
-            }
-        }
-    },
-    "length": {"max_output_tokens": conversations.LIMIT, "input": conversations.LONG},
-    "error invalid": {"input": 7},
-}
+FEATURES = conversations.RESPONSES_FEATURES | {"error invalid": {"input": 7}}
 
 
 class Responses:

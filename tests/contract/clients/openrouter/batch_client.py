@@ -3,14 +3,12 @@
 Environment: BASE_URL.
 """
 
-import json
-import os
 import time
+from functools import partial
 
-import httpx
-from openrouter import OpenRouter, errors
+import caller
+from openrouter import errors
 from openrouter.components import BatchObject
-from openrouter.utils import RetryConfig
 
 ENDED = {"completed", "failed", "expired", "cancelled"}
 LONGEST_SECONDS = 60.0
@@ -24,27 +22,17 @@ def keep(response) -> None:
     raw.append([response.status_code, response.json()])
 
 
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        client=httpx.Client(timeout=30, event_hooks={"response": [keep]}, follow_redirects=True),
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
-
-
-def dump(model) -> dict:
-    return json.loads(model.model_dump_json(warnings=False))
+client = partial(caller.client, keep=keep)
 
 
 def requests_of(*bodies: dict) -> list[dict]:
     return [{"custom_id": f"item-{at}", "body": body} for at, body in enumerate(bodies)]
 
 
-def ended(caller, batch_id: str, *, until=ENDED) -> BatchObject:
+def ended(asker, batch_id: str, *, until=ENDED) -> BatchObject:
     """Return a batch once it has one of some statuses."""
     deadline = time.monotonic() + LONGEST_SECONDS
-    while (found := caller.batch.get_batches(id=batch_id)).status not in until:
+    while (found := asker.batch.get_batches(id=batch_id)).status not in until:
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
     return found

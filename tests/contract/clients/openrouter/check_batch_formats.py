@@ -8,7 +8,8 @@ Environment: CELLS, BASE_URL, API_KEY.
 import json
 import os
 
-from batch_client import client, dump, ended, requests_of
+from batch_client import client, ended, requests_of
+from caller import dump
 from conversations import TEXT, TOOLS
 
 SAID = [{"role": "user", "content": TEXT}]

@@ -9,7 +9,8 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import httpx
-from batch_client import client, dump, ended, raw, refused, requests_of
+from batch_client import client, ended, raw, refused, requests_of
+from caller import dump
 from openrouter import errors
 from openrouter.components import BatchObject
 

@@ -7,20 +7,12 @@ import asyncio
 import json
 import os
 
-from openrouter import OpenRouter, errors
-from openrouter.utils import RetryConfig
+from caller import client, dump
+from openrouter import errors
 
 MESSAGES = [{"role": "user", "content": "one two three"}]
 MODEL = os.environ["MODEL"]
 EMBEDDING_MODEL = os.environ["EMBEDDING_MODEL"]
-
-
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
 
 
 def whole(reply) -> dict:
@@ -43,10 +35,6 @@ def streamed(chunks) -> dict:
         "completion_tokens": chunks[-1].usage.completion_tokens,
         "cost": chunks[-1].usage.cost,
     }
-
-
-def dump(model) -> dict:
-    return json.loads(model.model_dump_json(warnings=False))
 
 
 def refused(ask) -> dict:

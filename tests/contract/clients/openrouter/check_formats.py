@@ -7,15 +7,12 @@ import os
 from functools import partial
 
 import conversations
+from caller import client
 from conversations import said
-from openrouter import OpenRouter, errors
+from openrouter import errors
 from openrouter.components import ChatResult, OpenResponsesResult
-from openrouter.utils import RetryConfig, serializers
+from openrouter.utils import serializers
 
-PLACES = ("system", "user", "assistant", "user")
-USER = {"role": "user", "content": conversations.TEXT}
-SCHEMA = {"name": "forecast", "schema": conversations.CITY, "strict": True}
-URL = f"data:image/png;base64,{conversations.PNG}"
 THINKS = {"effort": "low", "summary": "auto"}
 
 
@@ -36,14 +33,6 @@ def made_once(create_model):  # noqa: ANN201 - the library's own function
 serializers.create_model = made_once(serializers.create_model)
 
 
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
-
-
 def plain(model) -> dict:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -59,7 +48,7 @@ class Chat:
         self.send = caller.chat.send
 
     def fields(self, model, feature) -> dict:
-        usual = {"model": model, "messages": [USER]}
+        usual = {"model": model, "messages": [conversations.USER]}
         if feature in conversations.CALLING:
             usual["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": schema}}
@@ -141,35 +130,8 @@ def details_of(deltas) -> list[dict]:
     return [details[index] for index in sorted(details)]
 
 
-CHAT_FEATURES = {
-    "turns": {
-        "messages": [
-            {"role": role, "content": text}
-            for role, text in zip(PLACES, (conversations.SYSTEM, *conversations.TURNS), strict=True)
-        ]
-    },
-    "forced tool": {
-        "tool_choice": {"type": "function", "function": {"name": conversations.FORCED}}
-    },
-    "image": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": {"url": URL}},
-                    {"type": "text", "text": "look"},
-                ],
-            }
-        ]
-    },
-    "json": {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
-    "stop": {"stop": [conversations.STOP]},
-    "length": {
-        "max_tokens": conversations.LIMIT,
-        "messages": [{"role": "user", "content": conversations.LONG}],
-    },
-    "prefill": {"messages": [USER, {"role": "assistant", "content": conversations.PREFILL}]},
-    "error invalid": {"messages": [{"role": "tool", "content": "?", "tool_call_id": "x"}]},
+CHAT_FEATURES = conversations.CHAT_FEATURES | {
+    "error invalid": {"messages": [{"role": "tool", "content": "?", "tool_call_id": "x"}]}
 }
 
 
@@ -229,29 +191,8 @@ class Responses:
         )
 
 
-RESPONSES_FEATURES = {
-    "turns": {
-        "instructions": conversations.SYSTEM,
-        "input": [
-            {"role": role, "content": text}
-            for role, text in zip(PLACES[1:], conversations.TURNS, strict=True)
-        ],
-    },
-    "forced tool": {"tool_choice": {"type": "function", "name": conversations.FORCED}},
-    "image": {
-        "input": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "input_image", "image_url": URL, "detail": "auto"},
-                    {"type": "input_text", "text": "look"},
-                ],
-            }
-        ]
-    },
-    "json": {"text": {"format": {"type": "json_schema", **SCHEMA}}},
+RESPONSES_FEATURES = conversations.RESPONSES_FEATURES | {
     "stop": {"stop": [conversations.STOP]},
-    "length": {"max_output_tokens": conversations.LIMIT, "input": conversations.LONG},
     "error invalid": {"previous_response_id": "resp_1"},
 }
 

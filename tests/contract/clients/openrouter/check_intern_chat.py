@@ -8,21 +8,8 @@ them is refused before the daemon is asked.
 import json
 import os
 
-from openrouter import OpenRouter, errors
-from openrouter.utils import RetryConfig
-
-
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        # Without it a 502 would be tried again for an hour.
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
-
-
-def shown(model) -> dict:
-    return json.loads(model.model_dump_json(by_alias=True))
+from caller import client, shown
+from openrouter import errors
 
 
 def said(interns, intern: str, messages: list, **more: str) -> dict:

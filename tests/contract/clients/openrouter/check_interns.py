@@ -11,23 +11,10 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
-from openrouter import OpenRouter, errors
-from openrouter.utils import RetryConfig
+from caller import client, shown
+from openrouter import errors
 
 SETTLED = ("running", "failed", "stopped", "destroy_failed")
-
-
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        # Without it a 502 would be tried again for an hour.
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
-
-
-def shown(model) -> dict:
-    return json.loads(model.model_dump_json(by_alias=True))
 
 
 def refused(ask) -> dict:

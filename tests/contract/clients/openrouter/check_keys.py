@@ -6,23 +6,11 @@ Environment: BASE_URL, API_KEY, MANAGEMENT_KEY, MODEL, EMBEDDING_MODEL.
 import json
 import os
 
+from caller import client, dump
 from openrouter import OpenRouter, errors
-from openrouter.utils import RetryConfig
 
 MESSAGES = [{"role": "user", "content": "one two three"}]
 MODEL = os.environ["MODEL"]
-
-
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
-
-
-def dump(model) -> dict:
-    return json.loads(model.model_dump_json(warnings=False))
 
 
 def refused(ask) -> dict:

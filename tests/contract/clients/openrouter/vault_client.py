@@ -3,14 +3,12 @@
 Environment: BASE_URL.
 """
 
-import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-import httpx
-from openrouter import OpenRouter, errors
-from openrouter.utils import RetryConfig
+import caller
+from openrouter import errors
 
 HOSTS = ["api.example.com"]
 Ask = Callable[..., object]
@@ -31,14 +29,7 @@ def keep(response) -> None:
     raw.append(response.read().decode())
 
 
-def client(key: str) -> OpenRouter:
-    return OpenRouter(
-        api_key=key,
-        server_url=os.environ["BASE_URL"],
-        client=httpx.Client(timeout=30, event_hooks={"response": [keep]}, follow_redirects=True),
-        # Without it a 503 would be tried again for an hour.
-        retry_config=RetryConfig("none", None, retry_connection_errors=False),
-    )
+client = partial(caller.client, keep=keep)
 
 
 def of_workspace(caller) -> Routes:

@@ -15,7 +15,7 @@ from typing_extensions import get_type_hints, is_typeddict
 
 from tests.support.seams.formats import Invalid, adapter, endpoint
 from tests.support.seams.inference import TABLES
-from tests.unit.inference.formats.stream_folding import encoded
+from tests.support.stream_folding import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,8 +29,8 @@ from tests.support.seams.inference import (
     ToolDefinition,
     Turn,
 )
+from tests.support.stream_folding import encoded, folded, streamed
 from tests.unit.inference.formats.features import features, outcome_of
-from tests.unit.inference.formats.stream_folding import encoded, folded, streamed
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A client that leaves, a gateway that stops, a slow reader; and nothing is left behind.
+"""A client that leaves, a gateway that stops; and nothing is left behind.
 
 `test_schedules` has them in any order: there is an end, one record, a closed reply, a legal stream.
 """
@@ -10,9 +10,6 @@ import weakref
 import pytest
 
 from tests.support.seams.accounting import CostState, cost
-from tests.support.seams.inference import HIGH_WATER
-from tests.support.stream_checks.chat import check_stream
-from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     PRICE,
     FakeProvider,
@@ -28,7 +25,6 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     COST,
     CUT,
     STREAMED,
-    UNREACHABLE,
     USAGE,
     abandoned_pipeline,
     good_reply,
@@ -37,16 +33,7 @@ from tests.unit.inference.generation.pipeline_fixtures import (
 )
 from tollhouse.kernel.errors import Unavailable, status_of
 
-LONG = 3600.0
-
 # The client leaves
-
-
-async def test_a_client_that_leaves_before_anything_was_sent_leaves_nothing() -> None:
-    w = make_pipeline(whole_reply())
-    w.begin().client_left()
-    await steps()
-    assert (w.providers[0].calls, w.settler.records, w.in_flight) == ([], [], 0)
 
 
 async def test_a_client_that_leaves_while_the_provider_decides_is_booked() -> None:
@@ -138,30 +125,6 @@ async def test_a_drained_reply_that_breaks_is_free() -> None:
     assert (record.provider_cost_nano or 0) > 0
 
 
-async def test_for_a_client_that_left_no_other_provider_is_asked() -> None:
-    first = FakeProvider(UNREACHABLE, on_disconnect="drain", accepts=(accepts := asyncio.Event()))
-    second = FakeProvider(whole_reply())
-    w = PipelineFixture([first, second])
-    exchange = w.begin()
-    await steps()
-    exchange.client_left()
-    accepts.set()
-    await steps()
-    assert (second.calls, w.settler.records, w.in_flight) == ([], [], 0)
-
-
-async def test_a_drained_reply_larger_than_the_buffer_does_not_wait_for_a_reader() -> None:
-    big = replies.chunk({"content": "x" * (2 * HIGH_WATER)})
-    reply = FakeReply([big, rest := asyncio.Event(), big, replies.chunk({}, "stop"), replies.DONE])
-    w = PipelineFixture([FakeProvider(reply, on_disconnect="drain")])
-    exchange = w.begin(stream=True)
-    await steps()
-    exchange.client_left()
-    rest.set()
-    await steps()
-    assert len(w.settler.booked) == 1
-
-
 # The gateway stops
 
 
@@ -189,56 +152,6 @@ async def test_a_client_that_left_before_the_interruption_is_booked_as_one_that_
     await steps()
     [record] = w.settler.booked
     assert (record.cancelled, record.finish_reason) == ((True, None) if left else (False, "error"))
-
-
-async def test_a_drain_lets_generations_finish_and_nothing_new_begin() -> None:
-    w, _, rest = abandoned_pipeline(stream=True)
-    await w.pipeline.drain(LONG)
-    w, _, rest = abandoned_pipeline(stream=True)
-    exchange = w.begin(stream=True)
-    drain = asyncio.create_task(w.pipeline.drain(LONG))
-    await steps()
-    assert (drain.done(), w.in_flight) == (False, 1)
-    with pytest.raises(Unavailable) as caught:
-        w.begin()
-    assert caught.value.retry_after is None
-    rest.set()
-    assert not check_stream(await received(exchange)).failed
-    await drain
-    assert len(w.settler.booked) == 1
-
-
-async def test_a_drain_ends_generations_that_last_and_waits_for_settlements() -> None:
-    w, reply, _ = abandoned_pipeline(stream=True)
-    w.settler.ready = asyncio.Event()
-    exchanges = [w.begin(stream=True) for _ in range(3)]
-    await steps()
-    drains = asyncio.gather(w.pipeline.drain(LONG), w.pipeline.drain(0))
-    await steps()
-    assert (len(w.settler.records), drains.done()) == (3, False)
-    w.settler.ready.set()
-    await drains
-    for exchange in exchanges:
-        seen = check_stream(await received(exchange))
-        assert (seen.text, seen.last["error"]["code"]) == ("Hello", 503)
-        assert seen.last["error"]["message"] == "The gateway is stopping."
-    assert {each.id for each in w.settler.booked} == {each.generation_id for each in exchanges}
-    assert (reply.closed, w.in_flight) == (3, 0)
-
-
-# A slow reader
-
-
-async def test_a_slow_reader_stops_the_provider_and_lets_it_go_on() -> None:
-    pieces = [replies.chunk({"content": "x" * 65_536}) for _ in range(32)]
-    reply = FakeReply([*pieces, replies.chunk({}, "stop"), replies.USAGE_CHUNK, replies.DONE])
-    w = make_pipeline(reply)
-    exchange = w.begin(stream=True)
-    await steps()
-    assert len(reply.read) <= HIGH_WATER // 65_536 + 1
-    assert w.settler.records == []
-    seen = check_stream(await received(exchange))
-    assert (len(seen.text), seen.failed) == (32 * 65_536, False)
 
 
 # Nothing is left behind

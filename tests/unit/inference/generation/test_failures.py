@@ -198,13 +198,6 @@ async def test_a_request_that_is_refused_under_a_success_status_is_not_asked_aga
     assert w.providers[1].calls == []
 
 
-async def test_an_error_after_some_output_is_not_asked_of_the_next() -> None:
-    told = f"data: {json.dumps({'error': {'code': 'overloaded_error'}})}\n\n".encode()
-    w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), told]), stream_reply())
-    assert check_stream(await outcome(w.begin(stream=True))).failed
-    assert w.providers[1].calls == []
-
-
 async def test_a_flagged_request_shows_what_was_said_last() -> None:
     w = make_pipeline(failure("Acme", 400, code="moderation_blocked"))
     error = await failed(w.begin(messages=[{"role": "user", "content": "x" * 200}]))

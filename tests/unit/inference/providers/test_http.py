@@ -6,7 +6,6 @@ import asyncio
 import base64
 import gzip
 import json
-import zlib
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +21,6 @@ from tests.support.seams.inference import (
     ProviderCall,
     parse_request,
 )
-from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
@@ -219,28 +217,6 @@ async def test_a_cancelled_error_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "text"),
-    [
-        (b'{"error":{"message":"No.","code":"bad"}}', "bad", "Acme refused the request: No."),
-        (b'{"error":{"message":"No.","type":"t"}}', "t", "Acme refused the request: No."),
-        (b'{"error":"No."}', 400, "Acme refused the request: No."),
-        (b'{"detail":"No."}', 400, "Acme refused the request: No."),
-        (b"No.", 400, "Acme refused the request: No."),
-        (b'{"error":null}', 400, "Acme refused the request."),
-        (b'{"error":[1]}', 400, "Acme refused the request."),
-        (b'{"error":{"message":7}}', 400, "Acme refused the request."),
-        (b"<html>Bad</html>", 400, "Acme refused the request."),
-        (b"", 400, "Acme refused the request."),
-        (b'{"error":"\xff"}', 400, "Acme refused the request: \N{REPLACEMENT CHARACTER}."),
-        (b"[" * 50_000, 400, "Acme refused the request."),
-    ],
-)
-async def test_an_error_body_is_read_where_it_can_be(body: bytes, code: object, text: str) -> None:
-    error = await refusal(FakeResponse(400, pieces=[body]))
-    assert (error.provider_code, error.message) == (code, text)
-
-
-@pytest.mark.parametrize(
     ("headers", "body", "seconds"),
     [
         ({"retry-after": "7"}, b"", 7),
@@ -272,14 +248,6 @@ async def test_a_hint_when_to_try_again_is_read_in_every_form(
     assert error.retry_after == seconds
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "deflate", "GZIP"])
-async def test_what_is_compressed_although_nobody_asked_is_read(encoding: str) -> None:
-    compressed = (zlib.compress if encoding == "deflate" else gzip.compress)(b"No.")
-    pieces = [compressed[:5], compressed[5:]]
-    error = await refusal(FakeResponse(400, {"content-encoding": encoding}, pieces=pieces))
-    assert error.message == "Acme refused the request: No."
-
-
 async def test_a_compressed_reply_counts_as_large_as_it_is() -> None:
     headers, body = {"content-encoding": "gzip"}, gzip.compress(b"x" * 10_000_000)
     response = FakeResponse(200, headers, pieces=[body])
@@ -295,39 +263,6 @@ async def test_what_cannot_be_decompressed_is_an_invalid_response(
     response = FakeResponse(200, {"content-encoding": encoding}, pieces=[body])
     with pytest.raises(ProviderUnavailable, match="invalid response"):
         await (await provider(FakeUpstream(response)).open(call())).whole()
-
-
-# Cuts, from the transport to the client
-
-
-@pytest.mark.parametrize("broken", [None, LOST])
-@pytest.mark.parametrize("name", ["text", "tools"])
-async def test_a_stream_that_is_cut_at_any_place_ends_legally_or_is_a_502(
-    name: str, broken: UpstreamError | None
-) -> None:
-    upstream = replies.STREAMS[name]
-    for cut in range(0, len(upstream), 7):
-        response = FakeResponse(pieces=[upstream[:cut]], broken=broken)
-        w = fixture(response)
-        exchange = w.begin(stream=True)
-        end = await outcome(exchange)
-        if isinstance(end, bytes):
-            check_stream(end)
-        else:
-            assert (status_of(end), exchange.begun) == (502, False)
-        assert len(w.settler.booked) == 1
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert response.closed == 1
-
-
-async def test_a_whole_reply_that_is_cut_at_any_place_is_a_502() -> None:
-    body = json.dumps(replies.whole()).encode()
-    for cut in range(0, len(body), 7):
-        for broken in (None, LOST):
-            w = fixture(FakeResponse(pieces=[body[:cut]], broken=broken))
-            assert status_of(await failed(w.begin())) == 502
-            assert w.settler.booked[0].cost_nano == 0
 
 
 # The check of a key

@@ -208,14 +208,6 @@ async def test_a_stream_joins_to_the_whole_reply(body: dict[str, Any], model: st
     assert await joined(body, model) == await whole(body, model)
 
 
-async def test_the_broken_model_fails_as_one_that_may_have_worked() -> None:
-    with pytest.raises(ProviderFailure) as caught:
-        await (await opened(asked("a b c"), "broken")).whole()
-    assert caught.value.ambiguous
-    with pytest.raises(ProviderFailure):
-        await chunks(asked("a b c"), "broken")
-
-
 async def test_only_its_own_requests_count_for_the_flaky_model() -> None:
     provider = new_provider()
     await opened(asked(), "echo", provider)

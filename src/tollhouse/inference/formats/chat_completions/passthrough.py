@@ -148,10 +148,8 @@ def _shown(message: Raw, identity: ReplyIdentity, *, hides: bool) -> Fields:
 
 def _choice(choice: Fields, index: int) -> Fields:
     native = choice.get("finish_reason", NULL)
-    reason = text_decoder.decode(native)
-    if not reason and message_bytes(choice["message"]):
-        # It ended, or it would not be whole.
-        reason = "stop"
+    # It has ended, or it would not be whole.
+    reason = text_decoder.decode(native) or "stop"
     message = choice["message"]
     if called := _delta.decode(message).calls:
         fields = fields_decoder.decode(message)
@@ -476,7 +474,10 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         return ChatResponse(
             reported=reported,
             seen=seen,
-            finish_reason=text_decoder.decode(patched[0]["finish_reason"]),
+            # Nothing at all, and nobody said why, is not charged.
+            finish_reason=text_decoder.decode(patched[0]["finish_reason"])
+            if native or message_bytes(choices[0]["message"])
+            else None,
             native_finish_reason=native,
             upstream_id=upstream_id,
             fields=fields,

@@ -188,12 +188,20 @@ _NULLABLE: Final[Mapping[str, object]] = {
     "service_tier": None,
     "inference_geo": None,
 }
+_NO_SERVER_TOOLS: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
 
 
 def read_fields(data: Raw) -> Fields:
-    """Return the non-null fields of a `usage` object; empty if it is not an object."""
+    """Return the non-null fields of a `usage` object; empty if it is not an object.
+
+    Those of `server_tool_use` are all there, as clients rely on.
+    """
     fields = try_decode(fields_decoder, data) or {}
-    return {name: value for name, value in fields.items() if value != NULL}
+    found = {name: value for name, value in fields.items() if value != NULL}
+    if "server_tool_use" in found:
+        used = try_decode(fields_decoder, found["server_tool_use"]) or {}
+        found["server_tool_use"] = raw({**_NO_SERVER_TOOLS, **used})
+    return found
 
 
 def readable(fields: Fields) -> Fields:

@@ -176,7 +176,10 @@ class _CallItem:
         self._form = form
         self._kind = form.kind
         self.item: JsonObject = call_item(ToolCall(call.id, call.name, ""), form, id_)
-        if form.run is None:
+        self.comes_whole = form.run is not None
+        """Such an item has no events of its own: it begins and ends once all of it is there."""
+        self.ended = False
+        if not self.comes_whole:
             self.item[_ARGUMENTS[form.kind]] = ""
 
     def add(self, delta: BlockDelta) -> Iterable[_ItemEvent]:
@@ -187,9 +190,8 @@ class _CallItem:
     def end(self, block: Block) -> Iterable[_ItemEvent]:
         if not isinstance(block, ToolCall):
             return
-        self.item = call_item(block, self._form, self._id)
-        if self._form.run is not None:
-            # Such an item has no events of its own: it comes whole, at its end.
+        self.item, self.ended = call_item(block, self._form, self._id), True
+        if self.comes_whole:
             return
         name = _ARGUMENTS[self._kind]
         text = self.item[name]
@@ -300,9 +302,13 @@ class ResponsesStreamEncoder(StreamEncoder):
             return b""
         ended = self._end_item(is_complete=True)
         self._open = self._new_item(event)
-        item = {**self._open.item, "status": "in_progress"}
+        is_shown = not (isinstance(self._open, _CallItem) and self._open.comes_whole)
+        return ended + self._added(self._open.item) if is_shown else ended
+
+    def _added(self, shown: JsonObject) -> bytes:
+        item = {**shown, "status": "in_progress"}
         at = {"output_index": len(self._output), "item": item}
-        return ended + self._event_writer.event("response.output_item.added", at)
+        return self._event_writer.event("response.output_item.added", at)
 
     def _new_item(self, event: BlockDelta) -> _Item:
         position = len(self._output)
@@ -331,11 +337,17 @@ class ResponsesStreamEncoder(StreamEncoder):
     def _end_item(self, *, is_complete: bool) -> bytes:
         if self._open is None:
             return b""
+        begun = b""
+        if isinstance(self._open, _CallItem) and self._open.comes_whole:
+            if not self._open.ended:
+                self._open = None
+                return b""
+            begun = self._added(self._open.item)
         item = {**self._open.item, "status": "completed" if is_complete else "incomplete"}
         at = {"output_index": len(self._output), "item": item}
         self._output.append(item)
         self._open = None
-        return self._event_writer.event("response.output_item.done", at)
+        return begun + self._event_writer.event("response.output_item.done", at)
 
     def _inside(self, events: Iterable[_ItemEvent]) -> bytes:
         at: JsonObject = {"item_id": self._item().item["id"], "output_index": len(self._output)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.unit.inference.formats.features import Body
+Body = dict[str, Any]
 
 
 def encoded(value: object) -> bytes:
@@ -30,18 +30,21 @@ def _chat(whole: Body) -> list[Body]:
     chunks: list[Body] = []
     for choice in whole["choices"]:
         at = {"index": choice.get("index", 0)}
-        for name, value in sorted(choice["message"].items(), key=_is_no_thought):
-            said = {**at, "delta": {name: _numbered(name, value)}, "finish_reason": None}
-            if name == "content":
-                said["logprobs"] = choice.get("logprobs")
+        for delta in _deltas(choice["message"]):
+            said = {**at, "delta": delta, "finish_reason": None}
+            said["logprobs"] = choice.get("logprobs") if "content" in delta else None
             chunks.append({**rest, "choices": [said]})
-        end: Body = {**at, "delta": {}, "finish_reason": choice["finish_reason"]}
+        reason = choice["finish_reason"]
+        end: Body = {**at, "delta": {}, "finish_reason": reason, "logprobs": None}
         chunks.append({**rest, "choices": [end]})
     return [*chunks, {**rest, "choices": [], "usage": whole["usage"]}]
 
 
-def _is_no_thought(field: tuple[str, Any]) -> bool:
-    return not field[0].startswith("reasoning")
+def _deltas(message: Body) -> list[Body]:
+    """Return what a message says, thoughts first: what says one thought stands in one chunk."""
+    thought = {name: value for name, value in message.items() if name.startswith("reasoning")}
+    rest = [{name: _numbered(name, message[name])} for name in message if name not in thought]
+    return [*([thought] if thought else []), *rest]
 
 
 def _numbered(name: str, value: Any) -> Any:
@@ -52,15 +55,17 @@ def _numbered(name: str, value: Any) -> Any:
 
 def _responses(whole: Body) -> list[Body]:
     kind = f"response.{whole['status']}"
-    events: list[Body] = [
-        {"type": "response.created", "response": {**whole, "status": "in_progress", "output": []}}
-    ]
+    start = whole | {"status": "in_progress", "output": [], "usage": None}
+    events: list[Body] = [{"type": "response.created", "response": start}]
     for index, item in enumerate(whole["output"]):
         at = {"output_index": index, "item": item}
         begun: Body = {**item, "content": [], "summary": [], "arguments": "", "input": ""}
         events += [
             {**at, "type": "response.output_item.added", "item": begun},
-            *({**event, "output_index": index} for event in _inside(item)),
+            *(
+                {**event, "output_index": index, "item_id": item.get("id")}
+                for event in _inside(item)
+            ),
             {**at, "type": "response.output_item.done"},
         ]
     return [*events, {"type": kind, "response": whole}]
@@ -86,7 +91,9 @@ def _inside(item: Body) -> Iterable[Body]:
                 **more,
             }
     if item["type"] == "function_call":
-        yield {"type": "response.function_call_arguments.delta", "delta": item["arguments"]}
+        name = "response.function_call_arguments"
+        yield {"type": f"{name}.delta", "delta": item["arguments"]}
+        yield {"type": f"{name}.done", "arguments": item["arguments"]}
 
 
 def _messages(whole: Body) -> list[Body]:
@@ -109,7 +116,11 @@ def _block(block: Body) -> list[Body]:
     empty: Body = {"text": "", "thinking": "", "signature": "", "input": {}}
     begun = {name: empty.get(name, value) for name, value in block.items()}
     names = sorted(_ADDED & block.keys())
-    pieces: list[Body] = [{"type": f"{name}_delta", name: block[name]} for name in names]
+    pieces: list[Body] = [
+        {"type": f"{name}_delta", name: piece}
+        for name in names
+        for piece in (_halves(block[name]) if name == "signature" else [block[name]])
+    ]
     pieces.sort(key=lambda piece: piece["type"] == "signature_delta")
     pieces += [{"type": "citations_delta", "citation": each} for each in block.get("citations", ())]
     if "input" in block:
@@ -120,6 +131,10 @@ def _block(block: Body) -> list[Body]:
         *({"type": "content_block_delta", "delta": piece} for piece in pieces),
         {"type": "content_block_stop"},
     ]
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return text[: len(text) // 2], text[len(text) // 2 :]
 
 
 _ADDED = {"text", "thinking", "signature"}
