@@ -54,6 +54,21 @@ STREAMS = {
         {"index": 1} | B | function("be", ""),
         {"index": 1} | function("ta", '{"x":"2"}'),
     ],
+    "a new id with every piece": [
+        {"index": 0} | A | function("alpha", '{"x":'),
+        {"index": 0, "id": "a2"} | function(None, '"1"}'),
+        {"index": 1} | B | function("beta", '{"x":'),
+        {"index": 1, "id": "b2"} | function("", '"2"}'),
+    ],
+    "numbers as ids, texts as indexes": [
+        {"index": "0", "id": 1} | function("alpha", '{"x":"1"}'),
+        {"index": 1.0, "id": 2} | function("beta", '{"x":"2"}'),
+    ],
+    "the name last": [
+        {"index": 0} | A | function(None, '{"x":"1"}'),
+        {"index": 0, "function": {"name": "alpha"}},
+        {"index": 1} | B | function("beta", '{"x":"2"}'),
+    ],
     "no ids": [function("alpha", '{"x":"1"}'), function("beta", '{"x":"2"}')],
 }
 
@@ -71,6 +86,22 @@ def test_two_calls_are_two_whole_calls(wire: Wire, name: str, form: str) -> None
     before = wire.usage()
     assert calls_of(wire.ask("t/chat", form, stream=True), form) == TWO
     assert wire.usage() - before == pytest.approx(0.037)
+
+
+@pytest.mark.parametrize("form", FORMATS[1:])
+def test_a_call_in_the_first_way_of_the_format_is_a_call(wire: Wire, form: str) -> None:
+    first, last, usage = told("chat", "")
+    whole = said("chat", "", finish_reason="function_call")
+    pieces = function("alpha", ""), function(None, '{"x":'), function(None, '"1"}')
+    deltas = [
+        first | {"choices": [{"index": 0, "delta": {"function_call": each["function"]}}]}
+        for each in pieces
+    ]
+    last["choices"][0]["finish_reason"] = "function_call"
+    whole["choices"][0]["message"]["function_call"] = function("alpha", '{"x":"1"}')["function"]
+    wire.providers.say("chat", stream(*deltas, last, usage), reply(whole))
+    for streamed in (True, False):
+        assert calls_of(wire.ask("t/chat", form, stream=streamed), form) == TWO[:1]
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import FORMATS, events, said, told
+from tests.acceptance.wire import FORMATS, events, said, stream_of, told
 from tests.support.scripted_providers import reply, stream
 
 if TYPE_CHECKING:
@@ -100,3 +100,16 @@ def test_an_unknown_word_is_counted(wire: Wire) -> None:
     wire.providers.say("chat", reply(said("chat", "a", finish_reason="no such word")))
     wire.ask("t/chat")
     assert wire.metric(name) == before + 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_end_of_a_turn_that_calls_tools_of_messages_is_one_with_calls(
+    wire: Wire, form: str
+) -> None:
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    whole = said("messages", "", content=[call])
+    wire.providers.say("messages", stream(*stream_of("messages", whole)), reply(whole))
+    for streamed in (True, False):
+        shown = wire.ask("t/messages", form, stream=streamed).text
+        assert '"finish_reason":"stop"' not in shown
+        assert '"stop_reason":"end_turn"' not in shown

@@ -28,6 +28,15 @@ SHAPES: dict[str, Any] = {
     "words beside a code": {"error": "bad_request", "message": FULL},
     "plain words": FULL.encode(),
 }
+INSTEAD: tuple[Any, ...] = (
+    {"error": {"message": "busy", "code": "overloaded_error"}},
+    {"error": "no capacity"},
+    {"detail": "Internal Server Error"},
+    {"object": "error", "message": "busy", "code": 500},
+    {"success": False, "message": "busy"},
+    b"<html><title>502 Bad gateway</title></html>",
+)
+"""What servers send with a 200 in place of a reply, asked for a stream or not."""
 OVERLOADED: dict[str, list[Any]] = {
     "chat": [
         {"error": {"message": "busy", "type": "server_error", "code": "server_is_overloaded"}},
@@ -86,14 +95,24 @@ def test_an_error_in_place_of_a_stream_goes_to_the_next_endpoint(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_an_error_in_place_of_a_whole_reply_goes_to_the_next_endpoint(
+def test_an_error_in_place_of_a_reply_goes_to_the_next_endpoint(
     wire: Wire, dialect: str, form: str
 ) -> None:
-    wire.providers.say(dialect, reply({"error": {"message": "busy", "code": "overloaded_error"}}))
-    wire.providers.say(f"{dialect}-b", reply(said(dialect, "from b")))
-    answer = wire.ask(f"t/{dialect}-two", form)
-    assert answer.status_code == 200, answer.text
-    assert text_of(answer, form) == "from b"
+    good = {True: stream(*told(dialect, "from b")), False: reply(said(dialect, "from b"))}
+    for body, streamed in product(INSTEAD, (True, False)):
+        wire.providers.say(dialect, reply(body))
+        wire.providers.say(f"{dialect}-b", good[streamed])
+        answer = wire.ask(f"t/{dialect}-two", form, stream=streamed)
+        assert answer.status_code == 200, answer.text
+        assert text_of(answer, form) == "from b"
+
+
+@pytest.mark.parametrize("status", [413, 422])
+def test_a_full_context_is_one_under_other_statuses(wire: Wire, status: int) -> None:
+    wire.providers.say("chat", reply({"error": {"message": FULL}}, status))
+    refused = wire.ask("t/chat")
+    assert (refused.status_code, len(wire.providers.asked("chat"))) == (400, 1)
+    assert "context_length_exceeded" in refused.text
 
 
 def test_an_error_after_some_output_ends_the_stream(wire: Wire) -> None:

@@ -61,6 +61,36 @@ def test_a_stream_ends_whatever_its_line_ends_and_spaces(wire: Wire, end: str, d
         assert '"error":{' not in answer.text
 
 
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_odd_bytes_around_a_reply_cost_nothing_of_it(wire: Wire, dialect: str, form: str) -> None:
+    events = stream(*told(dialect, "yes"), done=False).partition(b"\r\n\r\n")[2]
+    whole = json.dumps(said(dialect, "yes")).encode()
+    named = (b'"model":', b'"a": NaN, "b": -Infinity, "c": "NaN", "model":')
+    streams = (events[:-2], events[:-1], b"\xef\xbb\xbf" + events, events.replace(*named))
+    replies = (b"\xef\xbb\xbf" + whole, whole.replace(*named))
+    for body, streamed in (*product(streams, [True]), *product(replies, [False])):
+        wire.providers.say(dialect, reply(body, raw=streamed))
+        answer = wire.ask(f"t/{dialect}", form, stream=streamed)
+        assert text_of(answer, form) == "yes"
+        assert '"cost":0.037' in answer.text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_reply_whose_end_and_usage_have_come_is_complete_whatever_follows(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    sent = stream(*told(dialect, "yes"), "<html>", done=False).partition(b"\r\n\r\n")[2]
+    for more in (b"", b"data: {"):
+        # It promises more than it sends, and the connection closes.
+        headers = {"content-length": str(len(sent) + 99), "connection": "close"}
+        wire.providers.say(dialect, reply(sent + more, headers=headers, raw=True))
+        answer = wire.ask(f"t/{dialect}", form, stream=True)
+        assert text_of(answer, form) == "yes"
+        assert '"cost":0.037' in answer.text
+
+
 def test_a_batch_takes_half_of_a_character_in_a_body_and_names_one_in_a_custom_id(
     wire: Wire,
 ) -> None:

@@ -348,7 +348,12 @@ class Generation:
                 await self._client.room()
                 self._client_has_room = True
             else:
-                ended = await reply.relay(self._take)
+                try:
+                    ended = await reply.relay(self._take)
+                except (ProviderFailure, MalformedResponse, ErrorEvent):
+                    ended = self._stream.reported is not None  # all that counts has come
+                    if not (ended and self._stream.complete and self._stream.finish_reason):
+                        raise
         if not self._stream.complete or self._stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()

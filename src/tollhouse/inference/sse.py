@@ -56,6 +56,12 @@ class EventParser:
             self._read(piece[at:], events)
         return events
 
+    def end(self) -> list[bytes]:
+        """Return the data of the last event, where the blank line after it is missing."""
+        events: list[bytes] = []
+        self._read(b"\n\n", events)
+        return events
+
     @property
     def _between_events(self) -> bool:
         return not (self._rest or self._data or self._at_start or self._after_cr)

@@ -19,6 +19,7 @@ from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_j
 from tollhouse.inference import policy_filter
 from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
 from tollhouse.inference.formats.adapter import AdaptedResponse, MalformedResponse
+from tollhouse.inference.formats.provider_errors import error_in_place_of_reply
 from tollhouse.inference.formats.registry import FORMAT_HEADERS
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
@@ -84,10 +85,15 @@ class Steps:
         The client's response may repeat so many bytes of the request.
         """
         size = len(body) + repeated
-        if size <= LARGE:
-            return adapter.parse_response(body)
-        small = adapter.without_content()
-        return await self.run_for_reply(owner, size, _parse_large_response, small, body)
+        try:
+            if size <= LARGE:
+                return adapter.parse_response(body)
+            small = adapter.without_content()
+            return await self.run_for_reply(owner, size, _parse_large_response, small, body)
+        except MalformedResponse:
+            if len(body) <= LARGE and (error := error_in_place_of_reply(body)):
+                raise error from None
+            raise
 
     async def render_response(
         self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge

@@ -3,6 +3,9 @@ r"""JSON that is valid and that strict decoders refuse all the same.
 A server or a client that cuts text between UTF-16 units sends half an emoji: `\ud83d` without its
 `\ude42`. RFC 8259, section 8.2, allows it and leaves open what it means; our decoder refuses it,
 and so would many that we pass it on to.
+
+Python's encoder writes `NaN`, `Infinity` and `-Infinity` (of log-probabilities), which are no JSON
+at all (RFC 8259, section 6).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ _ESCAPE: Final = re.compile(
     rb"|u(?P<lone>[dD][c-fC-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+_TEXT_OR_NONE: Final = re.compile(rb'(?P<text>"(?:[^"\\]++|\\.)*+")|NaN|-?Infinity', re.DOTALL)
 _INSTEAD: Final = rb"\ufffd"
 
 
@@ -31,6 +35,13 @@ def replace_lone_surrogates(data: bytes) -> bytes:
     if b"\\ud" not in data and b"\\uD" not in data:
         return data
     return _ESCAPE.sub(_mended, data) if _MAYBE_LONE.search(data) else data
+
+
+def replace_numbers_that_are_none(data: bytes) -> bytes:
+    """Return JSON with null in place of `NaN` and infinity; mostly the same bytes."""
+    if b"NaN" not in data and b"Infinity" not in data:
+        return data
+    return _TEXT_OR_NONE.sub(lambda found: found["text"] or b"null", data)
 
 
 def _mended(escape: re.Match[bytes]) -> bytes:

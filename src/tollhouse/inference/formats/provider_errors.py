@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from tollhouse.inference.formats.adapter import ErrorEvent
-from tollhouse.inference.formats.wire import replace_invalid_text
+from tollhouse.inference.formats.wire import fields_decoder, replace_invalid_text, try_decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +38,23 @@ _LONGEST_TEXT: Final = 2_000
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MARKUP: Final = re.compile(r"\s*<")
 _BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
+
+
+_OF_REPLIES: Final = frozenset({"choices", "content", "output", "delta", "response"})
+
+
+def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
+    """Return the error that stands where a reply should be, under any status and in any shape.
+
+    None if it may be a reply, or says nothing.
+    """
+    fields = try_decode(fields_decoder, replace_invalid_text(data))
+    if fields is None and not data.lstrip().startswith((b"[", b"<")):
+        return None
+    if fields is not None and not fields.keys().isdisjoint(_OF_REPLIES):
+        return None
+    found = read_error(data)
+    return found if found.message else None
 
 
 class _FieldError(msgspec.Struct):

@@ -10,7 +10,10 @@ from msgspec import Raw
 
 from tollhouse.accounting.types import Charge, Usage
 from tollhouse.kernel.errors import Invalid, parse_validation_error
-from tollhouse.kernel.json_text import replace_lone_surrogates
+from tollhouse.kernel.json_text import (
+    replace_lone_surrogates,
+    replace_numbers_that_are_none,
+)
 from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ GATEWAY_FIELDS: Final = frozenset(
 
 DONE: Final = b"[DONE]"
 """The data of a stream's last event: in some dialects, and from some servers in every one."""
+_BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_DONE: Final = 20
 """Bytes, spaces included: what is longer is not looked at closely."""
 NULL: Final = Raw(b"null")
@@ -179,11 +183,14 @@ def replace_invalid_text(data: bytes) -> bytes:
 
     The same for halves of characters, which the decoder would refuse.
 
+    A byte order mark at its start is taken away, and `NaN` and infinity, which Python's servers
+    write, become null.
+
     Raw values are not checked later, and clients reject a response with such bytes.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
-    data = replace_lone_surrogates(data)
+    data = replace_numbers_that_are_none(replace_lone_surrogates(data)).removeprefix(_BOM)
     if data.isascii():
         return data
     try:

@@ -202,6 +202,8 @@ FULL_CONTEXT: Final[dict[str, str]] = {
     "xAI, vLLM": r"maximum (prompt|model|input) length",
     "SGLang": r"longer than the model'?s? (maximum|context)",
     "Together, TGI": r"inputs?`? (tokens|must have less than).{0,60}(must be|tokens)",
+    "Moonshot, Zhipu": r"exceeded model token limit|prompt exceeds max length",
+    "DashScope": r"range of input length should be",
     "Groq, OpenAI": r"reduce the length of (the|your) (messages|prompt|input)",
 }
 """A full context, in the words of known servers."""
@@ -221,10 +223,11 @@ _TYPE_BY_WORDS: Final = [
 def _error_type(status: int, code: str | int | None, message: str | None) -> str:
     if isinstance(code, str) and (known := TYPE_BY_CODE.get(code.lower())):
         return known
-    if known := _TYPE_BY_STATUS.get(status):
-        return known
     found = (meant for words, meant in _TYPE_BY_WORDS if message and words.search(message))
-    return next(found, "invalid_request")
+    meant, by_status = next(found, None), _TYPE_BY_STATUS.get(status)
+    if by_status is not None and meant != "context_length_exceeded":
+        return by_status
+    return meant or "invalid_request"
 
 
 def unreadable(name: str) -> ProviderFailure:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from tollhouse.inference.formats.provider_errors import read_error
+import msgspec
+
+from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
+from tollhouse.inference.formats.wire import is_done, replace_invalid_text, try_decode
 from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.sse import EventParser, EventTooLarge
@@ -167,6 +170,8 @@ class HttpReply:
         self._size = 0
         self._most = largest
         self._parser: EventParser | None = None
+        self._instead: bytearray | None = bytearray()
+        """What has come in place of events; None once it cannot be an error."""
         self._take: Callable[[Sequence[bytes]], bool] | None = None
         self._inflate: Callable[[bytes, int], bytes] | None = None
         self._ended = False
@@ -266,6 +271,8 @@ class HttpReply:
             self.exchange.resume()
         while self._take is not None and not self._ended:
             await self._more()
+        if self._ended and self._error is None and not self._pieces:
+            self._give_last(take)
         if self._error is not None:  # what came in one piece with the end of the body, too
             await self._more()
         self._take = None
@@ -290,14 +297,24 @@ class HttpReply:
         self._pieces = []
 
     def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
-        parser, hidden = self._parser, self._credentials.hidden_in_reply
+        if self._instead is not None:
+            self._instead += piece
+            begun = bytes(self._instead.lstrip()[:1])
+            if (begun and begun not in _BEGIN_ERRORS) or len(self._instead) > _LONGEST_ERROR:
+                self._instead = None
         try:
-            if parser is None or not (events := parser.feed(piece)):
+            if self._parser is None or not (events := self._parser.feed(piece)):
                 return
-            wants_more = take([hidden(data) for data in events])
         except EventTooLarge:
             self._fail(unreadable(self._name))
             self._take = None
+        else:
+            self._hand(events, take)
+
+    def _hand(self, events: list[bytes], take: Callable[[Sequence[bytes]], bool]) -> None:
+        hidden = self._credentials.hidden_in_reply
+        try:
+            wants_more = take([hidden(data) for data in events])
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
             self._fail(error)
             self._take = None
@@ -305,6 +322,18 @@ class HttpReply:
             if not wants_more:
                 self._take = None
                 self._news.wake()
+
+    def _give_last(self, take: Callable[[Sequence[bytes]], bool]) -> None:
+        """Give what came after the last blank line, unless it was cut off."""
+        hidden = self._credentials.hidden_in_reply
+        if self._instead and (error := error_in_place_of_reply(hidden(bytes(self._instead)))):
+            self._fail(error)
+        parser = self._parser
+        if parser is None or not (events := parser.end()):
+            return
+        data = replace_invalid_text(hidden(events[-1]))
+        if is_done(data) or try_decode(_json, data) is not None:
+            self._hand(events, take)
 
     async def _more(self) -> None:
         if self._error is None:
@@ -316,6 +345,9 @@ class HttpReply:
             raise error
 
 
+_BEGIN_ERRORS: Final = (b"{", b"[", b"<")
+_LONGEST_ERROR: Final = 100_000
+_json: Final = msgspec.json.Decoder(msgspec.Raw)
 _TIMEOUTS = (ConnectTimeout, HeadTimeout, IdleTimeout, TotalTimeout)
 
 

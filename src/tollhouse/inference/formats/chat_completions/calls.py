@@ -7,11 +7,14 @@ all calls one index or one id, and send names late or in pieces. What holds for 
     missing, null and empty are alike; so is an index below 0
     a call begins with an id that is new, with a name after complete arguments, or with a name at
     an index that is new
-    everything else goes on with the call of that id, of that index, or else with the last one
+    everything else goes on with the call of that id, of that index, or else with the last one:
+    a new id without a name, too, at the index of a call whose arguments are not complete
+    an id may be a number, an index a text or a fraction
 
 Sources: https://platform.openai.com/docs/api-reference/chat-streaming and the issues of clients:
 langchain (pieces with empty ids of DashScope and SiliconFlow), LibreChat (Ollama sends calls
-without an index), spring-ai (names repeated as empty texts).
+without an index), spring-ai (names repeated as empty texts), vLLM
+(a random id with every piece).
 """
 
 from __future__ import annotations
@@ -39,12 +42,25 @@ class Function(Struct):
 class CallPiece(Struct):
     """A piece of a call, or a whole one, as a server sends it."""
 
-    index: int | None = None
-    id: str | None = None
+    index: int | float | str | None = None
+    id: str | int | None = None
     type: str | None = None
     function: Function | None = None
     extra_content: Raw = NULL
     """What only its maker can read, as Google's servers send it."""
+
+    @property
+    def place(self) -> int | None:
+        """The index as a number; None if there is none."""
+        index = self.index
+        if isinstance(index, str):
+            index = int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else None
+        return int(index) if index is not None and 0 <= index <= _LAST_INDEX else None
+
+    @property
+    def own_id(self) -> str:
+        """The id as a text; empty if there is none."""
+        return "" if self.id is None else str(self.id)
 
     @property
     def name(self) -> str:
@@ -61,6 +77,8 @@ class CallPiece(Struct):
         return memoryview(given).tobytes().decode() if text is None else text
 
 
+_LONGEST_INDEX: Final = 9
+_LAST_INDEX: Final = 10**_LONGEST_INDEX
 _text: Final = msgspec.json.Decoder(str)
 pieces_decoder: Final = msgspec.json.Decoder(list[CallPiece] | None)
 
@@ -140,7 +158,7 @@ class CallOrder:
 
     def _of(self, piece: CallPiece, place: int | None) -> _Call:
         """Return the call of a piece, which it may begin."""
-        index = piece.index if piece.index is not None and piece.index >= 0 else None
+        index = piece.place
         call = self._known(piece, index, place)
         if call is None:
             call = _Call(len(self._calls))
@@ -158,20 +176,26 @@ class CallOrder:
         at = None if index is None else self._of_index.get(index)
         if index is not None and at is None and piece.name:
             return None
-        if index is None and place is not None and not piece.id:
+        if index is None and place is not None and not piece.own_id:
             # Of several pieces in one delta, none goes on with the one before.
             if place >= len(self._calls) or (place and piece.name):
                 return None
             at = self._calls[place]
         last = at or self._calls[-1]
-        if piece.id and piece.id != last.id:
-            same = next((each for each in reversed(self._calls) if each.id == piece.id), None)
-            if same is None and (last.id or self._is_other(piece, last)):
+        own = piece.own_id
+        if own and own != last.id:
+            same = next((each for each in reversed(self._calls) if each.id == own), None)
+            goes_on = at is not None and self._goes_on(piece, at)
+            if same is None and not goes_on and (last.id or self._is_other(piece, last)):
                 return None
             last = same or last
         elif index is not None and at is None and last.complete:
             return None
         return None if self._begins(piece, last) else last
+
+    def _goes_on(self, piece: CallPiece, call: _Call) -> bool:
+        """Tell whether a piece with an id of its own can only be more arguments of a call."""
+        return bool(call.name and piece.arguments and not piece.name and not call.complete)
 
     def _is_other(self, piece: CallPiece, last: _Call) -> bool:
         """Tell whether a piece with an id belongs to another call than one without."""
@@ -183,6 +207,8 @@ class CallOrder:
         """Tell whether a piece begins another call after one that is complete."""
         if not (piece.name or (last.named_again and piece.arguments)):
             return False
+        if not last.name and not piece.arguments:
+            return False  # its name, which came last
         if not last.complete:
             # Some calls have no arguments: then only their names tell them apart.
             return (
@@ -193,7 +219,7 @@ class CallOrder:
             )
         if piece.name and piece.name != last.name:
             return True
-        repeats = bool(piece.id) and piece.id == last.id
+        repeats = bool(piece.own_id) and piece.own_id == last.id
         if not piece.arguments.strip():
             # Perhaps it only repeats the name; the arguments of another call would tell.
             last.named_again = not repeats
@@ -204,7 +230,7 @@ class CallOrder:
         name, arguments = piece.name, piece.arguments
         if arguments.startswith("{") and call.complete and arguments == call.scanner.text:
             return None  # all of them once more
-        call.id = call.id or piece.id or ""
+        call.id = call.id or piece.own_id
         if name and not call.shown and not (call.has_arguments and call.name):
             # A name in pieces, or repeated, or longer each time.
             grows = name.startswith(call.name)
@@ -238,7 +264,7 @@ def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
     found: list[CallPart] = []
     used: set[str] = set()
     for number, piece in enumerate(pieces):
-        own = piece.id or f"call_{number}"
+        own = piece.own_id or f"call_{number}"
         own = f"{own}_{number}" if own in used else own
         used.add(own)
         extra = piece.extra_content

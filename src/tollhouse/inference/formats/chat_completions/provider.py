@@ -54,6 +54,7 @@ from tollhouse.inference.formats.chat_completions.calls import (
     CallOrder,
     CallPart,
     CallPiece,
+    Function,
     whole_calls,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
@@ -68,7 +69,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     render_call,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
@@ -262,6 +263,8 @@ class _Message(Struct):
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
     tool_calls: list[CallPiece] | None = None
+    function_call: Function | None = None
+    """As some servers still write a call: the format's first way, of one call."""
     extra_content: Raw = NULL
 
     @property
@@ -272,7 +275,13 @@ class _Message(Struct):
 
     @property
     def is_empty(self) -> bool:
-        return not (self.text or self.refusal or self.tool_calls)
+        return not (self.text or self.refusal or self.calls)
+
+    @property
+    def calls(self) -> list[CallPiece]:
+        """The calls, or pieces of them."""
+        legacy = self.function_call
+        return self.tool_calls or ([] if legacy is None else [CallPiece(function=legacy)])
 
     @property
     def is_text(self) -> bool:
@@ -281,7 +290,7 @@ class _Message(Struct):
             self.content
             and self.text
             and not self.refusal
-            and not self.tool_calls
+            and not self.calls
             and not self.reasoning
             and not self.reasoning_content
             and not self.reasoning_details
@@ -344,6 +353,8 @@ def _read(data: bytes) -> _Response:
         raise MalformedResponse("the reply is not of the chat dialect") from None
     if read.error != NULL or read.object == "error":
         raise read_error(data)
+    if read.choices is None and (error := error_in_place_of_reply(data)):
+        raise error
     return read
 
 
@@ -396,7 +407,7 @@ def _blocks(message: _Message) -> Iterator[Block]:
         yield RefusalBlock(message.refusal)
     if message.extra_content != NULL:
         yield parse_extra(message.extra_content)
-    for call in whole_calls(message.tool_calls or ()):
+    for call in whole_calls(message.calls):
         if call.extra_content != NULL:
             yield parse_extra(call.extra_content, call.call_id)
         yield ToolCall(call.call_id, call.name or "", call.arguments)
@@ -496,8 +507,8 @@ class _ChoiceDecoder:
             yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
         if message.extra_content != NULL:
             yield from self._reasoning(parse_extra(message.extra_content))
-        if message.tool_calls:
-            yield from self._tool_calls(part for _, part in self._order.read(message.tool_calls))
+        if calls := message.calls:
+            yield from self._tool_calls(part for _, part in self._order.read(calls))
 
     def _reasoning(self, reasoning: ReasoningBlock) -> Iterator[CanonicalEvent]:
         if reasoning.field == "extra_content":

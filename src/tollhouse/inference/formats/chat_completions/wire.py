@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.proofs import IN_DETAILS
-from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -213,6 +213,8 @@ def decode_fields(data: bytes) -> Fields:
         raise read_error(fields["error"])
     if fields.get("object") == _ERROR:
         raise read_error(data)
+    if "choices" not in fields and (error := error_in_place_of_reply(data)):
+        raise error
     return fields
 
 

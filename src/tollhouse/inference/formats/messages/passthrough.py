@@ -77,6 +77,9 @@ if TYPE_CHECKING:
 _GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"safeguards", "user"}
 """`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
 _blocks: Final = msgspec.json.Decoder(list[Fields])
+_END: Final = "end_turn"
+_CALLED: Final = raw("tool_use")
+"""Why a reply ended that calls a tool, also where a server says `_END` of it."""
 _NEVER_NULL_IN_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
 """Optional fields of a block: Anthropic never sends null in them, some servers do, and published
 clients reject it.
@@ -133,6 +136,8 @@ class MessagesStream(AdaptedStream):
         """A block is open that has no delta yet."""
         self._signed = False
         """The signature of the open block has begun."""
+        self._called = False
+        """There is a call of one of the client's tools."""
 
     @property
     def complete(self) -> bool:
@@ -188,6 +193,7 @@ class MessagesStream(AdaptedStream):
             return b""
         if event.content_block is not None:
             self._seen_bytes += output_bytes(event.content_block)
+            self._called = self._called or event.content_block.type == "tool_use"
         if event.delta is not None:
             self._seen_bytes += output_bytes(event.delta)
         if kind == "content_block_start":
@@ -242,7 +248,9 @@ class MessagesStream(AdaptedStream):
         native = event.delta.stop_reason if event.delta else None
         if native is not None:
             self.native_finish_reason = native
-            self.finish_reason = normalize_finish_reason(native)
+            self.finish_reason = normalize_finish_reason(native, called=self._called)
+            if self._called and native == _END:
+                self._delta["stop_reason"] = _CALLED
 
 
 def _event_without_nulls(data: bytes) -> bytes:
@@ -289,10 +297,13 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
             lambda: sum(map(output_bytes, message.content or ())),
         )
         native = message.stop_reason
+        called = any(block.type == "tool_use" for block in message.content or ())
+        if called and native == _END:
+            fields["stop_reason"] = _CALLED
         return MessagesResponse(
             reported=reported,
             seen=seen,
-            finish_reason=normalize_finish_reason(native),
+            finish_reason=normalize_finish_reason(native, called=called),
             native_finish_reason=native,
             upstream_id=message.id,
             fields=fields,

@@ -204,10 +204,12 @@ def parse_response(body: bytes) -> CanonicalResponse:
     _, message = decode_message(body)
     usage = read_fields(message.usage)
     tier = try_decode(text_decoder, usage.get("service_tier", NULL))
-    blocks = (_parse_block(block) for block in message.content or ())
+    parsed = (_parse_block(block) for block in message.content or ())
+    blocks = tuple(block for block in parsed if block is not None)
+    called = any(isinstance(block, ToolCall) for block in blocks)
     choice = Choice(
-        blocks=tuple(block for block in blocks if block is not None),
-        finish_reason=normalize_finish_reason(message.stop_reason) or "stop",
+        blocks=blocks,
+        finish_reason=normalize_finish_reason(message.stop_reason, called=called) or "stop",
         native_finish_reason=message.stop_reason,
         stop_sequence=message.stop_sequence,
     )
@@ -243,6 +245,7 @@ class MessagesStreamDecoder(StreamDecoder):
         """The canonical number of the open or the last block."""
         self._open: _OpenBlock | None = None
         self._finished = False
+        self._called = False
         self._first: Counts = {}
         self._last: Counts = {}
 
@@ -277,6 +280,7 @@ class MessagesStreamDecoder(StreamDecoder):
         if opened.kind is None:
             return []
         self._open = opened
+        self._called = self._called or opened.kind is ToolCall
         self._block += 1
         return opened.start()
 
@@ -292,7 +296,7 @@ class MessagesStreamDecoder(StreamDecoder):
         if event.delta is not None and native is not None and not self._finished:
             self._finished = True
             sequence = event.delta.stop_sequence
-            reason = normalize_finish_reason(native) or "stop"
+            reason = normalize_finish_reason(native, called=self._called) or "stop"
             events.append(ChoiceFinished(0, reason, native, sequence))
         usage = usage_of_stream(self._first, self._last)
         return [*events, UsageReported(usage)] if usage is not None else events

@@ -245,6 +245,8 @@ class ResponsesStream(AdaptedStream):
         return begun + failed + DONE_EVENT
 
     def _pass_on(self, kind: str, fields: Fields, data: bytes) -> bytes:
+        if not self._event_writer.count and not kind.startswith("response."):
+            return b""  # `keepalive`, `ping`: only the response can be the first event
         if (kind == "response.created") != (self._event_writer.count == 0):
             raise MalformedResponse("the stream does not begin with the response, or begins twice")
         if kind in TERMINAL_EVENTS:
