@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import FORMATS, events, said, stream_of, told
+from tests.acceptance.wire import FORMATS, events, said, told
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     import httpx2
@@ -108,8 +109,8 @@ def test_the_end_of_a_turn_that_calls_tools_of_messages_is_one_with_calls(
 ) -> None:
     call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     whole = said("messages", "", content=[call])
-    wire.providers.say("messages", stream(*stream_of("messages", whole)), reply(whole))
-    for streamed in (True, False):
-        shown = wire.ask("t/messages", form, stream=streamed).text
+    wire.providers.say("messages", stream(*streamed("messages", whole)), reply(whole))
+    for streams in (True, False):
+        shown = wire.ask("t/messages", form, stream=streams).text
         assert '"finish_reason":"stop"' not in shown
         assert '"stop_reason":"end_turn"' not in shown

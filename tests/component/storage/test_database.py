@@ -289,14 +289,16 @@ async def test_a_connection_that_postgresql_ended_is_replaced(
 async def test_writers_that_wait_learn_together_that_the_file_is_locked(
     on_sqlite: Database,
 ) -> None:
+    async with on_sqlite.writing() as write:
+        await write.execute(account("before"))
     begun: list[str] = []
-    sa.event.listen(on_sqlite._writer, "begin", lambda _: begun.append("BEGIN"), insert=True)  # noqa: SLF001
+    sa.event.listen(on_sqlite._writer, "before_cursor_execute", lambda *of: begun.append(of[2]))  # noqa: SLF001
     with closing(sqlite3.connect(str(on_sqlite.url.database))) as other:
         other.execute("BEGIN IMMEDIATE")
         writers = [write_and_fail(on_sqlite, account(f"a{at}")) for at in range(30)]
         ended = await asyncio.gather(*writers, return_exceptions=True)
         other.rollback()
     assert {type(unavailable(each)) for each in ended if each} == {StorageUnavailable}
-    assert begun == ["BEGIN"]
+    assert begun == ["BEGIN IMMEDIATE"]
     async with on_sqlite.writing() as write:
         await write.execute(account("after"))
