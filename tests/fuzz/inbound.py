@@ -1,7 +1,8 @@
 """Requests to the gateway's own port are read alike in whatever pieces they come.
 
 What is answered is what a parser of llhttp reads that nothing else stands between, up to the first
-byte that it refuses; that is answered with a 400. Only behind a head that asks for another protocol
+byte that it refuses; that is answered with a 400. The host of an absolute target stands in the
+place of Host (RFC 9112, section 3.2.2). Only behind a head that asks for another protocol
 does the bare parser read nothing more, while the gateway goes on.
 """
 
@@ -175,8 +176,14 @@ class BareReader:
     def on_message_complete(self) -> None:
         if (target := self._target) is not None:
             method = self._parser.get_method().decode()
-            path, query = target.path or b"/", target.query or b""
-            self.requests.append(Seen(method, path, query, self._fields, self._body))
+            path, query, host = target.path or b"/", target.query or b"", target.host
+            if host is not None:
+                host = b"[%b]" % host if b":" in host else host
+                host += b"" if target.port is None else b":%d" % target.port
+            fields = [
+                (each, host if host and each == b"host" else value) for each, value in self._fields
+            ]
+            self.requests.append(Seen(method, path, query, fields, self._body))
             self.keeps_open = self._parser.should_keep_alive()
 
 

@@ -108,6 +108,7 @@ async def served(
     database = open_database(url)
     try:
         interns = await make_intern_fixture(database, FakeClock(), SequentialIds(), folder)
+        await interns.set_default_model("simulated/agent")
         async with (
             running_machine(interns, folder) as machine,
             serve_chat(machine, paces, chats) as chat,
