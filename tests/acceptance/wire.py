@@ -207,26 +207,5 @@ def told(dialect: str, text: str) -> list[Any]:
             ]
         case "messages":
             return streamed(dialect, whole)
-    begun = whole | {"status": "in_progress", "output": [], "usage": None}
-    [item] = whole["output"]
-    [part] = item["content"]
-    at = {"output_index": 0, "content_index": 0, "item_id": "i"}
-    return [
-        each | {"sequence_number": number}
-        for number, each in enumerate(
-            (
-                {"type": "response.created", "response": begun},
-                {
-                    "type": "response.output_item.added",
-                    "output_index": 0,
-                    "item": item | {"content": [], "status": "in_progress"},
-                },
-                {"type": "response.content_part.added", **at, "part": part | {"text": ""}},
-                {"type": "response.output_text.delta", **at, "delta": text, "logprobs": []},
-                {"type": "response.output_text.done", **at, "text": text, "logprobs": []},
-                {"type": "response.content_part.done", **at, "part": part},
-                {"type": "response.output_item.done", "output_index": 0, "item": item},
-                {"type": "response.completed", "response": whole},
-            )
-        )
-    ]
+    events = streamed(dialect, whole)
+    return [each | {"sequence_number": number} for number, each in enumerate(events)]

@@ -80,16 +80,18 @@ _DELTAS = {
 
 
 def _inside(item: Body) -> Iterable[Body]:
-    for place, number in (("summary", "summary_index"), ("content", "content_index")):
+    for place, number, kind in (
+        ("summary", "summary_index", "reasoning_summary_part"),
+        ("content", "content_index", "content_part"),
+    ):
         for index, part in enumerate(item.get(place) or ()):
             name, text = _DELTAS[part["type"]]
+            at = {number: index}
             more = {"logprobs": part["logprobs"]} if part.get("logprobs") else {}
-            yield {
-                "type": f"response.{name}.delta",
-                number: index,
-                "delta": part[text],
-                **more,
-            }
+            yield {"type": f"response.{kind}.added", **at, "part": {**part, text: ""}}
+            yield {"type": f"response.{name}.delta", **at, "delta": part[text], **more}
+            yield {"type": f"response.{name}.done", **at, text: part[text], **more}
+            yield {"type": f"response.{kind}.done", **at, "part": part}
     if item["type"] == "function_call":
         name = "response.function_call_arguments"
         yield {"type": f"{name}.delta", "delta": item["arguments"]}
