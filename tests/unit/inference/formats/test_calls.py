@@ -14,6 +14,7 @@ from tests.support.seams.formats import IDENTITY, adapter, charge
 
 CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "calls.yaml").read_text())
 CLIENTS: dict[str, Any] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
+CALLS = {"function", "function_call", "tool_use"}
 TWO = [["alpha", "1"], ["beta", "2"]]
 ASKS: dict[str, dict[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "a"}]},
@@ -40,23 +41,23 @@ def item(short: dict[str, Any]) -> dict[str, Any]:
     return own | kind | ({"function": function} if function else {})
 
 
-def events(deltas: list[Any]) -> list[bytes]:
-    ends = [({"tool_calls": list(map(item, each))}, None) for each in deltas] + [({}, "tool_calls")]
-    choice = {"index": 0, "logprobs": None}
-    return [
-        json.dumps(
-            {"id": "c", "choices": [choice | {"delta": delta, "finish_reason": reason}]}
-        ).encode()
-        for delta, reason in ends
+def events(deltas: list[Any], end: str | None = "tool_calls") -> list[bytes]:
+    choice = {"index": 0, "logprobs": None, "finish_reason": None}
+    said = [
+        each if isinstance(each, dict) else {"delta": {"tool_calls": list(map(item, each))}}
+        for each in deltas
     ]
+    choices = [choice | each for each in [*said, {"delta": {}, "finish_reason": end}]]
+    return [json.dumps({"id": "c", "choices": [each]}).encode() for each in choices]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_calls_are_told_apart(name: str, client: str) -> None:
     *deltas, last = CASES[name]
-    meant = last["meant"] if isinstance(last, dict) else TWO
-    deltas = deltas if isinstance(last, dict) else [*deltas, last]
+    ends = last if "meant" in last else {"meant": TWO}
+    meant, end = ends["meant"], ends.get("end", "tool_calls")
+    deltas = deltas if "meant" in last else [*deltas, last]
     ask = {
         "model": "acme/large",
         "stream": True,
@@ -64,12 +65,12 @@ def test_the_calls_are_told_apart(name: str, client: str) -> None:
         "tools": [tool(client, each) for each in ("alpha", "beta")],
     }
     stream = adapter(client, "chat", json.dumps(ask).encode()).open_stream(IDENTITY)
-    shown = b"".join(map(stream.feed, events(deltas)))
+    shown = b"".join(map(stream.feed, [*events(deltas, end), b"[DONE]"]))
     shown += stream.end(charge(stream))
     told = CLIENTS[client].streamed(shown)
     assert [[called, arguments.get("x")] for called, arguments in told.calls] == meant
     items = told.raw["tool_calls"] if client == "chat" else told.raw
-    ids = {each.get("call_id", each["id"]) for each in items}
+    ids = {each.get("call_id", each["id"]) for each in items if each["type"] in CALLS}
     assert len(ids) == len(meant)
     assert stream.finish_reason == "tool_calls"
 
