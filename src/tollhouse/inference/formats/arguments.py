@@ -147,6 +147,16 @@ class Arguments:
         value = try_decode(_any, piece)
         return self._withheld or value == {} or value == try_decode(_any, self._scanner.text)
 
+    def goes_on(self, piece: str) -> bool:
+        """Take a piece that can only go on with those before, and return True."""
+        if not piece or self._withheld or self._doubtful or not self.begun:
+            return False
+        if piece.lstrip(_SPACE).startswith("{"):
+            return False
+        self._scanner.add(piece)
+        self._shown = self._scanner.size
+        return True
+
     def add(self, piece: str) -> str:
         """Take a piece; return what is certain now and was not told."""
         if not piece or (piece == _NOTHING and not self.begun):
