@@ -123,6 +123,11 @@ class Arguments:
         self._cumulative = False
 
     @property
+    def text(self) -> str:
+        """All of them so far."""
+        return self._scanner.text
+
+    @property
     def begun(self) -> bool:
         """Whether there are any."""
         return self._scanner.size > 0

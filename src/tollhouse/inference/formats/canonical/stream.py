@@ -70,8 +70,9 @@ class BlockSequencer:
             return (event,)
         if isinstance(event, (StreamStarted, UsageReported)):
             return (event,)
-        if event.choice:
-            return ()
+        ends = isinstance(event, BlockEnded) and event.block in self._ended
+        if event.choice or ends:
+            return ()  # of another choice, or of a block that ended where the next one began
         if self._finished:
             raise MalformedResponse("the reply goes on after its end")
         if isinstance(event, ChoiceFinished):
