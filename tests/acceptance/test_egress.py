@@ -1,14 +1,13 @@
 """Programs that people use, behind the egress proxy: secrets reach their hosts, and nobody else."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -25,9 +24,6 @@ from tests.support.server_process import (
     start_server,
 )
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"

@@ -1,17 +1,13 @@
 """A key that is revoked while its request runs: the reply goes on, and is booked."""
 
-from __future__ import annotations
-
+from collections.abc import Generator, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 CHAT = {
     "model": "simulated/slow",

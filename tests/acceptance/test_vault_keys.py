@@ -1,25 +1,18 @@
 """A server starts with the keys that open its vaults, or names those that are missing."""
 
-from __future__ import annotations
-
 import base64
 import re
 import resource
 import shutil
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.support.canaries import PLANTED
 from tests.support.forked import run_forked
-from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, start_server
 
 SECRET = {"value": PLANTED[42], "hosts": ["api.example.com"]}
 

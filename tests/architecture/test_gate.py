@@ -1,20 +1,15 @@
 """What the gate makes of planted tests: which are repeated, which fail a run at once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.exact import EXACT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 VERDICTS = str(ROOT / "tests" / "verdicts.py")

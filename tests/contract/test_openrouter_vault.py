@@ -1,25 +1,19 @@
 """Secrets, stored, copied and read with the published `openrouter` library, 1.3.84 and 1.3.30."""
 
-from __future__ import annotations
-
+from collections.abc import Generator, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.contract.conftest import POSTGRESQL, SIMULATED
 from tests.support.client_process import CLIENTS, run_client
-from tests.support.postgresql_databases import plain_url
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.vault_interns import VaultIntern, add_intern, delete_intern
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
 
 pytestmark = pytest.mark.contract
 

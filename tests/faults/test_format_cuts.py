@@ -1,12 +1,11 @@
 """A provider of any dialect that cuts its stream or spoils it, seen by a client of any format."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -22,11 +21,7 @@ from tests.support.stream_checks.messages import (
 from tests.support.stream_checks.responses import (
     check_stream as checked_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.upstream_process import UpstreamProcess
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("eof", "short", "rst")

@@ -4,14 +4,13 @@ Every stream is legal, ends with its terminal event, and says, counts and costs 
 does. A failure names its seed; `RECHUNK_SEED=<seed>` draws that one alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import random
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -38,9 +37,6 @@ from tests.support.stream_checks.messages import (
 from tests.support.stream_checks.responses import (
     check_stream as checked_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

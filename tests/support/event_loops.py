@@ -1,17 +1,11 @@
 """The event loops under tests of what has to work on two of them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+import pytest
 import uvloop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import pytest
 
 
 def loops_for(

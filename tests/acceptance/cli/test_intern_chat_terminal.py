@@ -1,13 +1,12 @@
 """`tollhouse intern chat` on a terminal: what a person sees, is asked, and types."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.support.fake_chat_gateway import (
+    FakeChatGateway,
     Hang,
     error_body,
     form,
@@ -17,11 +16,6 @@ from tests.support.fake_chat_gateway import (
     stream,
 )
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.fake_chat_gateway import FakeChatGateway
 
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"

@@ -10,14 +10,11 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.cli.command import CommandResult, CommandRunner
-
-if TYPE_CHECKING:
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 NOTHING = "00000000-0000-4000-8000-000000000000"
 

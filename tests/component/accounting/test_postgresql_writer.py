@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 
@@ -13,9 +14,6 @@ from tests.support.seams.accounting import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
 from tollhouse.storage.connections import DatabaseUnreachable, dsn
 from tollhouse.storage.database import Database, open_database
-
-if TYPE_CHECKING:
-    import asyncpg
 
 # Subscripted for the type checker alone: the class takes no parameter at run time.
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"

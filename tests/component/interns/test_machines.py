@@ -1,9 +1,8 @@
 """Several machines on one database: what is said of interns whose machine is away."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,13 +13,7 @@ from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService, NoReconciler
-from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tollhouse.interns.types import Intern
+from tollhouse.interns.types import DesiredState, Intern, InternState, InternStatus, Operation
 
 STOPPING = InternState(InternStatus.RUNNING, DesiredState.STOPPED)
 BOOTING = InternState(InternStatus.PROVISIONING, DesiredState.RUNNING)

@@ -1,28 +1,20 @@
 """Interns boot, are suspended and deleted, and say why where they cannot."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.interns.machine import hold
+from tests.component.interns.machine import FakeSandbox, Machine, hold
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import WAIT_SECONDS, until, wait_for_event
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
-from tollhouse.interns.types import InternStatus, Operation
+from tollhouse.interns.runtimes.base import Launch
+from tollhouse.interns.types import Intern, InternStatus, Operation
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.storage.blobs import BlobsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.interns.machine import FakeSandbox, Machine
-    from tollhouse.interns.runtimes.base import Launch
-    from tollhouse.interns.types import Intern
 
 
 async def test_what_runs_is_counted_and_what_may_write_no_more(machine: Machine) -> None:

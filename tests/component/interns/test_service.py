@@ -1,12 +1,11 @@
 """What callers ask of interns, on both databases."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.component.interns.intern_fixture import InternFixture
 from tollhouse.audit.types import AuditAction
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import RUNNING
@@ -20,10 +19,7 @@ from tollhouse.interns.types import (
 )
 from tollhouse.kernel.errors import Bug, Conflict, TollhouseError, Unavailable
 from tollhouse.kernel.secret import Secret
-
-if TYPE_CHECKING:
-    from tests.component.interns.intern_fixture import InternFixture
-    from tollhouse.vault.types import Vault
+from tollhouse.vault.types import Vault
 
 
 def reason(error: pytest.ExceptionInfo[Conflict]) -> object:

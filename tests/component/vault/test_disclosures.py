@@ -1,25 +1,18 @@
 """Disclosing values: as resolved, on the record first, and not at all where that fails."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.component.vault.vault_fixture import HOSTS, Intern, VaultFixture
-from tollhouse.audit.types import AuditAction
+from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.storage.database import Write
 from tollhouse.vault.disclosures import DisclosureDenied, Disclosures, ResolutionCache
-from tollhouse.vault.types import Recipient, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tollhouse.audit.types import AuditEntry
-    from tollhouse.storage.database import Write
-    from tollhouse.vault.types import Resolved, StoredSecret
+from tollhouse.vault.types import Recipient, Resolved, StoredSecret, Verdict
 
 HOST = HOSTS[0]
 

@@ -4,20 +4,14 @@ Source: https://docs.anthropic.com/en/api/messages,
 https://docs.anthropic.com/en/api/messages-streaming, https://docs.anthropic.com/en/api/errors.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from tests.support.providers.framing import Framing
-from tests.support.providers.stub_reply import in_fives
+from tests.support.providers.stub_reply import Said, in_fives
 from tests.support.providers.stub_text import JsonObject, pieces, signed, token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.providers.stub_reply import Said
 
 PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 framing: Final = Framing("request-id: req_tollhouse\r\n")

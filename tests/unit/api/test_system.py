@@ -1,6 +1,5 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -19,9 +18,6 @@ from tollhouse.kernel.errors import (
     Unavailable,
 )
 from tollhouse.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class FakeSubject:

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 from datetime import timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,6 +8,7 @@ from pydantic import ValidationError
 
 from tests.support.builders import api_key
 from tests.support.clock import START
+from tests.support.ids import SequentialIds
 from tests.support.seams.identity import (
     CALLER,
     PATTERN_NAMES,
@@ -32,9 +30,6 @@ from tests.support.seams.identity import (
 )
 from tollhouse.kernel.errors import Invalid, Unauthenticated
 from tollhouse.kernel.ids import RandomIds
-
-if TYPE_CHECKING:
-    from tests.support.ids import SequentialIds
 
 LOCAL = LocalOperator()
 SECOND = timedelta(seconds=1)

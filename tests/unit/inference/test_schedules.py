@@ -4,20 +4,18 @@ Whatever happens, the reader gets an end, work that may have been done is booked
 client holds is a legal reply.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.seams.accounting import CostState
-from tests.support.seams.inference import failure
+from tests.support.seams.inference import ReplyBuffer, failure
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
@@ -31,11 +29,6 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tollhouse.kernel.errors import ProviderUnavailable, TollhouseError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.seams.inference import ReplyBuffer
 
 PROVIDER_ENDS = [
     "whole",

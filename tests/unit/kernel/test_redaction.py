@@ -7,8 +7,9 @@ import html
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING
+from types import FrameType
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -17,10 +18,6 @@ from hypothesis import strategies as st
 
 from tollhouse.kernel import redaction
 from tollhouse.kernel.redaction import SHORTEST, Redactor, forms_of, readings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
 
 
 def streamed(redactor: Redactor, pieces: list[bytes]) -> bytes:

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,9 +7,6 @@ from structlog.testing import capture_logs
 from tollhouse.observability import invariants as subject
 from tollhouse.observability.invariants import MOST_LOGGED, Invariants
 from tollhouse.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def lines(metrics: Metrics) -> list[str]:

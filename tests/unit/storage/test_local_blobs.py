@@ -1,7 +1,5 @@
 """The folder of blobs alone: what is on disk after a put, a full disk, a fault, a sweep."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """What a secret may be called and bound to, which one a name means, and who gets it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,16 +1,16 @@
 """Talking to an intern with the published `openrouter` library 1.3.30; its daemon is a fake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.component.interns.chat_server import CHATS_PER_MINUTE, serve_chat
+from tests.component.interns.chat_server import CHATS_PER_MINUTE, ChatServer, serve_chat
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     ELICITATION,
@@ -20,6 +20,7 @@ from tests.component.interns.fake_daemon import (
     STARTED,
     STEERED,
     STREAM,
+    Step,
     chunk,
     error_response,
     event,
@@ -38,13 +39,6 @@ from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
-
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import Step
 
 pytestmark = pytest.mark.contract
 LIBRARY = "openrouter-1-3-30"

@@ -1,22 +1,17 @@
 """Prompts, answers and steering, from the caller to the daemon and back."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from tests.component.interns.chat_server import answer
+from tests.component.interns.chat_server import ChatServer, answer
 from tests.component.interns.fake_daemon import (
     ANSWERED,
     ENDED,
     PERMISSION,
     STARTED,
+    FakeDaemon,
     stream,
 )
 from tests.support.chat_grammar import OWN_MODEL
-
-if TYPE_CHECKING:
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
 
 USER = {"role": "user", "content": "Hello"}
 PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]

@@ -1,24 +1,17 @@
 """Questions of the agent's, and answers of people."""
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.support.model_server import MODEL, call, says
-from tests.support.session_client import SessionClient
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.support.model_server import MODEL, FakeModel, call, says
+from tests.support.session_client import Events, SessionClient
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.support.model_server import FakeModel
-    from tests.support.session_client import Events
 
 ASK = call(
     "ask_user",

@@ -1,7 +1,5 @@
 """The six rules of the in-flight budget, and the balance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 That it refuses then and not sooner, the state machine compares with a model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from typing import Any

@@ -1,7 +1,5 @@
 """A request without a limit of its output, of which not all that it could cost can be paid for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's events as a stream: legal whatever they are."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

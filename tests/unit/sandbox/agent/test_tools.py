@@ -1,11 +1,10 @@
 """What an agent's tools do, and what the model gets to see of it."""
 
-from __future__ import annotations
-
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ToolFailed
@@ -21,9 +20,6 @@ from tollhouse.sandbox.agent.usage import (
     RunUsage,
     usage_before,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What the daemon reads: its settings, paths, numbers, tokens and answers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from urllib.parse import quote
