@@ -92,7 +92,6 @@ def test_a_run_without_failures_is_green_and_leaves_nothing(project: Path) -> No
 @pytest.mark.parametrize(
     ("tests", "arguments"),
     [
-        (flaky("one"), ()),
         (flaky("one", "two"), ()),
         (flaky("one"), IN_TWO_PROCESSES),
         (FAULTY_END + flaky("one"), ()),
@@ -116,7 +115,6 @@ def test_flaky_tests_are_green_and_named_in_the_last_lines(
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [
-        (RED, "failed again"),
         (flaky("one") + RED, "failed again"),
         (flaky("one", "two", "three"), "more than 2 flaky tests"),
     ],
@@ -134,7 +132,6 @@ def test_tests_that_fail_again_or_too_many_flaky_ones_are_red(
 @pytest.mark.parametrize(
     ("tests", "arguments", "reason"),
     [
-        (DOUBLE_SPEND, (), "exact tests failed"),
         (DOUBLE_SPEND, IN_TWO_PROCESSES, "exact tests failed"),
         (flaky("one") + DOUBLE_SPEND, (), "test_planted.py::test_no_credit_is_spent_twice "),
         (flaky(*"abcdef"), (), "6 tests failed"),
@@ -144,7 +141,6 @@ def test_tests_that_fail_again_or_too_many_flaky_ones_are_red(
         (CRASH, (), "exit code 3"),
         (flaky("one") + CRASH, IN_TWO_PROCESSES, "process gw"),
         (flaky("one") + INTERRUPT, (), "exit code 2"),
-        (flaky("one"), ("--no-such-option",), "exit code 4"),
     ],
 )
 def test_other_failures_are_red_at_once(

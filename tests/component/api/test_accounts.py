@@ -46,25 +46,6 @@ class TestList:
 
 
 class TestChange:
-    async def test_an_operator_says_how_it_pays(self, acme: Acme, other: Acme) -> None:
-        path = f"/accounts/{other.account_id}"
-        for body, paid, exempt in [
-            ({"type": "enterprise"}, "enterprise", False),
-            ({"free_limits_exempt": True}, "enterprise", True),
-            ({"name": "Renamed"}, "enterprise", True),
-            ({"type": "subscription", "free_limits_exempt": False}, "subscription", False),
-            ({"type": "prepaid"}, "prepaid", False),
-        ]:
-            data = (await acme.operator.patch(path, json=body)).json()["data"]
-
-            assert (data["type"], data["free_limits_exempt"]) == (paid, exempt)
-            assert (await other.management.get(path)).json()["data"] == data
-        listed = (await acme.operator.get("/accounts")).json()["data"]
-        assert {each["id"]: each["name"] for each in listed} == {
-            acme.account_id: "Acme",
-            other.account_id: "Renamed",
-        }
-
     @pytest.mark.parametrize(
         "field",
         [

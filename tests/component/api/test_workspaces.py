@@ -88,18 +88,6 @@ class TestCreate:
         await make(other.management)
 
 
-class TestList:
-    async def test_shows_them_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
-        clock.advance(1)
-        await make(acme.management)
-
-        reply = await acme.management.get("/workspaces")
-
-        assert reply.status_code == 200
-        assert [each["slug"] for each in reply.json()["data"]] == ["default", "lab"]
-        assert reply.json()["total_count"] == 2
-
-
 class TestGet:
     async def test_finds_it_by_id_and_by_slug(self, acme: Acme) -> None:
         by_id = await acme.management.get(f"/workspaces/{acme.workspace_id}")
@@ -152,13 +140,6 @@ class TestChange:
         assert data["io_logging_sampling_rate"] == 0.25
         none = await acme.management.patch("/workspaces/lab", json={"disabled_server_tools": []})
         assert none.json()["data"]["disabled_server_tools"] is None
-
-    async def test_refuses_a_slug_that_is_taken(self, acme: Acme) -> None:
-        await make(acme.management)
-
-        reply = await acme.management.patch("/workspaces/lab", json={"slug": "default"})
-
-        assert message(reply, 400) == "slug: 'default' is taken in this account."
 
 
 class TestDelete:

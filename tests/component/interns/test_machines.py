@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tests.component.interns.machine import AWAY, Machine
 from tests.support.waiting import until
 from tollhouse.interns import repository
-from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNNING, STOPPED
+from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService, NoReconciler
 from tollhouse.interns.types import DesiredState, Intern, InternState, InternStatus, Operation
@@ -146,16 +146,6 @@ async def test_what_runs_on_another_machine_goes_on(machine: Machine, other: Mac
         for each in (machine, other):
             await passes(each, 10)
     assert (await machine.interns.get(intern.id)).state == RUNNING
-
-
-async def test_a_deletion_ends_though_the_machine_is_away(machine: Machine) -> None:
-    intern = await placed(machine, STOPPED)
-    await passes(machine, AWAY)
-    await machine.request(Operation.DELETE, intern)
-    failed = await machine.until_state(intern, DESTROY_FAILED)
-    assert "workspace_archive_failed" in str(failed.last_failure_message)
-    await machine.request(Operation.DELETE, intern, acknowledged=True)
-    await machine.until_gone(intern)
 
 
 async def test_nothing_else_is_asked_of_a_machine_that_is_away(machine: Machine) -> None:

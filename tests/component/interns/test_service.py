@@ -157,16 +157,6 @@ async def test_numbers_are_given_again(interns: InternFixture) -> None:
     assert [(await interns.create(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
 
 
-async def test_no_other_vault_is_borrowed(interns: InternFixture) -> None:
-    elsewhere = await interns.vault.workspace("elsewhere")
-    other = await interns.create(caller=elsewhere)
-    shared = (await interns.vault.put("token")).vault_id
-    for vault_id in (other.vault_id, shared, "99999999-0000-4000-8000-000000000009"):
-        with pytest.raises(Conflict) as caught:
-            await interns.create("borrower", vault_id=vault_id)
-        assert reason(caught) == "vault_not_attachable"
-
-
 @pytest.mark.parametrize(
     ("metadata", "kind", "told"),
     [

@@ -46,17 +46,6 @@ async def entries(vault: VaultFixture) -> list[AuditEntry]:
     return [row.entry for row in rows if row.entry.action is AuditAction.SECRET_RELEASED]
 
 
-async def test_an_intern_receives_what_its_names_mean(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    intern = await vault.intern()
-    await vault.put("shared", "of the workspace")
-    await vault.put("token", "of the workspace")
-    await vault.put("token", "its own", intern=intern)
-    found = await disclosed(disclosures, recipient(vault, intern), "token", "shared")
-    assert found == {"token": "its own", "shared": "of the workspace"}
-
-
 async def test_each_release_is_a_row_of_the_record(
     vault: VaultFixture, disclosures: Disclosures
 ) -> None:
@@ -167,19 +156,6 @@ async def test_nothing_is_released_outside_the_programme(
     with pytest.raises(NotFound):
         await disclosed(disclosures, recipient(vault), "token")
     assert await entries(vault) == []
-
-
-async def test_nothing_is_released_once_a_borrowed_vault_is_gone(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    lender = await vault.intern()
-    borrower = await vault.intern(attached=lender.vault_id)
-    await vault.put("token", intern=lender)
-    who = recipient(vault, borrower)
-    assert await disclosed(disclosures, who, "token") == {"token": "value"}
-    await vault.delete_intern(lender)
-    with pytest.raises(NotFound):
-        await disclosed(disclosures, who, "token")
 
 
 async def test_a_release_stands_until_its_secret_changes(

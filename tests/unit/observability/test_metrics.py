@@ -22,15 +22,6 @@ def test_generations_are_counted_by_status() -> None:
     assert 'tollhouse_generations_total{status="502"} 1.0' in rendered
 
 
-def test_limits_of_sandboxes_are_enforced_or_not() -> None:
-    metrics = Metrics()
-    metrics.set_limit("cpus", enforced=False)
-    metrics.set_limit("disk_bytes", enforced=True)
-    rendered = lines(metrics)
-    assert 'tollhouse_intern_limit_enforced{limit="cpus"} 0.0' in rendered
-    assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in rendered
-
-
 def test_every_metric_is_described() -> None:
     metrics = Metrics()
     metrics.count_generation(200)
