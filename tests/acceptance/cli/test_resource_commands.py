@@ -150,7 +150,6 @@ def test_keys(target: CliTarget, account: str) -> None:
     assert target.run("keys", "show", made["hash"]).error_line(1).startswith("No such key.")
 
 
-@everywhere
 def test_limits_of_keys(target: CliTarget, account: str) -> None:
     of = ("--account", account)
     limits = ("--limit", "25", "--limit-reset", "monthly", "--include-byok")
@@ -235,7 +234,6 @@ def test_credits(target: CliTarget) -> None:
     assert "idempotency key" in again.error_line(1)
 
 
-@everywhere
 def test_the_ledger(target: CliTarget) -> None:
     account = target.json("accounts", "create", "Ledger")["id"]
     of = ("--account", account)

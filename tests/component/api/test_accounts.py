@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.component.api.conftest import Acme, message
+from tests.component.api.conftest import Acme, message, shown
 from tests.support.clock import FakeClock
 
 
@@ -13,16 +13,7 @@ class TestCreate:
         assert reply.status_code == 201
         made = reply.json()
         account_id = made["data"]["id"]
-        assert made["data"] == {
-            "id": account_id,
-            "name": "New",
-            "type": "prepaid",
-            "free_limits_exempt": False,
-            "intern_programme": False,
-            "vault_writes": True,
-            "created_at": "2026-03-12T10:30:00.000Z",
-            "updated_at": None,
-        }
+        assert made["data"] == shown("account", account=account_id)
         workspaces = await acme.operator.get("/workspaces", params={"account_id": account_id})
         assert [each["id"] for each in workspaces.json()["data"]] == [made["workspace_id"]]
 

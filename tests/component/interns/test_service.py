@@ -157,6 +157,13 @@ async def test_numbers_are_given_again(interns: InternFixture) -> None:
     assert [(await interns.create(name)).number for name in ("dd", "ee", "ff")] == [1, 2, 4]
 
 
+async def test_the_workspaces_own_vault_is_not_borrowed(interns: InternFixture) -> None:
+    shared = (await interns.vault.put("token")).vault_id
+    with pytest.raises(Conflict) as caught:
+        await interns.create("borrower", vault_id=shared)
+    assert reason(caught) == "vault_not_attachable"
+
+
 @pytest.mark.parametrize(
     ("metadata", "kind", "told"),
     [
