@@ -198,9 +198,7 @@ def test_an_invalid_request_fails_alone(accounts: Accounts) -> None:
     assert "No provider" in errors["c-5"]["message"]
 
 
-def test_an_invalid_request_of_the_largest_depth_fails_alone(
-    accounts: Accounts,
-) -> None:
+def test_an_invalid_request_of_the_largest_depth_fails_alone(accounts: Accounts) -> None:
     account = accounts.create("1")
     deep = b'{"custom_id":"deep","body":{"messages":%b}}' % (b"[" * 980 + b"]" * 980)
     good = b'{"custom_id":"good","body":%b}' % json.dumps(chat()).encode()

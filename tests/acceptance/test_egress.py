@@ -18,11 +18,7 @@ from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_reposi
 from tests.support.canaries import PLANTED, Scanner
 from tests.support.client_process import CLIENTS, client_python
 from tests.support.forked import forking_program
-from tests.support.server_process import (
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 from tests.support.waiting import wait_until
 
 VALUE, *VALUES = PLANTED[20:40]

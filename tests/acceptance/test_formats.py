@@ -9,12 +9,8 @@ import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
-from tests.support.stream_checks.messages import (
-    check_stream as checked_messages,
-)
-from tests.support.stream_checks.responses import (
-    check_stream as checked_response,
-)
+from tests.support.stream_checks.messages import check_stream as checked_messages
+from tests.support.stream_checks.responses import check_stream as checked_response
 from tests.support.upstream_process import start_upstream
 
 DIALECTS = ("chat", "responses", "messages")

@@ -20,11 +20,7 @@ from tests.support.intern_client import (
     still_running,
     until_nothing_runs,
 )
-from tests.support.server_process import (
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 from tests.support.server_users import NUMBER, USERS, owner, rights_of
 
 pytestmark = pytest.mark.sandbox

@@ -38,11 +38,7 @@ def used(manager: httpx2.Client) -> float:
 
 @pytest.mark.parametrize(
     ("method", "body"),
-    [
-        ("DELETE", None),
-        ("PATCH", {"disabled": True}),
-        ("PATCH", {"limit": 0}),
-    ],
+    [("DELETE", None), ("PATCH", {"disabled": True}), ("PATCH", {"limit": 0})],
     ids=["deleted", "disabled", "limited"],
 )
 def test_a_running_request_is_booked_on_the_key_that_began_it(

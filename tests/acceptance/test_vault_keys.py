@@ -52,9 +52,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: (data / name).read_bytes() for name in names if (data / name).exists()}
 
 
-def test_a_missing_key_file_is_an_error_and_none_is_made(
-    stopped_server: tuple[Path, str],
-) -> None:
+def test_a_missing_key_file_is_an_error_and_none_is_made(stopped_server: tuple[Path, str]) -> None:
     folder, _ = stopped_server
     (folder / "data" / "vault.keys").unlink()
     before = content(folder)

@@ -91,11 +91,7 @@ def test_a_run_without_failures_is_green_and_leaves_nothing(project: Path) -> No
 
 @pytest.mark.parametrize(
     ("tests", "arguments"),
-    [
-        (flaky("one", "two"), ()),
-        (flaky("one"), IN_TWO_PROCESSES),
-        (FAULTY_END + flaky("one"), ()),
-    ],
+    [(flaky("one", "two"), ()), (flaky("one"), IN_TWO_PROCESSES), (FAULTY_END + flaky("one"), ())],
 )
 def test_flaky_tests_are_green_and_named_in_the_last_lines(
     project: Path, tests: str, arguments: tuple[str, ...]

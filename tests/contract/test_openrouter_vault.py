@@ -365,8 +365,7 @@ def test_an_intern_s_own_key_reads_and_changes_its_own_secrets(seen: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("where", "names"),
-    [("workspace", ROUTES[:3]), ("copy", ["copy"]), ("another", OF_INTERN)],
+    ("where", "names"), [("workspace", ROUTES[:3]), ("copy", ["copy"]), ("another", OF_INTERN)]
 )
 def test_an_intern_s_own_key_finds_nothing_elsewhere(
     seen: dict[str, Any], where: str, names: list[str]

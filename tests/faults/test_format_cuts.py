@@ -12,15 +12,9 @@ import pytest
 
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.stream_checks.chat import check_stream as checked_chat
-from tests.support.stream_checks.completions import (
-    check_stream as checked_completions,
-)
-from tests.support.stream_checks.messages import (
-    check_stream as checked_messages,
-)
-from tests.support.stream_checks.responses import (
-    check_stream as checked_response,
-)
+from tests.support.stream_checks.completions import check_stream as checked_completions
+from tests.support.stream_checks.messages import check_stream as checked_messages
+from tests.support.stream_checks.responses import check_stream as checked_response
 from tests.support.upstream_process import UpstreamProcess
 
 DIALECTS = ("chat", "responses", "messages")

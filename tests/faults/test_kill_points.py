@@ -66,12 +66,7 @@ EVERY = [
 
 
 async def kill_at(
-    point: str,
-    victim: str,
-    upstream: UpstreamProcess,
-    tmp_path: Path,
-    ledger: Ledger,
-    kills: int,
+    point: str, victim: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
     config, key, in_flight = upstream.config(MODELS), "", 0
     whole: list[Answer] = []

@@ -8,9 +8,7 @@ import pytest
 import uvloop
 
 
-def loops_for(
-    definition: pytest.Function,
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def loops_for(definition: pytest.Function) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Return uvloop, which the server runs on; in the soak also asyncio's own.
 
     A test with the fixture `loop_time` has asyncio's alone: uvloop's timers know no other time.

@@ -149,9 +149,7 @@ def test_a_form_is_asked_field_by_field(
     terminal.read_until("Booked.")
     assert terminal.end() == 0
     content = {"city": "Rome", "days": 3, "class": "second", "train": True}
-    assert gateway.received_answers == [
-        json.dumps({"action": "accept", "content": content}),
-    ]
+    assert gateway.received_answers == [json.dumps({"action": "accept", "content": content})]
 
 
 def test_a_question_cannot_pass_for_another_one(

@@ -104,10 +104,7 @@ async def test_one_that_does_not_answer_is_killed(
 
 
 async def test_a_group_whose_file_was_changed_from_outside_is_booked_all_the_same(
-    acme: Tenant,
-    settler: Settler,
-    ledger_reader: LedgerReader,
-    tmp_path: Path,
+    acme: Tenant, settler: Settler, ledger_reader: LedgerReader, tmp_path: Path
 ) -> None:
     await settler.settle(record_for(acme))
     (tmp_path / "journal" / "a.log").write_bytes(bytes(1024 * 1024))

@@ -49,10 +49,7 @@ async def aside(migrated_postgresql: sa.URL) -> AsyncIterator[Connection]:
 
 
 async def test_a_connection_that_is_lost_between_groups_is_opened_again(
-    acme: Tenant,
-    writer: PostgresqlChargeWriter,
-    aside: Connection,
-    ledger_reader: LedgerReader,
+    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     records = [record_for(acme, number) for number in range(3)]
     for record in records:
@@ -62,10 +59,7 @@ async def test_a_connection_that_is_lost_between_groups_is_opened_again(
 
 
 async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_again(
-    acme: Tenant,
-    writer: PostgresqlChargeWriter,
-    aside: Connection,
-    ledger_reader: LedgerReader,
+    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     await writer.write([record_for(acme, 1)])
     async with aside.transaction():

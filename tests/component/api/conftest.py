@@ -75,10 +75,7 @@ def changed_accounts() -> list[str]:
 
 @pytest.fixture
 def identity(
-    clock: FakeClock,
-    ids: SequentialIds,
-    authenticator: Authenticator,
-    changed_accounts: list[str],
+    clock: FakeClock, ids: SequentialIds, authenticator: Authenticator, changed_accounts: list[str]
 ) -> IdentityService:
     return IdentityService(
         clock, ids, authenticator, GUARDRAILS, account_changed=changed_accounts.append

@@ -85,11 +85,7 @@ async def test_a_refusal_carries_its_facts_and_its_hint(client: Client) -> None:
     assert reply.status_code == 409
     assert reply.headers["retry-after"] == "7"
     assert reply.json() == {
-        "error": {
-            "code": 409,
-            "message": "Busy.",
-            "metadata": {"reason": "busy"},
-        }
+        "error": {"code": 409, "message": "Busy.", "metadata": {"reason": "busy"}}
     }
 
 

@@ -100,11 +100,7 @@ async def test_shows_a_reply_that_nobody_knows_the_cost_of(
     ],
 )
 async def test_who_may_read_a_reply(
-    acme: Acme,
-    other: Acme,
-    book: Callable[..., Any],
-    facts: dict[str, str],
-    readers: set[str],
+    acme: Acme, other: Acme, book: Callable[..., Any], facts: dict[str, str], readers: set[str]
 ) -> None:
     names = {"intern": acme.intern_key.key.hash, "other": other.account_id}
     given = {"account_id": acme.account_id, "workspace_id": acme.workspace_id, "key_hash": "b" * 64}

@@ -25,9 +25,7 @@ async def test_shows_the_full_superset_of_a_new_key(
     assert reply.json() == {"data": shown("own_key", label=acme.api_key.key.label, **facts)}
 
 
-async def test_a_purchase_ends_the_free_tier_and_nine_credits_raise_the_ceiling(
-    acme: Acme,
-) -> None:
+async def test_a_purchase_ends_the_free_tier_and_nine_credits_raise_the_ceiling(acme: Acme) -> None:
     await acme.operator.post("/credits", json={"amount": 100, "kind": "grant"})
     assert (await acme.api.get("/key")).json()["data"]["is_free_tier"] is True
     for amount, ceiling in [("8.999999999", 50), ("0.000000001", 1000), ("1", 1000)]:

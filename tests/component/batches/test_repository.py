@@ -5,12 +5,7 @@ import sqlalchemy as sa
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.seams.accounting import Attribution, Usage
-from tests.support.seams.batches import (
-    NEXT,
-    BatchEndpoint,
-    BatchStatus,
-    repository,
-)
+from tests.support.seams.batches import NEXT, BatchEndpoint, BatchStatus, repository
 from tollhouse.storage.tables.batches import batches as table
 
 

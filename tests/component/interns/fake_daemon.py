@@ -38,10 +38,7 @@ PERMISSION: Final = (
         },
     },
 )
-ANSWERED: Final = (
-    "answered",
-    {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"},
-)
+ANSWERED: Final = ("answered", {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"})
 """The answer to a question, after which the run continues with another model."""
 ELICITATION: Final = (
     "question",

@@ -101,9 +101,7 @@ async def test_a_machine_whose_clock_is_ahead_is_away_once_its_word_stays_the_sa
     await machine.until_state(intern, FAILED)
 
 
-async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(
-    machine: Machine,
-) -> None:
+async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(machine: Machine) -> None:
     intern = await placed(machine, RUNNING, where="back")
     clock, database = machine.interns.clock, machine.interns.database
     said = clock.now()

@@ -275,9 +275,7 @@ async def test_a_workspace_comes_back_with_its_intern(machine: Machine) -> None:
     assert (path / "note").read_text() == "kept"
 
 
-async def test_unfinished_archives_of_nobody_are_removed_beside_the_work(
-    machine: Machine,
-) -> None:
+async def test_unfinished_archives_of_nobody_are_removed_beside_the_work(machine: Machine) -> None:
     await machine.blobs.put("interns/strange/attempt/00000", b"half")
     await machine.kill()
     await until(lambda: not machine.blobs.blobs)

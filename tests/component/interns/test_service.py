@@ -10,13 +10,7 @@ from tollhouse.audit.types import AuditAction
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import RUNNING
 from tollhouse.interns.policy import InternBusy, Misconfigured, ServiceUnreachable
-from tollhouse.interns.types import (
-    CreateIntern,
-    DesiredState,
-    InternRun,
-    InternState,
-    InternStatus,
-)
+from tollhouse.interns.types import CreateIntern, DesiredState, InternRun, InternState, InternStatus
 from tollhouse.kernel.errors import Bug, Conflict, TollhouseError, Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.types import Vault

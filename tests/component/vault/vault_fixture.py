@@ -124,10 +124,7 @@ class VaultFixture:
             await self.service.delete(write, self.caller, intern_id, name)
 
     async def names(
-        self,
-        intern: Intern | None = None,
-        window: Window = ALL,
-        caller: Subject | None = None,
+        self, intern: Intern | None = None, window: Window = ALL, caller: Subject | None = None
     ) -> list[str]:
         intern_id = None if intern is None else intern.id
         async with self.database.reading() as read:

@@ -154,10 +154,7 @@ def _usage(said: Said) -> JsonObject:
         "input_tokens": used.fresh,
         "cache_creation_input_tokens": minutes + hour,
         "cache_read_input_tokens": used.read,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": minutes,
-            "ephemeral_1h_input_tokens": hour,
-        },
+        "cache_creation": {"ephemeral_5m_input_tokens": minutes, "ephemeral_1h_input_tokens": hour},
         "output_tokens": used.output,
         "output_tokens_details": {"thinking_tokens": used.thinking},
         "service_tier": "standard",

@@ -13,10 +13,7 @@ from tests.support.seams.api import (
 )
 from tests.support.seams.identity import KeyKind
 from tests.unit.api.asgi_client import Answer, call
-from tollhouse.kernel.errors import (
-    Unauthenticated,
-    Unavailable,
-)
+from tollhouse.kernel.errors import Unauthenticated, Unavailable
 from tollhouse.observability.metrics import Metrics
 
 

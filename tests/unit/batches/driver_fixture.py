@@ -196,11 +196,7 @@ class DriverFixture:
         return asyncio.create_task(self.fanout.run(leased))
 
     async def run(
-        self,
-        *done: int,
-        attempts: int = 1,
-        crashes: Mapping[int, int] = {},
-        ticking: bool = False,
+        self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}, ticking: bool = False
     ) -> None:
         """Work on the chunk until it is finished or handed back; `ticking` lets time pass."""
         task = self.start(*done, attempts=attempts, crashes=crashes)

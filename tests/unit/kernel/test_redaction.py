@@ -190,10 +190,7 @@ def test_all_that_base64_shows_of_a_value_alone_is_hidden() -> None:
 
 
 def test_forms_of_a_plain_value_are_these() -> None:
-    assert forms_of("abcd") == {
-        *(b"abcd", b"ABCD", b"61626364"),
-        *(b"YWJjZ", b"FiY2", b"hYmNk"),
-    }
+    assert forms_of("abcd") == {*(b"abcd", b"ABCD", b"61626364"), *(b"YWJjZ", b"FiY2", b"hYmNk")}
 
 
 @pytest.mark.parametrize("value", ["a", "ab", "abc"])

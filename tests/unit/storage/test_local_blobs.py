@@ -9,13 +9,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support.disk import files_in, largest_file
-from tollhouse.storage.blobs import (
-    BlobExists,
-    BlobsFull,
-    BlobsUnavailable,
-    InvalidKey,
-    LocalBlobs,
-)
+from tollhouse.storage.blobs import BlobExists, BlobsFull, BlobsUnavailable, InvalidKey, LocalBlobs
 
 KEY = "batches/1/input/00001"
 

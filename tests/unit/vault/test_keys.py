@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.secret import Secret
-from tollhouse.vault.envelope import (
-    Unopenable,
-    fingerprint,
-    new_key,
-    open_,
-    seal,
-    unwrap,
-    wrap,
-)
+from tollhouse.vault.envelope import Unopenable, fingerprint, new_key, open_, seal, unwrap, wrap
 from tollhouse.vault.key_encryption import (
     CommandKeys,
     KeysUnavailable,

@@ -301,8 +301,7 @@ def test_too_many_chats_are_refused_with_the_time_to_wait(
 
 
 @pytest.mark.parametrize(
-    ("name", "status"),
-    [("management key", 401), ("own key", 403), ("outside the programme", 404)],
+    ("name", "status"), [("management key", 401), ("own key", 403), ("outside the programme", 404)]
 )
 def test_a_key_of_another_kind_is_refused_without_metadata(
     seen: dict[str, Any], name: str, status: int

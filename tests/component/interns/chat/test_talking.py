@@ -3,9 +3,7 @@
 from typing import Any
 
 from tests.component.interns.chat_server import ChatServer, answer
-from tests.component.interns.fake_daemon import (
-    FakeDaemon,
-)
+from tests.component.interns.fake_daemon import FakeDaemon
 
 USER = {"role": "user", "content": "Hello"}
 PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]

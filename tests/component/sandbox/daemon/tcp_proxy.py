@@ -31,10 +31,7 @@ class TcpProxy:
     @property
     def environment(self) -> dict[str, str]:
         """The environment with which a client reaches the daemon."""
-        return {
-            "ORIGIN": f"http://127.0.0.1:{self._port.result()}",
-            "TOKEN": self._daemon.token,
-        }
+        return {"ORIGIN": f"http://127.0.0.1:{self._port.result()}", "TOKEN": self._daemon.token}
 
     def disconnect(self) -> None:
         """End all connections, and refuse new ones until `reconnect`."""

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import (
-    COMMAND,
-    SECONDS,
-    DaemonProcess,
-)
+from tests.component.sandbox.daemon.daemon_process import COMMAND, SECONDS, DaemonProcess
 from tests.support.waiting import until
 
 # In the background, deaf, and in a session of its own: only who adopts it can find it.

@@ -1,9 +1,17 @@
 """Nobody gets in without the token, on any path, and nothing is told to who has none."""
 
-import httpx2
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import DaemonProcess, text_of
+from tests.component.sandbox.daemon.daemon_process import text_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 PATHS = ("/healthz", "/files/", "/files/secret", "/terminals", "/terminal", "/nowhere")
 

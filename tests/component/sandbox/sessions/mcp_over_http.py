@@ -11,10 +11,7 @@ from mcp.server import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-APPS = {
-    "http": (MCPServer.streamable_http_app, "/mcp"),
-    "sse": (MCPServer.sse_app, "/sse"),
-}
+APPS = {"http": (MCPServer.streamable_http_app, "/mcp"), "sse": (MCPServer.sse_app, "/sse")}
 
 
 class HttpMcpServer:

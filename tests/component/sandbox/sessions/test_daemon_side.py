@@ -111,11 +111,7 @@ async def test_what_the_agent_does_not_take_in_time_is_taken_back(
 ) -> None:
     monkeypatch.setattr(active_run, "STEER_SECONDS", 0.03)
     monkeypatch.setattr(active_run, "_REPLY_SECONDS", 0.03)
-    log, run, agent = (
-        SessionLog(tmp_path),
-        SessionRun("r", "s", "manual", {}),
-        Agent(),
-    )
+    log, run, agent = (SessionLog(tmp_path), SessionRun("r", "s", "manual", {}), Agent())
     with log.writing() as write:
         write.run(run)
     working, deaf = ActiveRun(run, log), cast("AgentProcess", agent)

@@ -88,9 +88,7 @@ async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
         assert (await SessionClient(daemon).run("And after that?")).text == "Here."
 
 
-async def test_nothing_is_made_before_somebody_talks(
-    start: Callable[..., DaemonProcess],
-) -> None:
+async def test_nothing_is_made_before_somebody_talks(start: Callable[..., DaemonProcess]) -> None:
     with start() as daemon:
         async with daemon.client() as client:
             assert (await client.get("/sessions")).json() == {"data": [], "has_more": False}

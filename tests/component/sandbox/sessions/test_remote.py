@@ -26,10 +26,7 @@ from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, say
 from tests.support.session_client import SessionClient
 from tollhouse.sandbox.agent.tools.context import ToolContext
-from tollhouse.sandbox.agent.tools.mcp_servers import (
-    McpServerConfig,
-    McpServers,
-)
+from tollhouse.sandbox.agent.tools.mcp_servers import McpServerConfig, McpServers
 from tollhouse.sandbox.agent.tools.remote import MOST_BYTES, http_request
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))

@@ -13,13 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.vault.egress.egress_fixture import (
-    API,
-    OTHER,
-    VALUE,
-    Client,
-    EgressFixture,
-)
+from tests.component.vault.egress.egress_fixture import API, OTHER, VALUE, Client, EgressFixture
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import Peer, interrupt
 from tollhouse.outbound.tls import TlsLayer

@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import FakeClock
-from tollhouse.cli.batches.status import (
-    GIVE_UP_SECONDS,
-    pauses,
-    poll_until_ended,
-)
+from tollhouse.cli.batches.status import GIVE_UP_SECONDS, pauses, poll_until_ended
 from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.progress import QUIET_SECONDS, LineProgress, progress_line
 

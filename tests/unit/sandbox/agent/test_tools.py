@@ -145,12 +145,7 @@ def test_a_run_that_goes_on_counts_on() -> None:
     assert again.as_message() == {
         "requests": 3,
         "output_bytes": 5,
-        "usage": {
-            "input_tokens": 10,
-            "cached_tokens": 0,
-            "output_tokens": 2,
-            "cost": "1.000005",
-        },
+        "usage": {"input_tokens": 10, "cached_tokens": 0, "output_tokens": 2, "cost": "1.000005"},
     }
 
 
