@@ -12,7 +12,9 @@ import yaml
 from tests.support.format_clients import Chat, Messages, Responses
 from tests.support.seams.formats import IDENTITY, adapter, charge
 
-CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "calls.yaml").read_text())
+HERE = Path(__file__).parent
+CASES: dict[str, Any] = yaml.load((HERE / "calls.yaml").read_bytes(), yaml.CSafeLoader)
+ORDERS: dict[str, Any] = yaml.load((HERE / "orders.yaml").read_bytes(), yaml.CSafeLoader)
 CLIENTS: dict[str, Any] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 CALLS = {"function", "function_call", "tool_use"}
 TWO = [["alpha", "1"], ["beta", "2"]]
@@ -82,3 +84,33 @@ def test_a_stream_that_is_right_is_passed_on_unchanged() -> None:
     for delta, data in zip(calls, events(calls), strict=False):
         shown = json.loads(stream.feed(data).removeprefix(b"data: "))
         assert shown["choices"][0]["delta"]["tool_calls"] == list(map(item, delta))
+
+
+def ordered(dialect: str, name: str) -> list[dict[str, Any]]:
+    """Return the events of a row of `orders.yaml`, with the first and the last of its dialect."""
+    rows = [(kind, fields) for each in ORDERS[dialect][name] for kind, fields in each.items()]
+    if dialect == "messages":
+        said = [{"type": f"content_block_{kind}", **fields} for kind, fields in rows]
+        message = {"id": "m", "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}
+        end = {"delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}}
+        ends = [{"type": "message_delta", **end}, {"type": "message_stop"}]
+        return [{"type": "message_start", "message": message}, *said, *ends]
+    *rows, (_, output) = rows
+    said = [{"type": f"response.{kind}", **fields} for kind, fields in rows]
+    response = {"id": "r", "status": "completed", "output": output}
+    created = {"type": "response.created", "response": {"id": "r", "status": "in_progress"}}
+    return [created, *said, {"type": "response.completed", "response": response}]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("dialect", "name"), [(dialect, name) for dialect in ORDERS for name in ORDERS[dialect]]
+)
+def test_events_are_put_in_order(dialect: str, name: str, client: str) -> None:
+    ask = {"model": "acme/large", "stream": True, **ASKS[client]}
+    stream = adapter(client, dialect, json.dumps(ask).encode()).open_stream(IDENTITY)
+    events = [json.dumps(each).encode() for each in ordered(dialect, name)]
+    shown = b"".join(map(stream.feed, events)) + stream.end(charge(stream))
+    told = CLIENTS[client].streamed(shown)
+    assert (told.text, [[called, given["x"]] for called, given in told.calls]) == ("so it", TWO)
+    assert stream.finish_reason == "tool_calls"

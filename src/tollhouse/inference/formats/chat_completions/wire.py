@@ -70,6 +70,7 @@ class ChatDelta(msgspec.Struct):
     """The format's first way to call, of one call."""
     reasoning_details: Raw = NULL
     extra_content: Raw = NULL
+    usage: Raw = NULL
 
     @property
     def calls(self) -> bool:
@@ -87,7 +88,7 @@ class ChatDelta(msgspec.Struct):
         """Whether it is not as clients read it.
 
         One of the two fields in which they look for the reasoning is missing, the text is in parts,
-        or there is what only its maker can read.
+        or there is what only its maker can read, or a usage.
         """
         details = self.reasoning_details
         if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
@@ -97,7 +98,8 @@ class ChatDelta(msgspec.Struct):
         ):
             return True
         thinks = self.reasoning_content and not self.reasoning
-        return bool(thinks) or isinstance(self.content, list) or self.extra_content != NULL
+        beside = self.extra_content != NULL or self.usage != NULL
+        return bool(thinks) or isinstance(self.content, list) or beside
 
 
 class _Function(msgspec.Struct):

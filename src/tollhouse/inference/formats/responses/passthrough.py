@@ -229,13 +229,12 @@ class ResponsesStream(AdaptedStream):
 
     def _finish(self, kind: str, fields: Fields) -> bytes:
         response = response_decoder.decode(fields["response"])
-        items = response.output or ()
-        calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
+        told, output = self._order.finish(response.output or ())
+        calls = any(item_decoder.decode(raw(item)).type in CALL_TYPES for item in output)
         self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
-        self._report(counts_of(response, fields.get("usage", NULL)))
+        self._report(counts_of(response, fields["response"], fields))
         self._patched(fields["response"])
         self._last_kind, self.done = kind, True
-        told, output = self._order.finish(items)
         self._response["output"] = output
         return b"".join(self._told(*each, b"") for each in told)
 
