@@ -83,7 +83,7 @@ def whole_call(block: Fields, number: int) -> Fields:
     if not try_decode(text_decoder, block.get("id", NULL)):
         block = {**block, "id": raw(f"toolu_{number}")}
     given = block.get("input", NULL)
-    if memoryview(given)[:1] == b"{":
+    if memoryview(given)[0] == ord("{"):
         return block
     text = whole_arguments(given)
     found = try_decode(fields_decoder, text)

@@ -34,7 +34,7 @@ from tollhouse.inference.formats.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Told = tuple[str, Fields]
 """An event's type and its fields."""
@@ -61,12 +61,12 @@ ITEM_EVENTS: Final = (_ADDED, _DONE, *_INSIDE)
 """How the types of all events begin that are put in order."""
 _number = msgspec.json.Decoder(int | None)
 _parts = msgspec.json.Decoder(list[Fields] | None)
-_BLANK: Final = {
-    "message": {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
-    "reasoning": {"type": "reasoning", "summary": []},
+_BLANK: Final[Mapping[str, Mapping[str, object]]] = {
+    "message": {"type": "message", "role": "assistant", "status": "in_progress", "content": ()},
+    "reasoning": {"type": "reasoning", "summary": ()},
 }
 """Items that nothing but their content begins."""
-_EMPTY: Final = {"annotations": [], "logprobs": []}
+_EMPTY: Final[Mapping[str, object]] = {"annotations": (), "logprobs": ()}
 
 
 def _text(fields: Fields, name: str) -> str:
@@ -81,7 +81,7 @@ def whole_item(item: Fields, number: int) -> Fields:
     if kind == "function_call":
         call = _text(item, "call_id") or _text(item, "id") or f"call_{number}"
         item = {**item, "call_id": raw(call)}
-        if memoryview(given := item.get("arguments", NULL))[:1] != b'"':
+        if memoryview(given := item.get("arguments", NULL))[0] != ord('"'):
             item["arguments"] = raw(arguments_text(given))
     return item if _text(item, "id") else {**item, "id": raw(f"{_PREFIXES[kind]}_{number}")}
 
@@ -277,7 +277,7 @@ class ItemOrder:
             text = item.arguments.add(given)
             if not text:
                 return []
-            same = memoryview(fields["delta"])[:1] == b'"' and text == given
+            same = memoryview(fields["delta"])[0] == ord('"') and text == given
             return [(kind, fields if same else {**fields, "delta": raw(text)})]
         told = self._end_arguments(item, fields)
         return [*told[:-1], (kind, {**fields, **told[-1][1]})] if told else []
@@ -347,7 +347,7 @@ class ItemOrder:
             return []
         item.parts.add((part, at))
         item.open_parts.add((part, at))
-        blank = {"type": kind, field: ""} | (_EMPTY if kind == "output_text" else {})
+        blank = {"type": kind, field: "", **(_EMPTY if kind == "output_text" else {})}
         return [item.event(f"{part}.added", **{place: at}, part=blank)]
 
     def _say(self, item: _Item, name: str, at: int, text: str) -> list[Told]:
@@ -372,13 +372,13 @@ class ItemOrder:
         _, _, place, _, field = _TEXTS[name]
         item.open_texts.discard((name, at))
         text = {place: at, field: "".join(item.texts[name, at])}
-        more = {"logprobs": []} if name == "response.output_text" else {}
+        more = {"logprobs": ()} if name == "response.output_text" else {}
         return [item.event(f"{name}.done", **text, **more)]
 
     def _end_part(self, item: _Item, part: str, at: int, final: Fields) -> list[Told]:
         item.open_parts.discard((part, at))
         field, place = ("summary", "summary_index") if part == _SUMMARY else _CONTENT_PLACE
-        given = try_decode(_parts, final.get(field, NULL)) or []
+        given = try_decode(_parts, final.get(field, NULL)) or ()
         own = (each for each in item.texts if (_TEXTS[each[0]][1], each[1]) == (part, at))
         said = self._part(item, *next(own, ("response.output_text", at)))
         return [
@@ -388,7 +388,7 @@ class ItemOrder:
     def _part(self, item: _Item, name: str, at: int) -> dict[str, object]:
         _, _, _, kind, field = _TEXTS[name]
         text = "".join(item.texts.get((name, at), ()))
-        return {"type": kind, field: text} | (_EMPTY if kind == "output_text" else {})
+        return {"type": kind, field: text, **(_EMPTY if kind == "output_text" else {})}
 
 
 _CONTENT_PLACE: Final = ("content", "content_index")
