@@ -96,5 +96,7 @@ def test_a_limit_of_the_interns_key_ends_a_run_with_a_clear_error(
     assert (turn.finish, turn.reason) == ("error", "turn_failed")
     assert turn.error is not None
     assert "limit" in turn.error["message"]
-    assert turn.error["metadata"]["retryable"] is False
+    about = turn.error["metadata"]
+    assert (about["retryable"], about["limit_source"]) == (False, "service_key_limit")
+    assert about["remedy_hint"].startswith("Raise the key's limit")
     assert accounts.key_of("ada")["usage"] == own["usage"]

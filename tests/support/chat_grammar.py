@@ -217,7 +217,8 @@ def _check_finish(chunk: dict[str, Any], chat: ParsedChat) -> None:
 
 def _check_error(error: dict[str, Any], chat: ParsedChat) -> None:
     _require(set(error) == {"code", "message", "metadata"}, f"the error {error}")
-    _require(set(error["metadata"]) == {"reason", "retryable"}, f"its metadata {error['metadata']}")
+    told = set(error["metadata"]) - {"limit_source", "remedy_hint"}
+    _require(told == {"reason", "retryable"}, f"its metadata {error['metadata']}")
     reason, retryable = error["metadata"]["reason"], error["metadata"]["retryable"]
     _require(reason in IN_STREAM, f"the reason {reason!r}, which no stream has")
     codes, expected = IN_STREAM[reason]

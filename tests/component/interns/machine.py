@@ -54,6 +54,9 @@ class FakeSandbox:
     limits_enforced: frozenset[str] = frozenset()
     disk_full = False
 
+    def memory_full(self) -> bool:
+        return False
+
     def __init__(self, launch: Launch, daemon: FakeDaemon) -> None:
         self.launch = launch
         self.daemon = daemon
