@@ -9,17 +9,13 @@ and nothing of the code that writes it:
     role ──> content | reasoning ... ──> [tool call] ──> finish ──> final ──> [DONE]
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.chat_tee import RecordedStream
+from tests.support.chat_tee import RecordedStream
 
 KEEP_ALIVE: Final = ": keepalive"
 DONE: Final = "data: [DONE]"

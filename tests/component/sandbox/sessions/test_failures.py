@@ -1,30 +1,26 @@
 """Models and gateways that fail, each in its own way: a run ends with a clear error."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.model_server import (
+    FakeModel,
+    ModelResponse,
+    Turn,
     call,
     hangs,
     refuses,
     says,
     sends,
 )
-from tests.support.session_client import SessionClient
+from tests.support.session_client import Events, SessionClient
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.support.model_server import FakeModel, ModelResponse, Turn
-    from tests.support.session_client import Events
 
 LIMIT = "The key's limit of 1 credit is used up."
 

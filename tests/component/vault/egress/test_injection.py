@@ -1,7 +1,5 @@
 """What of a client's requests reaches the host, with which values, and what comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import threading

@@ -1,7 +1,5 @@
 """What passes through a session: how fast, and frames of WebSockets without values."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,11 +1,8 @@
 """Attacks with the answer, the destination, and what exhausts resources."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -21,6 +18,7 @@ from tests.component.vault.egress.attacks.table import (
 from tests.component.vault.egress.egress_fixture import (
     API,
     VALUE,
+    Client,
     ConnectRefusedError,
     EgressFixture,
     FakeNameServer,
@@ -33,9 +31,6 @@ from tollhouse.vault.egress import exchange, proxy, request_head, routes, websoc
 from tollhouse.vault.egress.messages import SessionLimits
 from tollhouse.vault.egress.proxy import ProxySession
 from tollhouse.vault.egress.streams import BandwidthLimiter
-
-if TYPE_CHECKING:
-    from tests.component.vault.egress.egress_fixture import Client, EgressFixture
 
 # ------------------------------------------------------------------------------------ echo
 
