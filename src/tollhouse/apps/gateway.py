@@ -107,7 +107,9 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     accounting = build_accounting(settings.accounting, core, folder, metrics)
     vault = build_vault(settings.vault, core, keys)
     provider_keys = build_provider_keys(settings, core, vault.service)
-    inference = build_inference(settings, core, accounting, catalog, metrics)
+    inference = build_inference(
+        settings, core, accounting, catalog, metrics, provider_keys.own_keys
+    )
     if address is not None:
         add_egress(vault, settings, folder, address, [*FORMATS, COUNT_TOKENS, "/models"])
     metrics.in_flight.set_function(lambda: inference.pipeline.running)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.pipeline import PipelineDependencies
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
     from tollhouse.inference.types import Demand, Endpoint, Model
@@ -98,7 +98,7 @@ class DryRun:
         excluded: list[ExcludedEndpoint] = []
         models = self._catalog.wanted(request.parsed.model, request.preferences.models)
         try:
-            candidates = self._services.candidates(request, models, excluded.append)
+            candidates = await self._services.candidates(request, models, excluded.append)
         except (NotFound, Forbidden, Unavailable) as unserved:
             refusal = refusal or unserved
         demand = demand_of(request)

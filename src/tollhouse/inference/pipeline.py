@@ -16,13 +16,11 @@ books what the provider may bill and gives the client a legal end:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Attempt
 from tollhouse.inference import routing
 from tollhouse.inference.admission import (
@@ -42,10 +40,8 @@ from tollhouse.inference.providers.failures import (
     unreadable,
 )
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
-from tollhouse.inference.routing import Health
 from tollhouse.inference.steps import (
     LARGE,
-    Steps,
     charge,
     excerpt,
     feed,
@@ -72,59 +68,23 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
-    from tollhouse.inference.guardrails import Guardrails
-    from tollhouse.inference.ports import Admission, OpenedReply, Provider, Settlement
+    from tollhouse.inference.ports import OpenedReply
     from tollhouse.inference.reply_buffer import Reply
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
-    from tollhouse.inference.types import ExcludedEndpoint, Model
-    from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.observability.metrics import Metrics
 
 _OK = 200
 _LET_END_SECONDS = 0.25
 """How long a stream may take for what follows its last event, so its connection is used again."""
 _CLIENT_GONE = 499
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineDependencies:
-    """What every generation uses."""
-
-    providers: Mapping[str, Provider]
-    admission: Admission
-    settlement: Settlement
-    clock: Clock
-    metrics: Metrics
-    guardrails: Guardrails
-    health: Health = field(default_factory=Health)
-    rules: AccountingRules = field(default_factory=AccountingRules)
-    steps: Steps = field(default_factory=Steps)
-
-    def candidates(
-        self,
-        request: InferenceRequest,
-        models: Sequence[Model],
-        on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
-    ) -> Sequence[Candidate]:
-        """Return the endpoints that can serve a request now: `routing.find_candidates`."""
-        now = self.clock.monotonic()
-        return routing.find_candidates(
-            models,
-            request.adapters,
-            request.preferences,
-            dialects_of=lambda endpoint: self.providers[endpoint.provider].dialects,
-            cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
-            policies=request.subject.policies,
-            on_excluded=on_excluded,
-        )
 
 
 class Generation:
@@ -226,7 +186,7 @@ class Generation:
         services, request = self._services, self._request
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
-        rest = await self._admit(services.candidates(request, request.models))
+        rest = await self._admit(await services.candidates(request, request.models))
         await self._pass_guardrails()
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
@@ -244,10 +204,10 @@ class Generation:
                 failures.append(without_frames(error))
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
-                services.health.failed(candidate.endpoint, error, services.clock.monotonic())
+                services.failed(candidate, error)
                 rest = routing.remaining(error, candidate, rest)
             else:
-                return services.health.answered(candidate.endpoint)
+                return services.answered(candidate)
         if unsayable is not None and not failures:
             raise unsayable
         raise await self._explained(routing.final_error(failures))
@@ -324,6 +284,7 @@ class Generation:
             query=adapter.query,
             headers=adapter.headers,
             owner=self._owner,
+            own_key=candidate.own_key,
         )
         request.candidate = candidate
         started = services.clock.monotonic()
@@ -335,7 +296,8 @@ class Generation:
             status = error.provider_status
             raise
         finally:
-            request.attempts.append(Attempt(provider.name, status, self._millis_since(started)))
+            millis, is_own = self._millis_since(started), candidate.own_key is not None
+            request.attempts.append(Attempt(provider.name, status, millis, is_own))
         return reply, adapter
 
     async def _relay_stream(self, reply: OpenedReply, stream: AdaptedStream) -> None:
@@ -432,7 +394,15 @@ class Generation:
         """Return the failure that a provider told of in a reply that had status 200."""
         attempt = self._request.attempts[-1]
         status = status_of_error_code(event.code) or STATUS["upstream"]
-        error = failure(attempt.provider, status, code=event.code, message=event.message)
+        candidate = self._request.candidate
+        key = None if candidate is None else candidate.own_key
+        error = failure(
+            attempt.provider,
+            status,
+            code=event.code,
+            message=event.message,
+            own_key=None if key is None else key.stored.label,
+        )
         error.ambiguous = self._has_begun
         return error
 

@@ -17,12 +17,14 @@ from tollhouse.storage.migrator import MIGRATIONS, upgrade
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BEFORE = (
-    "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)",
+_ACCOUNT = "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)"
+_WORKSPACE = (
     "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
-    " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)",
+    " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
+)
+_VAULT = (
     "INSERT INTO vaults (id, account_id, workspace_id, kind, kek_id, wrapped_key, created_at)"
-    " VALUES ('v', 'a', 'w', 'workspace', 'k', 'x', 0)",
+    " VALUES ('v', 'a', 'w', 'workspace', 'k', 'x', 0)"
 )
 _KEY = (
     "INSERT INTO provider_keys (id, account_id, workspace_id, vault_id, provider, label, disabled,"
@@ -49,7 +51,7 @@ def test_keeps_what_was_there_and_takes_keys(empty_url: sa.URL, tmp_path: Path) 
     earlier = shutil.copytree(MIGRATIONS, tmp_path / "earlier")
     (earlier / "versions" / "0002_provider_keys.py").unlink()
     upgrade(empty_url, earlier)
-    execute(empty_url, *_BEFORE)
+    execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT)
     upgrade(empty_url)
     assert execute(empty_url, _KEY.format(workspace="w", both="false")) == ["v"]
     for refused in (("none", "false"), ("w", "true")):
