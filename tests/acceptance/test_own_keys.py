@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +271,10 @@ def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
     poor.set(key, is_required=True)
     assert poor.asked("chat", model="t/chat") == [text]
     assert poor.ask("t/chat-two", max_tokens=5).status_code == 402
+    poor.accounts.manage(
+        "POST", "/credits", amount="-1", kind="adjustment", note="n", account_id=poor.account
+    )
+    assert "negative_balance" in poor.ask("t/chat").text
     poor.accounts.close()
 
 
@@ -297,3 +302,33 @@ def test_a_request_under_way_ends_with_the_key_that_it_began_with(customer: Cust
     assert customer.asked("chat") == [text]
     assert customer.asked("chat") == [text, "the-next-key-of-the-customer"]
     assert rotated == ["the...mer"]
+
+
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_of_many_requests_with_own_keys_a_limit_that_includes_them_lets_in_what_it_pays_for(
+    customer: Customer, *, included: bool, alone: bool
+) -> None:
+    customer.add(is_required=alone)
+    cost, tokens = 3 * 0.001 + 3 * 0.01, 3
+    customer.wire.providers.say(
+        "chat", reply(said("chat", "hi") | {"usage": {"prompt_tokens": 3, "completion_tokens": 3}})
+    )
+    fields = {"limit": 1, "include_byok_in_limit": included}
+    client = customer.accounts.another_key(customer.account, **fields)
+    with ThreadPoolExecutor(64) as pool:
+        statuses = list(
+            pool.map(lambda _: client.ask("t/chat", max_tokens=tokens).status_code, range(64))
+        )
+    key = client.get("/key")
+    assert key["usage"] == 0
+    assert key["byok_usage"] == pytest.approx(statuses.count(200) * cost)
+    assert set(statuses) <= {200, 402}
+    if included:
+        assert key["byok_usage"] <= 1
+        assert 402 in statuses
+        assert key["limit_remaining"] == pytest.approx(1 - key["byok_usage"])
+    else:
+        assert key["limit_remaining"] == 1
+    if alone and not included:
+        assert set(statuses) == {200}

@@ -105,8 +105,8 @@ async def test_shows_every_field(acme: Acme, book: Callable[..., Any]) -> None:
             "web_search_engine": None,
             "workspace_id": acme.workspace_id,
             "provider_responses": [
-                {"status": None, "provider_name": "other", "latency": 30},
-                {"status": 200, "provider_name": "acme", "latency": 90},
+                {"status": None, "provider_name": "other", "latency": 30, "is_byok": False},
+                {"status": 200, "provider_name": "acme", "latency": 90, "is_byok": False},
             ],
             "request_id": None,
             "session_id": "s-1",
