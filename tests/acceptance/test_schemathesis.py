@@ -73,6 +73,7 @@ NEED_A_SANDBOX: Final = {
     "GET /interns/{internId}/daemon",
     "GET /interns/{internId}/daemon-access",
     "POST /interns/{internId}/chat/completions",
+    "POST /interns/{internId}/invoke",
 }
 """Operations that only a running intern accepts."""
 TEXTS: Final[dict[str, Any]] = {

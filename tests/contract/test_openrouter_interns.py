@@ -77,6 +77,17 @@ def test_a_daemon_is_reached_with_the_revealed_url_and_token(life: dict[str, Any
     assert life["alias"] is True
 
 
+def test_an_invoked_intern_works_without_a_watcher(life: dict[str, Any]) -> None:
+    invoked = life["invoked"]
+    session = invoked["begun"]["session_id"]
+    assert invoked["begun"] == {"session_id": session, "status": "started"}
+    assert invoked["steered"] == {"session_id": session, "status": "steered"}
+    assert invoked["after its end"] == invoked["begun"]
+    refusal = invoked["foreign"]
+    assert (refusal["class"], refusal["status"]) == ("InternChatErrorResponse", 404)
+    assert refusal["told"]["metadata"] == {"reason": "not_found", "retryable": False}
+
+
 def test_a_resumed_intern_has_another_token(life: dict[str, Any]) -> None:
     assert life["suspended"] == {"suspended": True}
     assert life["stopped"]["status"] == "stopped"
