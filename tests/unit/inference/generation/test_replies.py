@@ -78,7 +78,7 @@ async def test_a_reply_and_its_record_say_what_happened(*, stream: bool) -> None
 async def test_times_are_measured(*, stream: bool) -> None:
     head, end = asyncio.Event(), asyncio.Event()
     body = good_reply(stream=stream)
-    body.body.insert(1 if stream else 0, end)
+    body.body.insert(2 if stream else 0, end)
     w = PipelineFixture([FakeProvider(body, accepts=head)])
     exchange = w.begin(stream=stream)
     await steps()
@@ -128,7 +128,7 @@ async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
 
 FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
 UNFINISHED = {
-    "said": [chunk(ROLE), chunk({"content": "Half"}), USAGE_CHUNK, DONE],
+    "said": [chunk(ROLE), chunk({"content": "Half"}), USAGE_CHUNK],
     "empty": [chunk(ROLE), USAGE_CHUNK, DONE],
     "no choices": [USAGE_CHUNK, DONE],
     "an empty event": [replies.event({}), DONE],
@@ -154,12 +154,14 @@ async def test_a_stream_without_a_finish_reason_fails_and_costs_nothing(
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_stream_that_says_how_it_ended_is_charged(form: str) -> None:
-    events = [chunk(ROLE), chunk({"content": "All"}), chunk({}, "stop"), USAGE_CHUNK, DONE]
-    w = make_pipeline(FakeReply([*events]))
-    assert b'"error":{' not in await received(w.ask(form, stream=True))
-    [record] = w.settler.booked
-    assert record.usage.output_tokens == replies.USAGE["completion_tokens"]
-    assert (record.cost_nano > 0, record.finish_reason) == (True, "stop")
+    for end in (chunk({}, "stop"), DONE):
+        w = make_pipeline(
+            FakeReply([chunk(ROLE), chunk({"content": "All"}), USAGE_CHUNK, end, DONE])
+        )
+        assert b'"error":{' not in await received(w.ask(form, stream=True))
+        [record] = w.settler.booked
+        assert record.usage.output_tokens == replies.USAGE["completion_tokens"]
+        assert (record.cost_nano > 0, record.finish_reason) == (True, "stop")
 
 
 @STREAMED
@@ -218,7 +220,7 @@ async def test_the_last_bytes_wait_for_the_settlement_and_it_holds_until_then(
 @pytest.mark.parametrize("reply", ["whole", "stream", "a failure"])
 async def test_a_settlement_that_fails_withholds_the_end_of_a_reply(reply: str) -> None:
     broken = FakeSettler(broken=OSError("disk full"))
-    cut = FakeReply([chunk(ROLE), CUT])
+    cut = FakeReply([chunk({"content": "a"}), CUT])
     stream = reply != "whole"
     w = make_pipeline(cut if reply == "a failure" else good_reply(stream=stream), settler=broken)
     exchange = w.begin(stream=stream)

@@ -152,6 +152,11 @@ class CallOrder:
             if (part := self._take(call, piece)) is not None:
                 yield place, part
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether the arguments of all calls are complete, or there are none."""
+        return all(call.complete or not call.has_arguments for call in self._calls)
+
     def end(self) -> list[CallPart]:
         """Return what was held back, at the end of the choice."""
         return [self._begun(call) for call in self._calls if not call.shown]

@@ -45,6 +45,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     error_chunk,
     message_bytes,
     output_bytes,
+    render_chunk,
     render_end,
     render_stream_error,
     render_usage,
@@ -64,6 +65,8 @@ from tollhouse.inference.formats.wire import (
     is_done,
     join_lines,
     raw,
+    read_id,
+    says_nothing,
     text_decoder,
     try_decode,
     without,
@@ -203,10 +206,31 @@ class ChunkStream(AdaptedStream):
         if self.done:
             self._report(find_counts(try_decode(fields_decoder, data) or {}))
             return b""
-        if not data or is_done(data):
-            self.done = bool(data)
+        if says_nothing(data):
             return b""
+        if is_done(data):
+            self.done = True
+            return self._finish_rest()
         return self._chunk(join_lines(data))
+
+    def _finish_rest(self) -> bytes:
+        """Return the ends of choices that spoke, where the provider's stream ended without them."""
+        if not self._seen_bytes or self.finish_reason is not None:
+            return b""
+        ends: list[bytes] = []
+        for index in sorted(self._unfinished):
+            if self._is_whole(index):
+                self.finish_reason = "tool_calls" if index in self._called else "stop"
+                ends.append(self._end_of_choice(index, self.finish_reason))
+        return b"".join(ends)
+
+    def _is_whole(self, index: int) -> bool:
+        """Tell whether a choice may have ended here."""
+        del index
+        return True
+
+    @abstractmethod
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes: ...
 
     @abstractmethod
     def _chunk(self, data: bytes) -> bytes: ...
@@ -252,6 +276,22 @@ class ChatStream(ChunkStream):
     def _fail(self, error: TollhouseError) -> bytes:
         return render_stream_error(error, error_chunk(self._identity))
 
+    def _is_whole(self, index: int) -> bool:
+        order = self._orders.get(index)
+        return order is None or order.are_whole
+
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
+        order = self._orders.get(index)
+        calls = [part.rendered() for part in order.end()] if order is not None else []
+        choice = {
+            "index": index,
+            "delta": {"tool_calls": calls} if calls else {},
+            "finish_reason": finish_reason,
+            "native_finish_reason": None,
+            "logprobs": None,
+        }
+        return render_chunk(self._identity, [choice])
+
     def _chunk(self, data: bytes) -> bytes:
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
@@ -295,7 +335,7 @@ class ChatStream(ChunkStream):
         self._report(find_counts(fields))
         fields.pop("usage", None)
         if self.upstream_id is None:
-            self.upstream_id = text_decoder.decode(fields.get("id", NULL))
+            self.upstream_id = read_id(fields)
         given = fields.get("choices", _NO_CHOICES)
         choices = chunk_choices_decoder.decode(given)
         if not choices:
@@ -463,7 +503,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             fields = decode_fields(body)
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            upstream_id = text_decoder.decode(fields.get("id", NULL))
+            upstream_id = read_id(fields)
             patched = [_choice(choice, index) for index, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None

@@ -56,6 +56,7 @@ from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_
 from tollhouse.inference.formats.wire import (
     NULL,
     fields_decoder,
+    id_text,
     is_done,
     replace_invalid_text,
     text_decoder,
@@ -216,7 +217,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(find_counts(fields)),
-        upstream_id=message.id,
+        upstream_id=id_text(message.id),
         service_tier="default" if tier == "standard" else tier,
     )
 
@@ -275,7 +276,7 @@ class MessagesStreamDecoder(StreamDecoder):
             return []
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         self._first = find_counts(message)
-        return [StreamStarted(event.message.id, first_usage_of(self._first))]
+        return [StreamStarted(id_text(event.message.id), first_usage_of(self._first))]
 
     def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
         opened = _OpenBlock(block, self._block + 1)

@@ -61,8 +61,10 @@ from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
     fields_decoder,
+    id_text,
     is_done,
     raw,
+    read_id,
     replace_invalid_text,
 )
 
@@ -105,7 +107,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(counts_of(response, body)),
-        upstream_id=response.id,
+        upstream_id=id_text(response.id),
         service_tier=response.service_tier,
     )
 
@@ -189,15 +191,10 @@ class _Lifecycle(msgspec.Struct):
     response: Raw
 
 
-class _Named(msgspec.Struct):
-    id: str | None = None
-
-
 _event = msgspec.json.Decoder(_Event)
 _delta = msgspec.json.Decoder(_Delta)
 _item_event = msgspec.json.Decoder(_ItemEvent)
 _lifecycle = msgspec.json.Decoder(_Lifecycle)
-_named = msgspec.json.Decoder(_Named)
 _DELTAS: Final[Mapping[str, Kind]] = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "refusal",
@@ -255,7 +252,9 @@ class ResponsesStreamDecoder(StreamDecoder):
         if kind in TERMINAL_EVENTS:
             return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
         if kind == "response.created":
-            return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
+            return (
+                StreamStarted(read_id(fields_decoder.decode(_lifecycle.decode(data).response))),
+            )
         return ()
 
     def _delta(self, kind: Kind, event: _Delta) -> Sequence[CanonicalEvent]:
