@@ -1,7 +1,5 @@
 """An intern's life with the published `openrouter` library 1.3.30, in a real sandbox."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -77,6 +75,17 @@ def test_a_running_intern_cannot_be_provisioned_again(life: dict[str, Any]) -> N
 def test_a_daemon_is_reached_with_the_revealed_url_and_token(life: dict[str, Any]) -> None:
     assert life["daemon"] == {"health": 200, "host": "127.0.0.1"}
     assert life["alias"] is True
+
+
+def test_an_invoked_intern_works_without_a_watcher(life: dict[str, Any]) -> None:
+    invoked = life["invoked"]
+    session = invoked["begun"]["session_id"]
+    assert invoked["begun"] == {"session_id": session, "status": "started"}
+    assert invoked["steered"] == {"session_id": session, "status": "steered"}
+    assert invoked["after its end"] == invoked["begun"]
+    refusal = invoked["foreign"]
+    assert (refusal["class"], refusal["status"]) == ("InternChatErrorResponse", 404)
+    assert refusal["told"]["metadata"] == {"reason": "not_found", "retryable": False}
 
 
 def test_a_resumed_intern_has_another_token(life: dict[str, Any]) -> None:

@@ -25,6 +25,8 @@ DEADLINE_SECONDS: Final = 10
 """How long an operation on interns or secrets may take."""
 CHAT_DEADLINE_SECONDS: Final = 300
 """How long a chat with an intern may take until its stream begins."""
+INVOKE_DEADLINE_SECONDS: Final = 60
+"""How long an intern may take until it has taken a prompt that nobody waits for."""
 
 KEY_MISSING: Final = "No auth credentials found"
 KEY_INVALID_OR_MISSING: Final = "Invalid or missing API key"
@@ -37,7 +39,7 @@ _SAID_ONCE: Final = (b"idempotency-key",)
 """Headers that may be repeated, but say one thing."""
 _CODING: Final = re.compile(r"[\w.-]{1,32}", re.ASCII)
 _HOST: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-_CHAT: Final = re.compile(r"/interns/[^/]+/chat/completions")
+_CHAT: Final = re.compile(r"/interns/[^/]+/(?:chat/completions|(invoke))")
 
 
 def require_unambiguous(
@@ -110,7 +112,7 @@ def reads_itself(method: str, path: str) -> bool:
 
 
 def is_intern_chat(path: str) -> bool:
-    """Tell whether a path is that of a chat with an intern."""
+    """Tell whether a path is that of a chat with an intern, or of a run that nobody watches."""
     return _CHAT.fullmatch(path) is not None
 
 
@@ -119,8 +121,8 @@ def deadline(path: str) -> float | None:
 
     One that streams may take them until its stream begins.
     """
-    if is_intern_chat(path):
-        return CHAT_DEADLINE_SECONDS
+    if (chat := _CHAT.fullmatch(path)) is not None:
+        return CHAT_DEADLINE_SECONDS if chat[1] is None else INVOKE_DEADLINE_SECONDS
     return DEADLINE_SECONDS if below(path, WITH_REASON) else None
 
 

@@ -10,6 +10,7 @@ import structlog
 
 from tollhouse.identity.access import InternKeys
 from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
+from tollhouse.interns.chat.invocations import Invocations
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
 from tollhouse.interns.context import InternContext, Notifications, Rules
 from tollhouse.interns.logs import InternLogs
@@ -41,6 +42,7 @@ class InternComponents:
 
     service: InternService
     chats: ChatService
+    invocations: Invocations
     port_forwarder: PortForwarder
     """To the daemons that run here."""
     metrics: Metrics
@@ -68,6 +70,7 @@ class InternComponents:
     async def stop(self, seconds: float) -> None:
         """Stop what runs here; programs in sandboxes have the time that the settings give them."""
         del seconds
+        await self.invocations.stop()
         if self.reconciler is not None and self.tools is not None:
             await self.reconciler.stop(self.tools.timeouts.stop_seconds)
             await self.port_forwarder.stop()
@@ -100,7 +103,8 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     if egress is None:
         service = InternService(context, NoReconciler(core.clock), logs)
         chats = ChatService(context, service, None, rate_limiter, metrics)
-        return InternComponents(service, chats, port_forwarder, metrics)
+        runs = Invocations(chats, vault, seconds=settings.invoke_seconds)
+        return InternComponents(service, chats, runs, port_forwarder, metrics)
     tools = _dependencies(settings, core, egress, port_forwarder, folder, blobs, logs)
     reconciler = Reconciler(
         context,
@@ -112,7 +116,8 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     )
     service = InternService(context, reconciler, logs)
     chats = ChatService(context, service, tools.sandboxes, rate_limiter, metrics)
-    return InternComponents(service, chats, port_forwarder, metrics, reconciler, tools)
+    runs = Invocations(chats, vault, seconds=settings.invoke_seconds)
+    return InternComponents(service, chats, runs, port_forwarder, metrics, reconciler, tools)
 
 
 def _dependencies(  # noqa: PLR0913, PLR0917 - each is a part of the gateway

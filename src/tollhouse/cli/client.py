@@ -42,7 +42,17 @@ _OK: Final = range(200, 300)
 _NO_CONTENT: Final = 204
 _RETRYABLE: Final = frozenset((429, *range(500, 600)))
 _KNOWN_FIELDS: Final = frozenset(
-    ("data", "deleted", "object", "workspace_id", "provisioning", "suspended", "deleting", "origin")
+    (
+        "data",
+        "deleted",
+        "object",
+        "workspace_id",
+        "provisioning",
+        "suspended",
+        "deleting",
+        "origin",
+        "session_id",
+    )
 )
 """Fields of which every reply of a Tollhouse server has one."""
 _CONNECTED: Final = "connection.connect_tcp.complete"

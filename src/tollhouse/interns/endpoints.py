@@ -22,7 +22,8 @@ from tollhouse.identity.callers import HoldingKey
 from tollhouse.identity.types import Subject
 from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.interns import policy
-from tollhouse.interns.chat.request import ChatAnswer, ChatBody, ChatPrompt
+from tollhouse.interns.chat.invocations import Invocation, Invocations
+from tollhouse.interns.chat.request import ChatAnswer, ChatBody, ChatPrompt, InvokeBody
 from tollhouse.interns.chat.service import ChatService, InternChatStream, SteeredChat
 from tollhouse.interns.policy import Cursor
 from tollhouse.interns.service import InternService
@@ -254,6 +255,7 @@ class InternEndpoints:
 
 _CHAT_BODIES: Final = JsonBodyReader(policy.LARGEST_BODY)
 _CHAT_REFUSED: Final = (400, 401, 403, 404, 408, 409, 410, 413, 429, 502, 503, 504)
+_INVOKE_REFUSED: Final = (400, 401, 403, 404, 408, 409, 413, 429, 500, 502, 503, 504)
 _STREAMED: Final = """\
 Chunks as `data:` lines: a role chunk, `content` and `reasoning`, perhaps one call of
 `openrouter.provide_input`, which asks for an answer, a finish chunk (`stop`, `tool_calls` or
@@ -310,6 +312,52 @@ class InternChatEndpoint:
         """
         wanted = _CHAT_BODIES.parsed(request, ChatBody).wanted()
         return _ChatResponse(self._service, caller, intern_id, wanted)
+
+
+class InvokedReply(ResponseModel):
+    """A prompt that an intern has taken; the run goes on there."""
+
+    session_id: str
+    """The session of the run: send it with the next prompt, and the conversation goes on."""
+    status: Literal["started", "steered"]
+    """`steered` where the session had a run that works, which was handed the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class InternInvokeEndpoint:
+    """The endpoint of runs that nobody watches."""
+
+    _service: ChatService
+    _invocations: Invocations
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add it to a router."""
+        routes.add_api_route(
+            "/interns/{internId}/invoke",
+            self.invoke_intern,
+            methods=["POST"],
+            tags=["Interns"],
+            dependencies=[Depends(self._admit), Depends(_CHAT_BODIES.read)],
+            status_code=202,
+            responses=refusals(*_INVOKE_REFUSED),
+            openapi_extra=dict(body_schema(InvokeBody)),
+        )
+
+    async def _admit(self, caller: HoldingKey, intern_id: InternId) -> None:
+        await self._service.admit(caller, intern_id)
+
+    async def invoke_intern(
+        self, request: Request, caller: HoldingKey, intern_id: InternId
+    ) -> InvokedReply:
+        """Have an intern do something without waiting for it.
+
+        The run consents to its own tools, and what it asks is declined. It ends by itself, or after
+        `interns.invoke_seconds`.
+        """
+        body = _CHAT_BODIES.parsed(request, InvokeBody)
+        wanted = Invocation(intern_id, body.input, body.session_id)
+        session, status = await self._invocations.invoke(caller, wanted)
+        return InvokedReply(session_id=session, status=status)
 
 
 class _ChatResponse(Response):
@@ -372,9 +420,12 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         continue
 
 
-def router(service: InternService, chats: ChatService, database: Database) -> APIRouter:
+def router(
+    service: InternService, chats: ChatService, invocations: Invocations, database: Database
+) -> APIRouter:
     """Return the routes of interns."""
     routes = APIRouter()
     InternEndpoints(service, database).add_to(routes)
     InternChatEndpoint(chats).add_to(routes)
+    InternInvokeEndpoint(chats, invocations).add_to(routes)
     return routes

@@ -1,39 +1,36 @@
 """A chat server on a port, in this process, with an intern whose daemon is a fake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
+from fastapi import FastAPI
 
+from tests.component.interns.fake_daemon import FakeDaemon
+from tests.component.interns.machine import Machine
 from tests.support.chat_grammar import ParsedChat, check_recorded, check_stream
 from tests.support.chat_tee import ChatTee
 from tests.support.seams.api import RequestGate, Routes, control_app, make_server
 from tests.support.seams.identity import Authenticator
 from tollhouse.interns import endpoints
+from tollhouse.interns.chat.invocations import Invocations
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
+from tollhouse.interns.chat.transcript import ChatTimeouts
+from tollhouse.interns.types import Intern
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from fastapi import FastAPI
-
-    from tests.component.interns.fake_daemon import FakeDaemon
-    from tests.component.interns.machine import Machine
-    from tollhouse.interns.chat.transcript import ChatTimeouts
-    from tollhouse.interns.types import Intern
 
 PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 CHATS_PER_MINUTE = 50
 """Chats that an account may begin in a minute."""
+
+INVOKE_SECONDS = 3_600.0
 
 
 class LateBound:
@@ -47,10 +44,9 @@ class LateBound:
 
 
 @cache
-def control_plane() -> tuple[FastAPI, LateBound, LateBound, LateBound]:
+def control_plane() -> tuple[FastAPI, LateBound, LateBound, LateBound, LateBound]:
     """Return one control plane for all tests: its routes take longer to build than a test."""
-    service, chats, database = LateBound(), LateBound(), LateBound()
-    anything: Any = (service, chats, database)
+    anything: Any = [LateBound() for _ in range(4)]  # service, chats, invocations, database
     return control_app(endpoints.router(*anything)), *anything
 
 
@@ -61,6 +57,7 @@ class ChatServer:
     machine: Machine
     intern: Intern
     metrics: Metrics
+    invocations: Invocations
     origin: str
     http: httpx2.AsyncClient
 
@@ -139,8 +136,11 @@ async def serve_chat(
         metrics,
         paces,
     )
-    control, service, chats_served, database = control_plane()
-    service.target, chats_served.target, database.target = machine.service, chat, interns.database
+    invocations = Invocations(chat, interns.context.vaults, seconds=INVOKE_SECONDS)
+    control, *bound = control_plane()
+    targets = (machine.service, chat, invocations, interns.database)
+    for each, target in zip(bound, targets, strict=True):
+        each.target = target
     system: Any = None  # nothing is asked for outside of the API
     front = RequestGate(
         Routes({}, control, system),
@@ -161,8 +161,10 @@ async def serve_chat(
             origin = f"http://{host}:{port}"
             key = {"Authorization": f"Bearer {interns.vault.tenant.key_text}"}
             async with httpx2.AsyncClient(base_url=origin, headers=key, timeout=30) as http:
-                yield ChatServer(machine, await machine.running_intern(), metrics, origin, http)
+                intern = await machine.running_intern()
+                yield ChatServer(machine, intern, metrics, invocations, origin, http)
         finally:
+            await invocations.stop()
             server.stop()
             await serving
     for passed in tee.streams:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.support.seams.api import (
@@ -102,7 +100,14 @@ def test_a_chat_that_cannot_be_served_now_says_when_to_try_again() -> None:
 
 @pytest.mark.parametrize(
     ("path", "seconds"),
-    [(CHAT, 300), (LIFE, 10), ("/interns", 10), ("/vault/secrets", 10), ("/key", None)],
+    [
+        (CHAT, 300),
+        ("/interns/a/invoke", 60),
+        (LIFE, 10),
+        ("/interns", 10),
+        ("/vault/secrets", 10),
+        ("/key", None),
+    ],
 )
 def test_how_long_an_operation_may_take(path: str, seconds: int | None) -> None:
     assert deadline(path) == seconds

@@ -331,6 +331,27 @@ async def chat(
     return AlreadyWritten("", exit_code=await run_chat(options, prompt, as_json=as_json))
 
 
+@intern_app.control(
+    "invoke",
+    'tollhouse intern invoke ada "Sort the inbox"',
+    'tollhouse intern invoke ada "Now the archive" --session ID --json',
+)
+async def invoke(
+    server: Server,
+    intern: InternName,
+    prompt: Annotated[str, Argument(metavar="PROMPT", help="What it is to do.")],
+    session: Annotated[
+        str | None,
+        Option(metavar="ID", help="A session that this command has begun; default: a new one."),
+    ] = None,
+) -> Report:
+    """Have a running intern do something, and do not wait for it; it asks nobody."""
+    found = await find_intern(server, intern)
+    body = changes(input=prompt, session_id=session)
+    item = await server.send("POST", f"{intern_path(found)}/invoke", body)
+    return Report(item, Record(item))
+
+
 @intern_app.control("acp", "tollhouse intern acp ada", "tollhouse intern acp ada --manual")
 async def acp(server: Server, intern: InternName, manual: Manual = False) -> AlreadyWritten:
     """Let an editor talk to an intern: the Agent Client Protocol on standard input and output.

@@ -61,6 +61,18 @@ def _checked_id(value: str) -> str:
     return value
 
 
+def _checked_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # JSON can write down half of a surrogate pair, which no UTF-8 text holds.
+        raise PydanticCustomError("text", "must be valid Unicode") from None
+    return value
+
+
+SessionId = Omittable[
+    Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_checked_id)]
+]
 _CONTENT: Final[dict[str, Any]] = {
     "description": "The text, or parts of it.",
     "anyOf": [
@@ -112,9 +124,7 @@ class ChatBody(BaseModel):
     answer to the question that its `tool_call_id` names. The others are accepted."""
     model: Omittable[Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL)]] = None
     """Ignored: an intern has its own."""
-    session_id: Omittable[
-        Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_checked_id)]
-    ] = None
+    session_id: SessionId = None
     """The session to go on with; a new one where it is left out, or not known. Required with an
     answer."""
     approval_mode: Annotated[Any, WithJsonSchema(_APPROVAL_MODE)] = "self-drive"
@@ -156,6 +166,18 @@ class ChatBody(BaseModel):
                 f"{place}.tool_call_id: must be a text of 1 to {LONGEST_CALL} characters."
             )
         return ChatAnswer(self.session_id, call, _text(fields.get("content"), place))
+
+
+class InvokeBody(BaseModel):
+    """A prompt that runs without anybody who waits; other fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, use_attribute_docstrings=True)
+
+    input: Annotated[str, Field(min_length=1, max_length=MOST_INPUT), AfterValidator(_checked_text)]
+    """The prompt."""
+    session_id: SessionId = None
+    """The session to go on with: one that this operation issued to the same key for the same
+    intern. A new one where it is left out."""
 
 
 def _text(content: object, place: str) -> str:

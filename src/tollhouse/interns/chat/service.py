@@ -9,7 +9,7 @@ charged here.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -37,6 +37,7 @@ from tollhouse.interns.chat.errors import (
     fault_of_refusal,
     retry_seconds,
 )
+from tollhouse.interns.chat.following import FollowedRun
 from tollhouse.interns.chat.request import ChatAnswer, ChatPrompt
 from tollhouse.interns.chat.transcript import ChatTimeouts, Transcript, one_line, relay
 from tollhouse.interns.types import Operation
@@ -52,13 +53,14 @@ from tollhouse.kernel.errors import (
 from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Generator
 
     from tollhouse.interns.chat.daemon_client import DaemonResponse
     from tollhouse.interns.chat.transcript import Write
     from tollhouse.interns.context import InternContext
     from tollhouse.interns.sandboxes import Sandboxes
     from tollhouse.interns.service import InternService
+    from tollhouse.interns.types import Intern
     from tollhouse.observability.metrics import Metrics
 
 _MOST_IDLE: Final = 1_000
@@ -175,39 +177,66 @@ class ChatService:
             InternBusy: It does not run.
             ChatFailed: Its daemon cannot be reached, or refuses.
         """
+        intern = await self.begin(caller, intern_id)
+        async with self._asked(intern, wanted) as (session, reply):
+            if reply is None:
+                yield SteeredChat(session)
+                return
+            completion, now = f"chatcmpl-{self.context.ids.uuid()}", self.context.clock.now()
+            known = wanted.session is not None
+            transcript = Transcript(completion, unix_seconds(now), session, known=known)
+            yield InternChatStream(reply, transcript, self.timeouts, self.metrics)
+
+    async def begin(self, caller: Subject, intern_id: str) -> Intern:
+        """Return an intern that a caller may talk to now, which counts as a chat.
+
+        Raises `NotFound`, `RateLimited` and `InternBusy` as `converse` does.
+        """
+        with self._counting():
+            async with self.context.database.reading() as read:
+                intern = await self.interns.intern(read, caller, intern_id)
+            self.rate_limiter.take(caller.account_id, Now.by(self.context.clock))
+            policy.check_state(Operation.CHAT, intern)
+        return intern
+
+    @asynccontextmanager
+    async def follow(
+        self, intern: Intern, wanted: ChatPrompt | ChatAnswer
+    ) -> AsyncGenerator[SteeredChat | FollowedRun]:
+        """Do what `converse` does, for somebody in this process."""
+        async with self._asked(intern, wanted) as (session, reply):
+            yield (
+                SteeredChat(session) if reply is None else FollowedRun(session, reply, self.metrics)
+            )
+
+    @asynccontextmanager
+    async def _asked(
+        self, intern: Intern, wanted: ChatPrompt | ChatAnswer
+    ) -> AsyncGenerator[tuple[str, DaemonResponse | None]]:
+        """Ask an intern; yield the session, and the stream unless the prompt only steered."""
         async with AsyncExitStack() as stack:
-            try:
-                found = await self._begin(stack, caller, intern_id, wanted)
-            except TollhouseError as error:
-                self.metrics.count_chat(_outcome(error))
-                raise
-            yield found
+            with self._counting():
+                session = wanted.session or self.context.ids.uuid()
+                daemon = await self._daemon(intern)
+                reply = await self._ask(stack, daemon, wanted, session, intern.id)
+                is_prompt = not isinstance(wanted, ChatAnswer) and wanted.session is not None
+                is_steered = reply.status == _ACCEPTED and is_prompt
+                if not is_steered and (reply.status != _OK or not reply.is_stream):
+                    raise await self._refusal(reply, wanted, intern.id)
+            if is_steered:
+                self.metrics.count_chat("steered")
+            yield session, None if is_steered else reply
 
-    async def _begin(
-        self,
-        stack: AsyncExitStack,
-        caller: Subject,
-        intern_id: str,
-        wanted: ChatPrompt | ChatAnswer,
-    ) -> SteeredChat | InternChatStream:
-        daemon = await self._daemon(caller, intern_id)
-        session = wanted.session or self.context.ids.uuid()
-        reply = await self._ask(stack, daemon, wanted, session, intern_id)
-        if reply.status == _ACCEPTED and not isinstance(wanted, ChatAnswer) and wanted.session:
-            self.metrics.count_chat("steered")
-            return SteeredChat(session)
-        if reply.status != _OK or not reply.is_stream:
-            raise await self._refusal(reply, wanted, intern_id)
-        completion, now = f"chatcmpl-{self.context.ids.uuid()}", self.context.clock.now()
-        known = wanted.session is not None
-        transcript = Transcript(completion, unix_seconds(now), session, known=known)
-        return InternChatStream(reply, transcript, self.timeouts, self.metrics)
+    @contextmanager
+    def _counting(self) -> Generator[None]:
+        """Count a chat that does not begin by why it does not."""
+        try:
+            yield
+        except TollhouseError as error:
+            self.metrics.count_chat(_outcome(error))
+            raise
 
-    async def _daemon(self, caller: Subject, intern_id: str) -> DaemonEndpoint:
-        async with self.context.database.reading() as read:
-            intern = await self.interns.intern(read, caller, intern_id)
-        self.rate_limiter.take(caller.account_id, Now.by(self.context.clock))
-        policy.check_state(Operation.CHAT, intern)
+    async def _daemon(self, intern: Intern) -> DaemonEndpoint:
         path = self.sandboxes and self.sandboxes.socket_of(intern.id)
         if path is None:
             raise ChatFailed(UNREACHABLE)  # it runs on another machine, or ends in this moment

@@ -45,6 +45,22 @@ def healthy(daemon: dict) -> int:
     return httpx.get(f"{daemon['origin']}/healthz", headers=headers).status_code
 
 
+def invocations(interns, intern_id: str, daemon: dict) -> dict:
+    """Return what is seen of a run that nobody watches, which a second prompt steers."""
+    invoke = partial(interns.invoke, intern_id=intern_id)
+    begun = invoke(input="run: until [ -e go ]; do sleep 0.02; done").result
+    steered = invoke(input="Faster.", session_id=begun.session_id).result
+    seen = {"begun": shown(begun), "steered": shown(steered)}
+    seen["foreign"] = refused(partial(invoke, input="x", session_id="mine"))
+    headers = {"Authorization": f"Bearer {daemon['token']}"}
+    httpx.put(f"{daemon['origin']}/files/go", headers=headers).raise_for_status()
+    sessions = f"{daemon['origin']}/sessions"
+    while httpx.get(sessions, headers=headers).json()["data"][0]["state"] != "idle":
+        time.sleep(0.05)
+    seen["after its end"] = shown(invoke(input="say: Hi.", session_id=begun.session_id).result)
+    return seen
+
+
 def life(interns) -> dict:
     """Return what is seen of an intern from being made to being deleted."""
     made = interns.create_intern(name="ada", description="counts", idempotency_key="the-first")
@@ -64,6 +80,7 @@ def life(interns) -> dict:
     daemon = shown(interns.get_intern_daemon(intern_id=intern_id))
     seen["daemon"] = {"health": healthy(daemon), "host": urlsplit(daemon["origin"]).hostname}
     seen["alias"] = shown(interns.get_intern_daemon_access(intern_id=intern_id)) == daemon
+    seen["invoked"] = invocations(interns, intern_id, daemon)
     seen["suspended"] = shown(interns.suspend_intern(intern_id=intern_id))
     seen["stopped"] = settled(interns, intern_id)
     seen["resumed"] = shown(interns.provision_intern(intern_id=intern_id))

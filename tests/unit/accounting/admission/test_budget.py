@@ -1,7 +1,5 @@
 """The six rules of the in-flight budget, and the balance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -84,35 +82,6 @@ async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
     )
     for _ in range(50):
         await used.admit(2 * CREDIT)
-
-
-async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
-    admission = AdmissionFixture(balance=10 * CREDIT)
-    admission.settle(await admission.admit(2 * CREDIT), CREDIT)
-    await admission.admit(2 * CREDIT)
-    error = await refused(admission, 2 * CREDIT)
-    assert limits(error) == [
-        {
-            "limit_source": "service_in_flight_budget",
-            "payer": False,
-            "limit": 4.5,
-            "used": 1.0,
-            "held": 2.0,
-            "remaining": 1.5,
-            "resets_at": None,
-        },
-        {
-            "limit_source": "service_credits",
-            "payer": False,
-            "limit": 10.0,
-            "used": 1.0,
-            "held": 2.0,
-            "remaining": 7.0,
-            "resets_at": None,
-        },
-    ]
-    assert error.metadata["error_type"] == "payment_required"
-    assert error.metadata["remedy_hint"]
 
 
 async def test_the_prefix_of_limit_source_is_a_setting() -> None:

@@ -1,0 +1,59 @@
+"""An upgrade to own keys of providers: rows of before stay, and keys find their places."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from tollhouse.storage.migrator import MIGRATIONS, upgrade
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ACCOUNT = "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)"
+_WORKSPACE = (
+    "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
+    " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
+)
+_VAULT = (
+    "INSERT INTO vaults (id, account_id, workspace_id, kind, kek_id, wrapped_key, created_at)"
+    " VALUES ('v', 'a', 'w', 'workspace', 'k', 'x', 0)"
+)
+_KEY = (
+    "INSERT INTO provider_keys (id, account_id, workspace_id, vault_id, provider, label, disabled,"
+    " is_fallback, is_required, is_byok_only, sort_order, version, sealed, created_at)"
+    " VALUES ('k', 'a', '{workspace}', 'v', 'p', 'l', false, {both}, false, {both}, 0, 1, 'x', 0)"
+)
+
+
+def execute(url: sa.URL, *statements: str) -> list[str]:
+    async def run() -> list[str]:
+        engine = create_async_engine(url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            if url.get_backend_name() == "sqlite":
+                await connection.execute(sa.text("PRAGMA foreign_keys = ON"))
+            for each in statements:
+                await connection.execute(sa.text(each))
+            found = await connection.execute(sa.text("SELECT id FROM vaults"))
+            return list(found.scalars())
+
+    return asyncio.run(run())
+
+
+def test_keeps_what_was_there_and_takes_keys(empty_url: sa.URL, tmp_path: Path) -> None:
+    earlier = shutil.copytree(MIGRATIONS, tmp_path / "earlier")
+    (earlier / "versions" / "0002_provider_keys.py").unlink()
+    upgrade(empty_url, earlier)
+    execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT)
+    upgrade(empty_url)
+    assert execute(empty_url, _KEY.format(workspace="w", both="false")) == ["v"]
+    for refused in (("none", "false"), ("w", "true")):
+        with pytest.raises(IntegrityError):
+            execute(empty_url, _KEY.format(workspace=refused[0], both=refused[1]))
