@@ -113,6 +113,7 @@ def _narrowed(own: Preferences, batchs: Preferences) -> Preferences:
         require_parameters=own.require_parameters or batchs.require_parameters,
         deny_data_collection=own.deny_data_collection or batchs.deny_data_collection,
         unsupported_guarantees=own.unsupported_guarantees or batchs.unsupported_guarantees,
+        zdr=own.zdr or batchs.zdr,
         by_price=own.by_price or batchs.by_price,
         max_price=_lower(own.max_price, batchs.max_price),
     )
