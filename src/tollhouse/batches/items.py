@@ -270,6 +270,7 @@ def progress_of(outcomes: Sequence[ItemResult], booked: Collection[str]) -> Batc
         unrun=len(unrun),
         usage=Usage(*(sum(getattr(each, name) for each in records) for name in _COUNTS)),
         cost_nano=sum(record.cost_nano for record in records),
+        is_byok=any(record.is_byok for record in records),
         provider=first.record.provider if first and first.record else None,
         error=_told(unrun[0]) if unrun else None,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.seams.identity import KeyKind, Subject
@@ -30,10 +31,13 @@ from tollhouse.provider_keys.types import KeyRules, OwnKey, ProviderKey
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+BODY = b'{"model":"m","messages":[{"role":"user"}]}'
 ADAPTERS = FORMATS["/chat/completions"].parse(
     b'{"model":"m","messages":[{"role":"user"}]}', {}, b""
 )
 PROVIDERS = ("a", "b", "c")
+ZDR = (None, False, True)
+USUALLY = 0.85
 ENDPOINTS = {
     slug: Endpoint(slug, f"{slug}-1", PRICE, provider_name=slug, keeps_data=slug != "a")
     for slug in PROVIDERS
@@ -42,72 +46,79 @@ MODELS = (
     Model("m/1", "", "", 9, None, (ENDPOINTS["a"], ENDPOINTS["b"]), aliases=("one",)),
     Model("m/2", "", "", 9, None, (ENDPOINTS["b"], ENDPOINTS["c"], ENDPOINTS["a"])),
 )
-NAMES = ("m/1", "one", "m/2", "m/3")
-CALLERS = st.builds(
-    Subject,
-    key_hash=st.sampled_from(["k1", "k2"]),
-    kind=st.just(KeyKind.API),
-    operator=st.just(value=False),
-    account_id=st.just("acc"),
-    workspace_id=st.sampled_from(["w1", "w2"]),
-    creator_user_id=st.sampled_from([None, "u1", "u2"]),
-    intern_id=st.none(),
-    label=st.just("l"),
-    policies=st.just(()),
-    payer_hash=st.sampled_from([None, "k3"]),
-)
-
-
-def lists(*of: str) -> st.SearchStrategy[tuple[str, ...] | None]:
-    return st.none() | st.lists(st.sampled_from(of), unique=True, max_size=2).map(tuple)
-
-
-RULES = st.builds(
-    KeyRules,
-    disabled=st.sampled_from([False, False, True]),
-    is_fallback=st.booleans(),
-    is_required=st.booleans(),
-    is_byok_only=st.booleans(),
-    sort_order=st.integers(0, 2),
-    allowed_models=lists(*NAMES),
-    allowed_user_ids=lists("u1", "u2"),
-    allowed_api_key_hashes=lists("k1", "k2", "k3"),
-    declared_zdr=st.sampled_from([None, False, True]),
-).filter(lambda rules: not (rules.is_fallback and rules.is_byok_only))
-
-
-@st.composite
-def own_keys(draw: st.DrawFn) -> list[OwnKey]:
-    """Draw keys in the order of their places, as they come from the database."""
-    found: list[OwnKey] = []
-    for number in range(draw(st.integers(0, 5))):
-        stored = ProviderKey(
-            id=f"id-{number}",
-            account_id="acc",
-            workspace_id=draw(st.sampled_from(["w1", "w1", "w2"])),
-            provider=draw(st.sampled_from(PROVIDERS)),
-            label="...",
-            rules=draw(RULES),
-            version=1,
-            created_at=datetime(2026, 1, 1, tzinfo=UTC),
-            vault_id="v",
-            sealed=b"",
-        )
-        opens = draw(st.sampled_from([True, True, False]))
-        found.append(OwnKey(stored, Secret("text") if opens else None))
-    return sorted(found, key=lambda key: (key.stored.provider, key.rules.sort_order))
-
-
-PREFERENCES = st.builds(
-    Preferences,
-    order=st.lists(st.sampled_from(PROVIDERS), unique=True).map(tuple),
-    ignore=st.lists(st.sampled_from(PROVIDERS), max_size=1).map(tuple),
-    only=st.none() | st.lists(st.sampled_from(PROVIDERS), min_size=2).map(tuple),
-    allow_fallbacks=st.booleans(),
-    deny_data_collection=st.sampled_from([False, False, True]),
-    zdr=st.sampled_from([False, False, True]),
-)
+T = TypeVar("T")
 Place = tuple[str, str, str | None]
+
+
+class Drawn:
+    """A caller, keys and preferences, most of them plain, so that many rules meet."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.keys = sorted(
+            map(self.key, range(self.random.randint(0, 6))),
+            key=lambda key: (key.stored.provider, key.rules.sort_order),
+        )
+        self.caller = Subject(
+            key_hash=self.one("k1", "k2"),
+            kind=KeyKind.API,
+            operator=False,
+            account_id="acc",
+            workspace_id=self.mostly("w1", "w2"),
+            creator_user_id=self.one(None, "u1"),
+            intern_id=None,
+            label="l",
+            policies=(),
+            payer_hash=self.mostly(None, "k3"),
+        )
+        self.wanted = Preferences(
+            order=tuple(self.random.sample(PROVIDERS, self.one(0, 0, 1, 2))),
+            ignore=self.mostly((), (self.one(*PROVIDERS),)),
+            only=self.mostly(None, ("a", "b")),
+            allow_fallbacks=not self.seldom(),
+            deny_data_collection=self.seldom(),
+            zdr=self.seldom(),
+        )
+        self.refusals = [
+            (self.one(*self.keys), self.one(401, 402, 403, 429, 404))
+            for _ in range(self.one(0, 0, 1, 2) if self.keys else 0)
+        ]
+        self.failures = [
+            (self.one(*PROVIDERS), self.one(401, 429, 500, 503)) for _ in range(self.one(0, 0, 1))
+        ]
+
+    def one(self, *values: T) -> T:
+        return self.random.choice(values)
+
+    def seldom(self) -> bool:
+        return self.random.random() > USUALLY
+
+    def mostly(self, usual: T, other: T) -> T:
+        return other if self.seldom() else usual
+
+    def some(self, *of: str) -> tuple[str, ...] | None:
+        return self.mostly(None, tuple(self.random.sample(of, self.random.randint(0, 2))))
+
+    def key(self, number: int) -> OwnKey:
+        fallback = self.seldom() or self.seldom()
+        rules = KeyRules(
+            disabled=self.seldom(),
+            is_fallback=fallback,
+            is_required=self.seldom(),
+            is_byok_only=not fallback and self.seldom(),
+            sort_order=self.one(0, 1, 2),
+            allowed_models=self.some("m/1", "one", "m/2", "m/3"),
+            allowed_user_ids=self.some("u1", "u2"),
+            allowed_api_key_hashes=self.some("k1", "k2", "k3"),
+            declared_zdr=self.one(*ZDR),
+        )
+        return own_key(f"id-{number}", self.one(*PROVIDERS), rules, self.mostly("w1", "w2"))
+
+
+def own_key(key_id: str, provider: str, rules: KeyRules, workspace: str = "w1") -> OwnKey:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    stored = ProviderKey(key_id, "acc", workspace, provider, "...", rules, 1, now, "v", b"")
+    return OwnKey(stored, None if key_id == "id-5" else Secret("text"))
 
 
 def expected(
@@ -175,28 +186,17 @@ def expected(
     return asked
 
 
-@given(
-    caller=CALLERS,
-    keys=own_keys(),
-    wanted=PREFERENCES,
-    refusals=st.lists(st.tuples(st.integers(0, 4), st.sampled_from([401, 402, 403, 429, 404]))),
-    failures=st.lists(st.tuples(st.sampled_from(PROVIDERS), st.sampled_from([401, 429, 500, 503]))),
-)
-def test_the_order_is_that_of_the_rules(
-    caller: Subject,
-    keys: list[OwnKey],
-    wanted: Preferences,
-    refusals: list[tuple[int, int]],
-    failures: list[tuple[str, int]],
-) -> None:
+@settings(max_examples=1000)
+@given(seed=st.integers(0, 2**64))
+def test_the_order_is_that_of_the_rules(seed: int) -> None:
+    drawn = Drawn(seed)
+    caller, keys, wanted = drawn.caller, drawn.keys, drawn.wanted
     health, refused, failed = Health(), set[str](), (set[str](), set[str]())
-    for number, status in refusals:
-        for key in keys:
-            if key.stored.id == f"id-{number}":
-                endpoint = ENDPOINTS[key.stored.provider]
-                health.failed(endpoint, failure("P", status, own_key="..."), 0.0, key)
-                refused |= {key.stored.id} if status != 404 else set()
-    for slug, status in failures:
+    for key, status in drawn.refusals:
+        endpoint = ENDPOINTS[key.stored.provider]
+        health.failed(endpoint, failure("P", status, own_key="..."), 0.0, key)
+        refused |= {key.stored.id} if status != 404 else set()
+    for slug, status in drawn.failures:
         health.failed(ENDPOINTS[slug], failure("P", status), 0.0)
         failed[status >= 500].add(slug)
     use = OwnKeyUse(
@@ -224,10 +224,8 @@ def test_the_order_is_that_of_the_rules(
 
 
 def test_a_key_in_place_of_a_refused_one_is_asked_at_once() -> None:
-    rules, now = KeyRules(), datetime(2026, 1, 1, tzinfo=UTC)
-    stored = ProviderKey("i", "acc", "w1", "a", "...", rules, 1, now, "v", b"")
-    health, old = Health(), OwnKey(stored, Secret("text"))
+    health, old = Health(), own_key("i", "a", KeyRules())
     health.failed(ENDPOINTS["a"], failure("P", 401, own_key="..."), 0.0, old)
-    new = OwnKey(replace(stored, version=2), Secret("other"))
+    new = OwnKey(replace(old.stored, version=2), Secret("other"))
     assert [health.key_cools(key, 1.0) for key in (old, new)] == [True, False]
     assert not health.is_cooling(ENDPOINTS["a"], 1.0)
