@@ -66,6 +66,8 @@ class ChatDelta(msgspec.Struct):
     refusal: str | None = None
     tool_calls: Raw = NULL
     """Not `Raw | None`, which the decoder takes for null only."""
+    function_call: Raw = NULL
+    """The format's first way to call, of one call."""
     reasoning_details: Raw = NULL
     extra_content: Raw = NULL
     usage: Raw = NULL
@@ -73,7 +75,13 @@ class ChatDelta(msgspec.Struct):
     @property
     def calls(self) -> bool:
         """Whether there is a tool call, or a part of one."""
-        return self.tool_calls not in _NO_CALLS
+        return self.tool_calls not in _NO_CALLS or self.function_call != NULL
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it says nothing."""
+        thinks = self.reasoning or self.reasoning_content or self.reasoning_details != NULL
+        return not (self.content or self.refusal or thinks or self.calls)
 
     @property
     def needs_change(self) -> bool:
@@ -85,7 +93,9 @@ class ChatDelta(msgspec.Struct):
         details = self.reasoning_details
         if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
             return True
-        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
+        if self.function_call != NULL or (
+            self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls)
+        ):
             return True
         thinks = self.reasoning_content and not self.reasoning
         beside = self.extra_content != NULL or self.usage != NULL
@@ -106,6 +116,8 @@ class ChunkChoice(msgspec.Struct):
 
     index: int | None = None
     delta: ChatDelta | None = None
+    message: ChatDelta | None = None
+    """What some servers send in place of a delta, or once more at the end."""
     finish_reason: str | UnsetType | None = UNSET
 
 
@@ -128,6 +140,7 @@ _calls: Final = msgspec.json.Decoder(list[_ToolCall])
 def output_bytes(delta: ChatDelta) -> int:
     """Return the bytes of output in a delta."""
     size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
+    size += len(delta.function_call) if delta.function_call != NULL else 0
     content, reasoning = delta.content, delta.reasoning or delta.reasoning_content
     if isinstance(content, str):
         size += text_bytes(content)

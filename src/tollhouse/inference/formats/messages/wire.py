@@ -78,16 +78,37 @@ class ContentBlock(msgspec.Struct):
     input: Raw = NULL
 
 
+_TEXTS: Final = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+
+
 class MessagesDelta(msgspec.Struct):
     """The delta of a block, or of the message at its end."""
 
     type: str | None = None
     text: str | None = None
-    partial_json: str | None = None
+    partial_json: str | Fields | None = None
+    """A text; some servers send an object."""
     thinking: str | None = None
     signature: str | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
+
+    @property
+    def json_text(self) -> str:
+        """The piece of a tool's input."""
+        given = self.partial_json or ""
+        return given if isinstance(given, str) else encoder.encode(given).decode()
+
+    @property
+    def is_null(self) -> bool:
+        """Whether null stands where a delta of its type has its text."""
+        name = _TEXTS.get(self.type or "")
+        return name is not None and getattr(self, name) is None
 
 
 class MessageObject(msgspec.Struct):
@@ -118,7 +139,7 @@ def output_bytes(part: ContentBlock | MessagesDelta) -> int:
         size += text_bytes(part.thinking)
     if isinstance(part, ContentBlock):
         return size if part.input in _NO_INPUT else size + len(part.input)
-    return size + text_bytes(part.partial_json) if part.partial_json else size
+    return size + text_bytes(part.json_text) if part.partial_json else size
 
 
 event_decoder: Final = msgspec.json.Decoder(MessagesEvent)
