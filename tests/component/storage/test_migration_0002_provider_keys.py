@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
@@ -26,6 +26,11 @@ _VAULT = (
     "INSERT INTO vaults (id, account_id, workspace_id, kind, kek_id, wrapped_key, created_at)"
     " VALUES ('v', 'a', 'w', 'workspace', 'k', 'x', 0)"
 )
+_BATCH = (
+    "INSERT INTO batches (id, account_id, workspace_id, key_hash, endpoint, model, attribution,"
+    " digest, status, total, created_at, expires_at)"
+    " VALUES ('b', 'a', 'w', 'k', '/v1/chat/completions', 'm', '{}', 'd', 'validating', 1, 0, 1)"
+)
 _KEY = (
     "INSERT INTO provider_keys (id, account_id, workspace_id, vault_id, provider, label, disabled,"
     " is_fallback, is_required, is_byok_only, sort_order, version, sealed, created_at)"
@@ -33,15 +38,15 @@ _KEY = (
 )
 
 
-def execute(url: sa.URL, *statements: str) -> list[str]:
-    async def run() -> list[str]:
+def execute(url: sa.URL, *statements: str, select: str = "SELECT id FROM vaults") -> list[Any]:
+    async def run() -> list[Any]:
         engine = create_async_engine(url, poolclass=NullPool)
         async with engine.begin() as connection:
             if url.get_backend_name() == "sqlite":
                 await connection.execute(sa.text("PRAGMA foreign_keys = ON"))
             for each in statements:
                 await connection.execute(sa.text(each))
-            found = await connection.execute(sa.text("SELECT id FROM vaults"))
+            found = await connection.execute(sa.text(select))
             return list(found.scalars())
 
     return asyncio.run(run())
@@ -49,11 +54,14 @@ def execute(url: sa.URL, *statements: str) -> list[str]:
 
 def test_keeps_what_was_there_and_takes_keys(empty_url: sa.URL, tmp_path: Path) -> None:
     earlier = shutil.copytree(MIGRATIONS, tmp_path / "earlier")
-    (earlier / "versions" / "0002_provider_keys.py").unlink()
+    for each in (earlier / "versions").glob("000[2-9]_*.py"):
+        each.unlink()
     upgrade(empty_url, earlier)
-    execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT)
+    execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT, _BATCH)
     upgrade(empty_url)
     assert execute(empty_url, _KEY.format(workspace="w", both="false")) == ["v"]
+    found = execute(empty_url, select="SELECT is_byok FROM batches")
+    assert [bool(each) for each in found] == [False]
     for refused in (("none", "false"), ("w", "true")):
         with pytest.raises(IntegrityError):
             execute(empty_url, _KEY.format(workspace=refused[0], both=refused[1]))
