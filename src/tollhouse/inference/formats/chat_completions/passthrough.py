@@ -68,6 +68,8 @@ from tollhouse.inference.formats.wire import (
     is_done,
     join_lines,
     raw,
+    read_id,
+    says_nothing,
     text_decoder,
     try_decode,
     without,
@@ -238,14 +240,31 @@ class ChunkStream(AdaptedStream):
         if self.done:
             self._report(find_counts(try_decode(fields_decoder, data) or {}))
             return b""
-        if not data or is_done(data):
-            self.done = bool(data)
-            return self._settled() if data else b""
+        if says_nothing(data):
+            return b""
+        if is_done(data):
+            self.done = True
+            return self._finish_rest()
         return self._chunk(join_lines(data))
 
-    def _settled(self) -> bytes:
-        """Return what is still to be said at the provider's `[DONE]`."""
-        return b""
+    def _finish_rest(self) -> bytes:
+        """Return the ends of choices that spoke, where the provider's stream ended without them."""
+        if not self._seen_bytes or self.finish_reason is not None:
+            return b""
+        ends: list[bytes] = []
+        for index in sorted(self._unfinished):
+            if self._is_whole(index):
+                self.finish_reason = "tool_calls" if index in self._called else "stop"
+                ends.append(self._end_of_choice(index, self.finish_reason))
+        return b"".join(ends)
+
+    def _is_whole(self, index: int) -> bool:
+        """Tell whether a choice may have ended here."""
+        del index
+        return True
+
+    @abstractmethod
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes: ...
 
     @abstractmethod
     def _chunk(self, data: bytes) -> bytes: ...
@@ -294,6 +313,22 @@ class ChatStream(ChunkStream):
     def _fail(self, error: TollhouseError) -> bytes:
         return render_stream_error(error, error_chunk(self._identity))
 
+    def _is_whole(self, index: int) -> bool:
+        order = self._orders.get(index)
+        return not order or order.complete
+
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
+        order = self._orders.get(index)
+        calls = [part.rendered() for part in order.end()] if order is not None else []
+        choice = {
+            "index": index,
+            "delta": {"tool_calls": calls} if calls else {},
+            "finish_reason": finish_reason,
+            "native_finish_reason": None,
+            "logprobs": None,
+        }
+        return render_chunk(self._identity, [choice])
+
     def _chunk(self, data: bytes) -> bytes:
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
@@ -322,19 +357,6 @@ class ChatStream(ChunkStream):
         if index in self._orders:
             return _REPEATED
         return ChatDelta(tool_calls=message.tool_calls, function_call=message.function_call)
-
-    def _settled(self) -> bytes:
-        """Return the end of calls that are complete, of which a server does not say so."""
-        ends: list[bytes] = []
-        for index, order in self._orders.items():
-            if index in self._unfinished and order.complete:
-                rest = [part.rendered() for part in order.end()]
-                self._unfinished.discard(index)
-                self.finish_reason = "tool_calls"
-                choice = {"index": index, "delta": {"tool_calls": rest} if rest else {}}
-                choice |= {"finish_reason": "tool_calls", "native_finish_reason": None}
-                ends.append(render_chunk(self._identity, [choice | {"logprobs": None}]))
-        return b"".join(ends)
 
     def _repaired(
         self, index: int, delta: ChatDelta | None, finish_reason: str | None
@@ -367,7 +389,7 @@ class ChatStream(ChunkStream):
         self._report(find_counts(fields))
         fields.pop("usage", None)
         if self.upstream_id is None:
-            self.upstream_id = text_decoder.decode(fields.get("id", NULL))
+            self.upstream_id = read_id(fields)
         given = fields.get("choices", _NO_CHOICES)
         choices = chunk_choices_decoder.decode(given)
         if not choices:
@@ -542,7 +564,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             fields = decode_fields(body)
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            upstream_id = text_decoder.decode(fields.get("id", NULL))
+            upstream_id = read_id(fields)
             keeps = _asks_for_functions(self._request.fields)
             patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):

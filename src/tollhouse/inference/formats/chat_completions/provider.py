@@ -54,7 +54,11 @@ from tollhouse.inference.formats.chat_completions.reasoning import (
     parse_extra,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
+from tollhouse.inference.formats.provider_errors import (
+    error_in_place_of_reply,
+    raise_error_within,
+    read_error,
+)
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.usage import (
     Counts,
@@ -65,8 +69,10 @@ from tollhouse.inference.formats.usage import (
 )
 from tollhouse.inference.formats.wire import (
     NULL,
+    AnyId,
     fields_decoder,
     given,
+    id_text,
     is_done,
     replace_invalid_text,
     try_decode,
@@ -157,11 +163,10 @@ class _Choice(Struct):
 
 
 class _Response(Struct):
-    id: str | None = None
+    id: AnyId = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
     object: str | None = None
-    error: Raw = NULL
     service_tier: str | None = None
 
     def tells_usage(self, data: bytes) -> bool:
@@ -183,7 +188,9 @@ def _read(data: bytes) -> _Response:
         read = _reply.decode(replace_invalid_text(data))
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is not of the chat dialect") from None
-    if read.error != NULL or read.object == "error":
+    if b'"error"' in data or b'"base_resp"' in data:
+        raise_error_within(fields_decoder.decode(replace_invalid_text(data)))
+    if read.object == "error":
         raise read_error(data)
     if read.choices is None and (error := error_in_place_of_reply(data)):
         raise error
@@ -211,7 +218,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=tuple(_whole_choice(each, index) for index, each in enumerate(read.choices)),
         usage=usage_of(_counts(read, body)),
-        upstream_id=read.id,
+        upstream_id=id_text(read.id),
         service_tier=read.service_tier,
     )
 
@@ -267,7 +274,8 @@ class ChatStreamDecoder(StreamDecoder):
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
         if is_done(data):
             self.done = True
-            return tuple(event for each in self._choices.values() for event in each.settle())
+            ends = (each.end() for each in self._choices.values() if not each.finished)
+            return tuple(event for end in ends for event in end)
         read = _read(data)
         choices = read.choices
         if self._begun and choices and len(choices) == 1 and not read.tells_usage(data):
@@ -288,7 +296,7 @@ class ChatStreamDecoder(StreamDecoder):
     def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
         if not self._begun:
             self._begun = True
-            yield StreamStarted(read.id)
+            yield StreamStarted(id_text(read.id))
         for position, choice in enumerate(read.choices or ()):
             yield from self._choice(choice, position)
         yield from self._usage(_counts(read, data))
@@ -318,13 +326,6 @@ class _ChoiceDecoder:
     @property
     def has_spoken(self) -> bool:
         return self.finished or self._blocks > 0
-
-    def settle(self) -> Iterator[CanonicalEvent]:
-        """Return the end of calls that are complete, of which a server does not say so."""
-        if not self.finished and self._order.complete:
-            self.finished = True
-            yield from self._tool_calls(self._order.end())
-            yield ChoiceFinished(self._index, "tool_calls")
 
     def read(self, choice: _Choice) -> Iterable[CanonicalEvent]:
         if choice.message is not None:
@@ -357,6 +358,13 @@ class _ChoiceDecoder:
             yield from self._tool_calls(self._order.end())
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
+
+    def end(self) -> Iterator[CanonicalEvent]:
+        """Return the end of a choice that spoke, where the provider's stream has none of it."""
+        if self._order.complete or (self._blocks and not self._order):
+            self.finished = True
+            yield from self._tool_calls(self._order.end())
+            yield ChoiceFinished(self._index, "tool_calls" if self._calls else "stop")
 
     def _delta(self, message: _Message, logprobs: Raw) -> Iterator[CanonicalEvent]:
         for reasoning in message.reasoning_blocks:

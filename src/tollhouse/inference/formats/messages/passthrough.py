@@ -55,10 +55,12 @@ from tollhouse.inference.formats.wire import (
     encoder,
     fields_decoder,
     for_provider,
+    id_text,
     is_done,
     named_event,
     raw,
     replace_invalid_text,
+    says_nothing,
     try_decode,
     without,
 )
@@ -143,7 +145,7 @@ class MessagesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or is_done(data):
+        if self.done or says_nothing(data) or is_done(data):
             return b""
         data = replace_invalid_text(data)
         if self._template is not None and (shown := self._forward_same(self._template, data)):
@@ -224,7 +226,7 @@ class MessagesStream(AdaptedStream):
     def _open(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         if event.message is not None:
-            self.upstream_id = event.message.id
+            self.upstream_id = id_text(event.message.id)
         self._first_usage = read_fields(message.get("usage", NULL))
         self._first_counts = find_counts(message)
         self._begin(first_usage_of(self._first_counts))
@@ -310,7 +312,7 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
             seen=seen,
             finish_reason=normalize_finish_reason(native, called=called),
             native_finish_reason=native,
-            upstream_id=message.id,
+            upstream_id=id_text(message.id),
             fields=fields,
         )
 

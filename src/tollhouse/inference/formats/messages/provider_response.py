@@ -52,6 +52,7 @@ from tollhouse.inference.formats.wire import (
     Fields,
     encoder,
     fields_decoder,
+    id_text,
     is_done,
     raw,
     replace_invalid_text,
@@ -108,7 +109,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(find_counts(fields)),
-        upstream_id=message.id,
+        upstream_id=id_text(message.id),
         service_tier="default" if tier == "standard" else tier,
     )
 
@@ -172,7 +173,7 @@ class MessagesStreamDecoder(StreamDecoder):
             return []
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         self._first = find_counts(message)
-        return [StreamStarted(event.message.id, first_usage_of(self._first))]
+        return [StreamStarted(id_text(event.message.id), first_usage_of(self._first))]
 
     def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
         opened = _OpenBlock(block, self._block + 1)

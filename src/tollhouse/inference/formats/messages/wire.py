@@ -24,6 +24,7 @@ from tollhouse.inference.formats.proofs import is_marked, unwrapped, wrapped
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    AnyId,
     Fields,
     encoder,
     fields_decoder,
@@ -114,7 +115,7 @@ class MessagesDelta(msgspec.Struct):
 class MessageObject(msgspec.Struct):
     """A complete message, or the one at the start of a stream."""
 
-    id: str | None = None
+    id: AnyId = None
     content: list[ContentBlock] | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None

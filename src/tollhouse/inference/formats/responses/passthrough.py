@@ -67,7 +67,9 @@ from tollhouse.inference.formats.wire import (
     for_provider,
     is_done,
     raw,
+    read_id,
     replace_invalid_text,
+    says_nothing,
     text_bytes,
     text_decoder,
     try_decode,
@@ -138,7 +140,7 @@ class ResponsesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or is_done(data):
+        if self.done or says_nothing(data) or is_done(data):
             return b""
         data = replace_invalid_text(data)
         if self._template is not None and (shown := self._pass_on_same(self._template, data)):
@@ -223,7 +225,7 @@ class ResponsesStream(AdaptedStream):
     def _patched(self, response: Raw) -> dict[str, object]:
         given = fields_decoder.decode(response)
         if self.upstream_id is None:
-            self.upstream_id = text_decoder.decode(given.get("id", NULL))
+            self.upstream_id = read_id(given)
         self._response = {**self._blank, **given, **self._ours}
         return self._response
 

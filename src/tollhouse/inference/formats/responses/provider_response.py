@@ -63,8 +63,10 @@ from tollhouse.inference.formats.wire import (
     Fields,
     encoder,
     fields_decoder,
+    id_text,
     is_done,
     raw,
+    read_id,
     replace_invalid_text,
 )
 
@@ -108,7 +110,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(counts_of(response, body)),
-        upstream_id=response.id,
+        upstream_id=id_text(response.id),
         service_tier=response.service_tier,
     )
 
@@ -198,15 +200,10 @@ class _Lifecycle(msgspec.Struct):
     response: Raw
 
 
-class _Named(msgspec.Struct):
-    id: str | None = None
-
-
 _event = msgspec.json.Decoder(_Event)
 _delta = msgspec.json.Decoder(_Delta)
 _item_event = msgspec.json.Decoder(_ItemEvent)
 _lifecycle = msgspec.json.Decoder(_Lifecycle)
-_named = msgspec.json.Decoder(_Named)
 _DELTAS: Final[Mapping[str, Kind]] = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "refusal",
@@ -269,7 +266,9 @@ class ResponsesStreamDecoder(StreamDecoder):
         if kind in TERMINAL_EVENTS:
             return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
         if kind == "response.created":
-            return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
+            return (
+                StreamStarted(read_id(fields_decoder.decode(_lifecycle.decode(data).response))),
+            )
         return ()
 
     def _take(self, kind: str, fields: Fields) -> Sequence[CanonicalEvent]:
