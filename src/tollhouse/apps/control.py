@@ -98,7 +98,13 @@ def build_control_plane(
         vault_endpoints.router(
             vault.service, vault.maintenance, core.identity, core.database, programs=vault.programs
         ),
-        intern_endpoints.router(interns.service, interns.chats, interns.invocations, core.database),
+        intern_endpoints.router(
+            interns.service,
+            interns.chats,
+            interns.invocations,
+            interns.channels,
+            core.database,
+        ),
         audit_router(core.audit, core.identity, core.database),
     )
     return ControlPlane(app, partial(render_openapi, app))

@@ -163,8 +163,9 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        if undo is not None:
-            execute(empty_url, undo)
+        for each in ("DROP TABLE intern_channels", undo):
+            if each is not None:
+                execute(empty_url, each)
         set_revision(empty_url, revision)
         upgrade(empty_url)
         assert asyncio.run(found(empty_url)) == HEAD
