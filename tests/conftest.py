@@ -1,24 +1,24 @@
 """Fixtures of all tests: a clock, identifiers, and a shared PostgreSQL server."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from tests.support.canary_watch import leaks_in, watch_answers
 from tests.support.certificates import share_certificates
 from tests.support.clock import FakeClock
 from tests.support.exact import is_exact
 from tests.support.ids import SequentialIds
+from tests.support.postgresql_databases import PostgresqlDatabases
 from tests.support.reply_validation import REPLIES, rejected_replies
 from tests.support.sandbox_support import (
     pytest_runtest_makereport,
@@ -26,13 +26,6 @@ from tests.support.sandbox_support import (
     sandboxes_required,
 )
 from tests.support.scheduling import FileScheduling, rank
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from xdist.remote import Producer
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
 
 share_certificates()
 __all__ = ["pytest_runtest_makereport"]  # a hook, which pytest finds by its name

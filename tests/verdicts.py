@@ -3,8 +3,6 @@
 The name does not start with `test_`: only the gate collects this file, once all tests have ended.
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -5,19 +5,15 @@ found = ended(account, sent["id"])              polls until it has ended
 with assert_nothing_kept(server, account): ...  asserts that the block leaves no batch and no file
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+import httpx2
 
-    import httpx2
-
-    from tests.support.accounts import AccountClient
-    from tests.support.server_process import ServerProcess
+from tests.support.accounts import AccountClient
+from tests.support.server_process import ServerProcess
 
 CHAT = "/v1/chat/completions"
 ENDED = {"completed", "failed", "expired", "cancelled"}

@@ -4,21 +4,15 @@ For tests in which a command line, an editor or a published library reads the ch
 reads a stream itself checks it.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support import chat_tee
 from tests.support.chat_grammar import check_recorded
-from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, start_server
 
 RECORDING = "chats"
 

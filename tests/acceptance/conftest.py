@@ -1,27 +1,19 @@
 """Fixtures of tests with a server of their own; each module defines its `server`."""
 
-from __future__ import annotations
-
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.acceptance.egress_hosts import serve_hosts
+from tests.acceptance.egress_hosts import EgressHosts, serve_hosts
 from tests.acceptance.wire import Wire, config
 from tests.support import server_process
 from tests.support.accounts import Accounts
 from tests.support.intern_client import InternClient
-from tests.support.postgresql_databases import plain_url
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.scripted_providers import ScriptedProviders
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    from tests.acceptance.egress_hosts import EgressHosts
-    from tests.support.postgresql_databases import PostgresqlDatabases
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 ON_EACH_DATABASE = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
 

@@ -1,22 +1,18 @@
 """HTTPS hosts on this machine behind the egress proxy, and the requests that they received."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import subprocess
 import threading
 import time
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import trustme
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-    from pathlib import Path
 
 BOUND = "api.bound.example"
 OTHER = "www.other.example"

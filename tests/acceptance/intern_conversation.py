@@ -1,16 +1,11 @@
 """A client of the gateway's chat with interns."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
-from tests.support.chat_grammar import check_stream
-
-if TYPE_CHECKING:
-    from tests.support.chat_grammar import ParsedChat
-    from tests.support.intern_client import InternClient
+from tests.support.chat_grammar import ParsedChat, check_stream
+from tests.support.intern_client import InternClient
 
 
 class ChatRefused(AssertionError):

@@ -1,13 +1,12 @@
 """Batches while something else goes wrong: a restart, a provider that is away, a full disk."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
+from collections.abc import Generator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -29,10 +28,6 @@ from tests.acceptance.batch_requests import (
 from tests.support import backdoor
 from tests.support.accounts import AccountClient, Accounts
 from tests.support.server_process import TOLLHOUSE, ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
 
 SOON = {"TOLLHOUSE_BATCHES__PART_SECONDS": "0.1"}
 

@@ -1,11 +1,11 @@
 """Batches on the running server: their course, their results, and the credits they take."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Generator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx2
 import pytest
 
 from tests.acceptance.batch_requests import (
@@ -25,14 +25,8 @@ from tests.acceptance.batch_requests import (
     texts_of,
     until,
 )
+from tests.support.accounts import AccountClient, Accounts
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    import httpx2
-
-    from tests.support.accounts import AccountClient, Accounts
 
 CONFIG = """
 limits:

@@ -1,14 +1,14 @@
 """Submitting batches to the running server: what is refused, how, and that nothing of it stays."""
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 from tests.acceptance.batch_requests import (
@@ -26,14 +26,8 @@ from tests.acceptance.batch_requests import (
     texts_of,
     until,
 )
+from tests.support.accounts import AccountClient, Accounts
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    import httpx2
-
-    from tests.support.accounts import AccountClient, Accounts
 
 LARGEST, MOST_ITEMS = 4_000_000, 32_000
 DEEP = b"[" * 2_000 + b"]" * 2_000
@@ -204,9 +198,7 @@ def test_an_invalid_request_fails_alone(accounts: Accounts) -> None:
     assert "No provider" in errors["c-5"]["message"]
 
 
-def test_an_invalid_request_of_the_largest_depth_fails_alone(
-    accounts: Accounts,
-) -> None:
+def test_an_invalid_request_of_the_largest_depth_fails_alone(accounts: Accounts) -> None:
     account = accounts.create("1")
     deep = b'{"custom_id":"deep","body":{"messages":%b}}' % (b"[" * 980 + b"]" * 980)
     good = b'{"custom_id":"good","body":%b}' % json.dumps(chat()).encode()

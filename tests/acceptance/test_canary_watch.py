@@ -1,21 +1,16 @@
 """The check of all files that a test run has written."""
 
-from __future__ import annotations
-
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from tests.support.canaries import PLANTED, PROVIDER_KEY, Scanner, new_canary
 from tests.support.canary_watch import leaks_in, watch_answers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 def test_a_run_that_leaks_reports_where() -> None:

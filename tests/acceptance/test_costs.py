@@ -3,11 +3,10 @@
 It is what its tokens cost at the configured price, to the last digit, and what is booked.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Generator
 from decimal import ROUND_HALF_UP, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -22,9 +21,6 @@ from tests.support.format_clients import (
 )
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_process import start_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 DIALECTS = ("chat", "responses", "messages")
 FORMS = (Chat(), Responses(), Messages(), Completions())

@@ -1,14 +1,13 @@
 """Programs that people use, behind the egress proxy: secrets reach their hosts, and nobody else."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -19,15 +18,8 @@ from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts, make_reposi
 from tests.support.canaries import PLANTED, Scanner
 from tests.support.client_process import CLIENTS, client_python
 from tests.support.forked import forking_program
-from tests.support.server_process import (
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 VALUE, *VALUES = PLANTED[20:40]
 THIRD = "third.example"

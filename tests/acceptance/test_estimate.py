@@ -209,6 +209,17 @@ def test_a_request_that_will_be_shortened_says_to_how_many_tokens(accounts: Acco
     assert estimated(accounts.create("100"), ECHO)["max_tokens"] is None
 
 
+@pytest.mark.parametrize("form", QUESTIONS)
+def test_the_last_credits_of_a_key_pay_for_the_smallest_limit(
+    accounts: Accounts, form: str
+) -> None:
+    content = body(form, "acme/dear", 1)
+    prompt = estimate_of(accounts.create("100"), form, content)["tokens"]["input"]
+    account = accounts.create("100", limit=f"{(prompt + 1) / 1_000:.3f}")
+    assert account.post(form, content).status_code == 200
+    assert 0 < account.get("/key")["usage"] <= (prompt + 1) / 1_000
+
+
 # Who would be asked
 
 

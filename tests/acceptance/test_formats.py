@@ -1,25 +1,17 @@
 """Requests of coding agents, and abusive ones, in every format on every dialect."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
-from tests.support.stream_checks.messages import (
-    check_stream as checked_messages,
-)
-from tests.support.stream_checks.responses import (
-    check_stream as checked_response,
-)
+from tests.support.stream_checks.messages import check_stream as checked_messages
+from tests.support.stream_checks.responses import check_stream as checked_response
 from tests.support.upstream_process import start_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 DIALECTS = ("chat", "responses", "messages")
 BEHAVIOURS = ("echo", "tools", "two-tools", "custom")

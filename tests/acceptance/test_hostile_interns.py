@@ -4,9 +4,7 @@ Each tries it in a real sandbox, of a server that root runs and of one that anyb
 programs of one intern, which none of them has harmed.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
@@ -14,9 +12,6 @@ from tests.support.intern_client import ASK_GATEWAY, InternClient, until_nothing
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.server_users import USERS, owner
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 pytestmark = pytest.mark.sandbox
 SMALL = """

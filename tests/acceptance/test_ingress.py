@@ -1,22 +1,18 @@
 """What the server checks before any route: origins, keys, regions, bodies, malformed requests."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
 
 CONFIG = """
 server:

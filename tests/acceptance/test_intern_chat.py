@@ -3,34 +3,27 @@
 All tests talk to one intern, which does one run at a time, each in a session of its own.
 """
 
-from __future__ import annotations
-
 import json
 import socket
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
 from tests.acceptance.checked_server import chats_of, start_checked_server
-from tests.acceptance.egress_hosts import BOUND
+from tests.acceptance.egress_hosts import BOUND, EgressHosts
 from tests.acceptance.intern_conversation import ChatRefused, Conversation
 from tests.support.acp_editor import editor_over_command
-from tests.support.chat_grammar import check_stream
+from tests.support.chat_grammar import ParsedChat, check_stream
 from tests.support.intern_client import InternClient, daemons, kill, sandbox_processes
+from tests.support.server_process import ServerProcess
 from tests.support.session_client import Events, assert_complete, parse_events
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.acceptance.egress_hosts import EgressHosts
-    from tests.support.chat_grammar import ParsedChat
-    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 SECONDS = 30.0

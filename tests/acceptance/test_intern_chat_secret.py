@@ -7,25 +7,17 @@ The provider is a stand-in that keeps every prompt. Each place is shown to be lo
 value is not, the secret's name is, or what the agent has put there.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
 from tests.acceptance.checked_server import start_checked_server
-from tests.acceptance.egress_hosts import BOUND
+from tests.acceptance.egress_hosts import BOUND, EgressHosts
 from tests.acceptance.intern_conversation import Conversation
 from tests.support.canaries import PLANTED, Scanner
 from tests.support.intern_client import InternClient, is_bubblewrap, memory_of, sandbox_processes
-from tests.support.model_server import call, run_model, says
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.acceptance.egress_hosts import EgressHosts
-    from tests.support.model_server import FakeModel
+from tests.support.model_server import FakeModel, call, run_model, says
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[49]

@@ -3,21 +3,16 @@
 The intern's own key never leaves the proxy, so nobody can ask `GET /key` with it.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.acceptance.checked_server import start_checked_server
 from tests.acceptance.intern_conversation import Conversation
+from tests.support.accounts import AccountClient, Accounts
 from tests.support.intern_client import InternClient
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.accounts import AccountClient, Accounts
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 TURNS = 2
@@ -101,5 +96,7 @@ def test_a_limit_of_the_interns_key_ends_a_run_with_a_clear_error(
     assert (turn.finish, turn.reason) == ("error", "turn_failed")
     assert turn.error is not None
     assert "limit" in turn.error["message"]
-    assert turn.error["metadata"]["retryable"] is False
+    about = turn.error["metadata"]
+    assert (about["retryable"], about["limit_source"]) == (False, "service_key_limit")
+    assert about["remedy_hint"].startswith("Raise the key's limit")
     assert accounts.key_of("ada")["usage"] == own["usage"]

@@ -1,15 +1,13 @@
 """An intern's life cycle in a real sandbox, and its recovery after kills."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import httpx2
 import pytest
 
-from tests.acceptance.egress_hosts import BOUND, OTHER
+from tests.acceptance.egress_hosts import BOUND, OTHER, EgressHosts
 from tests.support.canaries import PLANTED, Scanner
 from tests.support.forked import forking_program
 from tests.support.intern_client import (
@@ -22,17 +20,8 @@ from tests.support.intern_client import (
     still_running,
     until_nothing_runs,
 )
-from tests.support.server_process import (
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 from tests.support.server_users import NUMBER, USERS, owner, rights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.acceptance.egress_hosts import EgressHosts
 
 pytestmark = pytest.mark.sandbox
 VALUE = PLANTED[48]

@@ -1,8 +1,7 @@
 """Two servers with sandboxes on one PostgreSQL: each shows the state of the other's interns."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +9,6 @@ from tests.support.fake_s3 import blobs_at, s3_beside
 from tests.support.intern_client import InternClient, until_nothing_runs
 from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.postgresql]
 PACES = {

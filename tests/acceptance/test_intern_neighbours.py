@@ -1,21 +1,14 @@
 """An operation that affects another intern, and a machine that cannot run any."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-from tests.acceptance.egress_hosts import BOUND
+from tests.acceptance.egress_hosts import BOUND, EgressHosts
 from tests.support.canaries import PLANTED
 from tests.support.intern_client import InternClient
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from tests.acceptance.egress_hosts import EgressHosts
 
 sandboxed = pytest.mark.sandbox
 VALUE = PLANTED[49]

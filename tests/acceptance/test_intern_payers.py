@@ -1,19 +1,14 @@
 """An intern's spending is limited by the key that started it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
+from tests.support.accounts import AccountClient, Accounts
 from tests.support.intern_client import InternClient
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.accounts import AccountClient, Accounts
 
 pytestmark = pytest.mark.sandbox
 TINY = "0.000035"

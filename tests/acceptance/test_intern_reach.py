@@ -4,20 +4,16 @@ What it reaches are the things of its intern. Those of its workspace and of anot
 they did not exist.
 """
 
-from __future__ import annotations
-
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.backdoor import new_own_key
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 BATCH = {

@@ -6,10 +6,10 @@ Nothing runs here: states are written into the database, under a lease that keep
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,9 +18,6 @@ from tests.support import backdoor
 from tests.support.backdoor import new_own_key
 from tests.support.intern_operation_table import OPERATION_CASES
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 REGIONAL = "eu.tollhouse.test"
 CONFIG = f"""

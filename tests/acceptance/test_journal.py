@@ -1,8 +1,7 @@
 """Charges that a killed server left in its journal are booked at the next start or by a command."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -12,9 +11,6 @@ from tests.support import backdoor
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "Hello"}]}
 

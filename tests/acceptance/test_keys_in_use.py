@@ -1,17 +1,13 @@
 """A key that is revoked while its request runs: the reply goes on, and is booked."""
 
-from __future__ import annotations
-
+from collections.abc import Generator, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 CHAT = {
     "model": "simulated/slow",
@@ -42,11 +38,7 @@ def used(manager: httpx2.Client) -> float:
 
 @pytest.mark.parametrize(
     ("method", "body"),
-    [
-        ("DELETE", None),
-        ("PATCH", {"disabled": True}),
-        ("PATCH", {"limit": 0}),
-    ],
+    [("DELETE", None), ("PATCH", {"disabled": True}), ("PATCH", {"limit": 0})],
     ids=["deleted", "disabled", "limited"],
 )
 def test_a_running_request_is_booked_on_the_key_that_began_it(

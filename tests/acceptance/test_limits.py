@@ -1,22 +1,16 @@
 """Limits on the wire: every 402 and 429 of ours, in every format, through the running gateway."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Generator
 from email.utils import parsedate_to_datetime
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx2
 import pytest
 
+from tests.support.accounts import AccountClient, Accounts
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    import httpx2
-
-    from tests.support.accounts import AccountClient, Accounts
 
 CONFIG = """
 server:

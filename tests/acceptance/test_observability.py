@@ -1,16 +1,11 @@
 """What the server shows of itself: health, metrics, documentation, log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "open sesame"}]}
 

@@ -1,18 +1,13 @@
 """A provider that fails before the first byte, through the running gateway."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_process import start_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 FAILURES = {
     "cutter/garbage": ("garbage", 502),

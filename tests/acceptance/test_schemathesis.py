@@ -7,13 +7,12 @@ texts of things that do. Every case carries a key that may do the operation: wha
 one is shown in `test_ingress`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -21,7 +20,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis import GenerationMode
+from schemathesis import APIOperation, Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import FailureGroup
@@ -34,11 +33,6 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.vault_interns import add_intern
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from schemathesis import APIOperation, Case
 
 CONFIG: Final = """
 server:

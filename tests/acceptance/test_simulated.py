@@ -1,10 +1,9 @@
 """Every simulated model in every format of text, over HTTP, whole and streamed."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -23,9 +22,6 @@ from tests.support.stream_checks import completions as completions_stream_checks
 from tests.support.stream_checks import messages as messages_stream_checks
 from tests.support.stream_checks import responses as responses_stream_checks
 from tests.support.stream_checks.chat import check_stream as checked_chat
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 CHAT, RESPONSES, MESSAGES, COMPLETIONS = Chat(), Responses(), Messages(), Completions()
 SAMPLE = {"city": "text"}

@@ -1,13 +1,13 @@
 """A start of the program itself: what it answers before all of it is loaded, and what it loads."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -15,10 +15,6 @@ import pytest
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import clean_environment
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CONTROL = "serve.control.before"
 SECONDS = 60

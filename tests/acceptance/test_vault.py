@@ -1,11 +1,9 @@
 """The vault over HTTP: who may what, in which order it is refused, and what errors say."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,9 +11,6 @@ import pytest
 from tests.support.canaries import PLANTED
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.vault_interns import VaultIntern, add_intern, delete_intern
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 REGIONAL = "eu.tollhouse.test"
 CONFIG = f"""

@@ -1,15 +1,15 @@
 """Values of secrets are found nowhere: not in a file, a log, a metric or an answer."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
 import sqlite3
 import sys
 import zlib
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -24,9 +24,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CANARIES = PLANTED[:20] + PLANTED[43:]
 OTHERS = [new_canary(at, "proof") for at in range(20)]

@@ -1,25 +1,18 @@
 """A server starts with the keys that open its vaults, or names those that are missing."""
 
-from __future__ import annotations
-
 import base64
 import re
 import resource
 import shutil
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.support.canaries import PLANTED
 from tests.support.forked import run_forked
-from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, start_server
 
 SECRET = {"value": PLANTED[42], "hosts": ["api.example.com"]}
 
@@ -59,9 +52,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {name: (data / name).read_bytes() for name in names if (data / name).exists()}
 
 
-def test_a_missing_key_file_is_an_error_and_none_is_made(
-    stopped_server: tuple[Path, str],
-) -> None:
+def test_a_missing_key_file_is_an_error_and_none_is_made(stopped_server: tuple[Path, str]) -> None:
     folder, _ = stopped_server
     (folder / "data" / "vault.keys").unlink()
     before = content(folder)

@@ -29,6 +29,16 @@ PLACES: dict[str, dict[str, Any]] = {
     "names of messages": {"usage": {"input_tokens": 20, "output_tokens": 603}},
     "Groq's place": {"x_groq": {"usage": {"prompt_tokens": 20, "completion_tokens": 603}}},
     "llama.cpp's place": {"timings": {"prompt_n": 20, "predicted_n": 603}},
+    "Ollama's place": {"prompt_eval_count": 20, "eval_count": 603},
+    "Bedrock's place": {
+        "amazon-bedrock-invocationMetrics": {"inputTokenCount": 20, "outputTokenCount": 603}
+    },
+    "what Cohere bills": {
+        "usage": {
+            "billed_units": {"input_tokens": 20, "output_tokens": 603},
+            "tokens": {"input_tokens": 90, "output_tokens": 700},
+        }
+    },
 }
 
 
@@ -60,9 +70,10 @@ def test_usage_is_found_wherever_a_chat_provider_puts_it(wire: Wire, name: str) 
     first, last, usage = told("chat", "ok")
     own_chunk = {each: value for each, value in usage.items() if each != "usage"} | where
     whole = {each: value for each, value in said("chat", "ok").items() if each != "usage"}
-    wire.providers.say("chat", stream(first, last, own_chunk))
-    for form in FORMATS:
-        assert cost_of(wire, "t/chat", form, stream=True) == Decimal("6.05")
+    for events_ in ([first, last, own_chunk], [first, last, "[DONE]", own_chunk]):
+        wire.providers.say("chat", stream(*events_))
+        for form in FORMATS:
+            assert cost_of(wire, "t/chat", form, stream=True) == Decimal("6.05")
     wire.providers.say("chat", reply(whole | where))
     for form in FORMATS:
         assert cost_of(wire, "t/chat", form) == Decimal("6.05")
@@ -71,9 +82,40 @@ def test_usage_is_found_wherever_a_chat_provider_puts_it(wire: Wire, name: str) 
 @pytest.mark.parametrize("form", FORMATS)
 def test_usage_in_the_choice_is_found(wire: Wire, form: str) -> None:
     first, last, _ = told("chat", "ok")
-    last["choices"][0]["usage"] = {"prompt_tokens": 20, "completion_tokens": 3}
-    wire.providers.say("chat", stream(first, last))
-    assert cost_of(wire, "t/chat", form, stream=True) == Decimal("0.05")
+    for place in (last["choices"][0], last["choices"][0]["delta"]):
+        place["usage"] = {"prompt_tokens": 20, "completion_tokens": 3}
+        wire.providers.say("chat", stream(first, last))
+        assert cost_of(wire, "t/chat", form, stream=True) == Decimal("0.05")
+        del place["usage"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_usage_of_messages_is_found_at_either_end(wire: Wire, form: str) -> None:
+    used = {"input_tokens": 20, "output_tokens": 603}
+    metrics = {"inputTokenCount": 20, "outputTokenCount": 603}
+    for at, found in (
+        (0, {"message": {"id": "m", "type": "message", "content": [], "usage": used}}),
+        (-2, {"delta": {"stop_reason": "end_turn", "usage": used}}),
+        (-1, {"usage": used}),
+        (-1, {"amazon-bedrock-invocationMetrics": metrics}),
+    ):
+        events_ = told("messages", "ok")
+        events_[0]["message"]["usage"] = events_[-2]["usage"] = None
+        events_[at] |= found
+        wire.providers.say("messages", stream(*events_, done=False))
+        assert cost_of(wire, "t/messages", form, stream=True) == Decimal("6.05")
+
+
+def test_what_a_compaction_used_is_charged_and_shown_as_it_came(wire: Wire) -> None:
+    compaction = {"type": "compaction", "input_tokens": 180, "output_tokens": 30}
+    used = {"input_tokens": 20, "output_tokens": 3, "iterations": [compaction]}
+    whole = said("messages", "ok", usage=used)
+    wire.providers.say("messages", stream(*ended("messages", used)), reply(whole))
+    for streamed in (True, False):
+        before = Decimal(str(wire.usage()))
+        answer = wire.ask("t/messages", "/messages", stream=streamed)
+        assert '"input_tokens":20,' in answer.text
+        assert Decimal(str(wire.usage())) - before == Decimal("0.53")
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -1,21 +1,16 @@
 """A gateway before scripted providers of each dialect, and requests to it in each format."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
 from tests.support.accounts import body
-from tests.support.format_clients import Chat, Messages, Responses
+from tests.support.format_clients import Chat, FormatClient, Messages, ParsedReply, Responses
+from tests.support.scripted_providers import ScriptedProviders
+from tests.support.server_process import ServerProcess
 from tests.support.stream_folding import streamed
-
-if TYPE_CHECKING:
-    from tests.support.format_clients import FormatClient, ParsedReply
-    from tests.support.scripted_providers import ScriptedProviders
-    from tests.support.server_process import ServerProcess
 
 _PRICE = '{prompt: "0.001", completion: "0.01", input_cache_read: "0.0001"}'
 _KINDS = {

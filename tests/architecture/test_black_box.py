@@ -1,7 +1,5 @@
 """What tests may import: those from outside nothing of the product."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The page of errors names every status that the program can answer with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

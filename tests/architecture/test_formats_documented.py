@@ -1,7 +1,5 @@
 """The page of formats has the tables of what providers send: every word of them, and no other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

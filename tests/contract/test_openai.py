@@ -1,13 +1,10 @@
 """The published `openai` library against a running gateway."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.contract.conftest import Gateway
+from tests.contract.conftest import Gateway
 
 COST = 3 * 0.000_001 + 3 * 0.000_002
 """Three words in, three words out: both providers count words."""

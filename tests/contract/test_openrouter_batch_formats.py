@@ -4,19 +4,15 @@ What a result holds is one of four classes of the library; a body that fits none
 refuse the whole batch.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.contract.clients import conversations as told
+from tests.contract.format_matrix import FormatMatrix
 from tests.support.client_process import CLIENTS, run_client
-
-if TYPE_CHECKING:
-    from tests.contract.format_matrix import FormatMatrix
 
 pytestmark = pytest.mark.contract
 

@@ -1,18 +1,13 @@
 """Batches from submission to deletion with the published `openrouter` library, 1.3.84."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.contract.conftest import POSTGRESQL, SIMULATED
+from tests.contract.conftest import POSTGRESQL, SIMULATED, Gateway
 from tests.support.accounts import Accounts
-
-if TYPE_CHECKING:
-    from tests.contract.conftest import Gateway
 
 pytestmark = [
     pytest.mark.contract,

@@ -1,7 +1,5 @@
 """An intern's life with the published `openrouter` library 1.3.30, in a real sandbox."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

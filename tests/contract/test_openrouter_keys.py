@@ -1,14 +1,11 @@
 """Keys with limits, made and read with the published `openrouter` library, 1.3.84."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.contract.conftest import Gateway
+from tests.contract.conftest import Gateway
 
 COST = 3 * 0.000_001 + 3 * 0.000_002
 LIMIT = 25.000000001

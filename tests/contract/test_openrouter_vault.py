@@ -1,25 +1,19 @@
 """Secrets, stored, copied and read with the published `openrouter` library, 1.3.84 and 1.3.30."""
 
-from __future__ import annotations
-
+from collections.abc import Generator, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.contract.conftest import POSTGRESQL, SIMULATED
 from tests.support.client_process import CLIENTS, run_client
-from tests.support.postgresql_databases import plain_url
+from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.vault_interns import VaultIntern, add_intern, delete_intern
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
 
 pytestmark = pytest.mark.contract
 
@@ -371,8 +365,7 @@ def test_an_intern_s_own_key_reads_and_changes_its_own_secrets(seen: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("where", "names"),
-    [("workspace", ROUTES[:3]), ("copy", ["copy"]), ("another", OF_INTERN)],
+    ("where", "names"), [("workspace", ROUTES[:3]), ("copy", ["copy"]), ("another", OF_INTERN)]
 )
 def test_an_intern_s_own_key_finds_nothing_elsewhere(
     seen: dict[str, Any], where: str, names: list[str]

@@ -1,9 +1,8 @@
 """Recorded replies are parsed by the libraries of their formats, and faults are found."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,9 +10,6 @@ import pytest
 from tests.support.reply_tee import FOLDER
 from tests.support.reply_validation import rejected_replies
 from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.contract
 

@@ -1,9 +1,7 @@
 """The documentation's examples, run with the libraries that they are for."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import httpx2
 import pytest
@@ -11,9 +9,6 @@ import yaml
 
 from tests.support.client_process import CLIENTS, ROOT, run_client
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 ORIGIN, API_KEY = "http://127.0.0.1:8080", "sk-th-v1-..."
 """Stand in every example for the installation's own address and the caller's key."""

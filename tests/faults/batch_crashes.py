@@ -1,14 +1,14 @@
 """A gateway with batches that is killed and restarted, and the checks at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -18,10 +18,6 @@ from tests.support import backdoor
 from tests.support.disk import files_in
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 SECONDS = 300.0
 """Seconds: longer than anything here takes on a busy machine."""

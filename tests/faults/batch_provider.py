@@ -18,8 +18,6 @@ The first word of a chat's last message is the item's name. `x-worker` says whic
                      nobody else is answered from then on
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -27,15 +25,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 COST_NANO = 20_000
 """What a reply costs at a millionth of a credit for a token of input, and two for one of output."""

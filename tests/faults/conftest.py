@@ -1,19 +1,13 @@
 """Doses: small in `make test`, larger in `make soak`, without bound with `DOSE=full`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
+from tests.support.postgresql_databases import PostgresqlDatabases
 from tests.support.upstream_process import UpstreamProcess, start_upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
 
 
 @pytest.fixture(scope="module")

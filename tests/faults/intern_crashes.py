@@ -1,14 +1,13 @@
 """Kills processes of a server with one intern at named points, and checks the promises after."""
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 
@@ -24,9 +23,6 @@ from tests.support.intern_client import (
     sandbox_processes,
 )
 from tests.support.server_process import ServerProcess, clean_environment, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 _T = TypeVar("_T")
 SECONDS = 60.0

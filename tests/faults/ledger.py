@@ -1,25 +1,19 @@
 """The ledger of a server that was killed, and the checks of it."""
 
-from __future__ import annotations
-
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
+import sqlalchemy as sa
 
+from tests.faults.raw_client import Answer
 from tests.support import backdoor
 from tests.support.postgresql_databases import plain_url
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import sqlalchemy as sa
-
-    from tests.faults.raw_client import Answer
 
 
 class SqliteLedger:

@@ -1,7 +1,5 @@
 """A client that returns the exact bytes of a response, and whether it was complete."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field

@@ -10,23 +10,17 @@ Cuts fall anywhere and, by preference, where they hurt: inside of a code point, 
 and the streams of seed 0 are what the others are measured by.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.providers import chat_renderer, messages_renderer, responses_renderer
-from tests.support.providers.byte_script import End, Pause
+from tests.support.providers.byte_script import End, Pause, Script
 from tests.support.providers.framing import Framing, chunk
-from tests.support.providers.stub_reply import CACHED, Call, Said
-
-if TYPE_CHECKING:
-    from tests.support.providers.byte_script import Script
-    from tests.support.providers.stub_reply import Renderer
-    from tests.support.providers.upstream_server import ReceivedRequest
+from tests.support.providers.stub_reply import CACHED, Call, Renderer, Said
+from tests.support.providers.upstream_server import ReceivedRequest
 
 DIALECTS = {
     "chat": "/v1/chat/completions",

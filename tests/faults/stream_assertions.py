@@ -1,12 +1,8 @@
 """Assertions on the end of a chat stream, written from the contract, not from the code."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.faults.raw_client import Answer
+from tests.faults.raw_client import Answer
 
 
 def assert_legal(answer: Answer) -> dict[str, object]:

@@ -4,19 +4,19 @@ Each item has one result and is charged once, whatever happens. Only what a kill
 asked for again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sqlite3
 import tempfile
 import threading
 import time
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from tests.faults.batch_crashes import (
     BatchWatch,
@@ -38,13 +38,7 @@ from tests.faults.batch_provider import BatchProvider, start_provider
 from tests.faults.ledger import Ledger, PostgresqlLedger, SqliteLedger
 from tests.support import backdoor
 from tests.support.fake_s3 import blobs_at, s3_beside
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    import sqlalchemy as sa
-
-    from tests.support.postgresql_databases import PostgresqlDatabases
+from tests.support.postgresql_databases import PostgresqlDatabases
 
 pytestmark = pytest.mark.timeout(600)  # a start takes some seconds on a busy machine
 MEGABYTE = 1024 * 1024

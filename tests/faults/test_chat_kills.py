@@ -4,29 +4,22 @@ After each: the session's log has no hole and nothing twice, nothing was done tw
 prompt of the session is answered.
 """
 
-from __future__ import annotations
-
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import httpx2
 import pytest
 
 from tests.acceptance.intern_conversation import ChatRefused, Conversation
-from tests.support.chat_grammar import check_stream
+from tests.support.chat_grammar import ParsedChat, check_stream
 from tests.support.intern_client import InternClient, agents, daemons, kill
-from tests.support.server_process import start_server
+from tests.support.server_process import ServerProcess, start_server
 from tests.support.session_client import assert_complete, parse_events
 from tests.support.waiting import WAIT_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.support.chat_grammar import ParsedChat
-    from tests.support.server_process import ServerProcess
 
 pytestmark = pytest.mark.sandbox
 SESSION: Final = "work"

@@ -1,10 +1,8 @@
 """A provider that cuts its reply, through the running gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import httpx2
 import pytest
@@ -12,11 +10,7 @@ import pytest
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.faults.stream_assertions import assert_bad_gateway, assert_error_ending, assert_legal
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.upstream_process import UpstreamProcess
 
 WAYS = ("eof", "short", "rst")
 CUTS_IN_TEST = 60

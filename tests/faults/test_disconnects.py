@@ -1,21 +1,16 @@
 """Clients that hang up, through the running gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.upstream_process import UpstreamProcess
 
 MOST_SECONDS = 10.0
 

@@ -4,25 +4,20 @@ The model writes as many tokens as it is allowed and only those are charged, so 
 what it held.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Iterator, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from tests.faults.ledger import Ledger
 from tests.faults.raw_client import Answer, post_chat
 from tests.support.backdoor import new_own_key
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from tests.faults.ledger import Ledger
 
 CLIENTS = 64
 ROUNDS_IN_TEST = 3

@@ -1,32 +1,21 @@
 """A provider of any dialect that cuts its stream or spoils it, seen by a client of any format."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
 
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.stream_checks.chat import check_stream as checked_chat
-from tests.support.stream_checks.completions import (
-    check_stream as checked_completions,
-)
-from tests.support.stream_checks.messages import (
-    check_stream as checked_messages,
-)
-from tests.support.stream_checks.responses import (
-    check_stream as checked_response,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.stream_checks.completions import check_stream as checked_completions
+from tests.support.stream_checks.messages import check_stream as checked_messages
+from tests.support.stream_checks.responses import check_stream as checked_response
+from tests.support.upstream_process import UpstreamProcess
 
 DIALECTS = ("chat", "responses", "messages")
 WAYS = ("eof", "short", "rst")

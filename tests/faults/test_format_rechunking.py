@@ -4,14 +4,13 @@ Every stream is legal, ends with its terminal event, and says, counts and costs 
 does. A failure names its seed; `RECHUNK_SEED=<seed>` draws that one alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import random
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -29,18 +28,9 @@ from tests.support.format_clients import (
 from tests.support.providers.upstream_server import serve
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.stream_checks.chat import check_stream as checked_chat
-from tests.support.stream_checks.completions import (
-    check_stream as checked_completions,
-)
-from tests.support.stream_checks.messages import (
-    check_stream as checked_messages,
-)
-from tests.support.stream_checks.responses import (
-    check_stream as checked_response,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+from tests.support.stream_checks.completions import check_stream as checked_completions
+from tests.support.stream_checks.messages import check_stream as checked_messages
+from tests.support.stream_checks.responses import check_stream as checked_response
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -98,8 +88,7 @@ class GatewayFixture:
 
     async def booked(self, reply: httpx2.Response) -> dict[str, Any]:
         found = await self.client.get(
-            f"{self.server.base_url}/generation",
-            params={"id": reply.headers["x-generation-id"]},
+            f"{self.server.base_url}/generation", params={"id": reply.headers["x-generation-id"]}
         )
         generation = found.json()["data"]
         return {name: generation[name] for name in BOOKED}

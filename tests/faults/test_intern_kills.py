@@ -4,10 +4,9 @@ After each: what is shown is true, nothing runs that should not, nothing is left
 killed, and what was written to the workspace is there.
 """
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,6 @@ from tests.faults.intern_crashes import POINTS, Crash, InternCrashes, crashes_of
 from tests.support.intern_client import InternClient
 from tests.support.server_process import start_server
 from tests.support.server_users import USERS, owner
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.sandbox
 SOME = (

@@ -1,11 +1,10 @@
 """`kill -9` of the server from outside, with 100 requests under way."""
 
-from __future__ import annotations
-
 import asyncio
 import random
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,7 @@ from tests.faults.ledger import Ledger, assert_consistent, recover
 from tests.faults.raw_client import Answer, chat, post_chat
 from tests.support import backdoor
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.upstream_process import UpstreamProcess
 
 CLIENTS = 100
 KILLS_IN_TEST = 2

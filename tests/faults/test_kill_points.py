@@ -1,25 +1,20 @@
 """`kill -9` at each named point between a request's admission and its booking."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.ledger import Ledger, SqliteLedger, assert_consistent, recover, verify
+from tests.faults.raw_client import Answer
 from tests.faults.test_kill import MODELS, ask_until_killed, kill_server
 from tests.support.child_processes import children_of
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import ServerFailedError, ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from tests.faults.raw_client import Answer
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.upstream_process import UpstreamProcess
 
 KILLS_IN_SOAK = 1
 """Kills at each point, on each database."""
@@ -71,12 +66,7 @@ EVERY = [
 
 
 async def kill_at(
-    point: str,
-    victim: str,
-    upstream: UpstreamProcess,
-    tmp_path: Path,
-    ledger: Ledger,
-    kills: int,
+    point: str, victim: str, upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
     config, key, in_flight = upstream.config(MODELS), "", 0
     whole: list[Answer] = []

@@ -1,23 +1,15 @@
 """Writes while nothing can be stored: the database is locked, or the disk is full."""
 
-from __future__ import annotations
-
 import resource
 import sqlite3
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, start_server
 
 SECRET = {"value": "a secret of a test", "hosts": ["a.example.com"]}
 

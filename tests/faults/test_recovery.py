@@ -1,20 +1,15 @@
 """What a server answers while it still recovers from a kill."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 
 from tests.support.failpoints import Failpoints
 from tests.support.server_process import start_server
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "hi"}]}
 BATCH = {

@@ -1,23 +1,16 @@
 """SIGTERM with streams in flight."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.faults.raw_client import chat, post_chat
 from tests.faults.stream_assertions import assert_legal
-from tests.support.server_process import start_server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.server_process import ServerProcess
-    from tests.support.upstream_process import UpstreamProcess
+from tests.support.server_process import ServerProcess, start_server
+from tests.support.upstream_process import UpstreamProcess
 
 MODELS = {"cutter/short": "slow-chunks:20", "cutter/long": "slow-chunks:1000"}
 

@@ -1,10 +1,9 @@
 """A client that stops reading stops the provider, and loses nothing when it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest_asyncio
@@ -13,10 +12,6 @@ from tests.faults.raw_client import chat
 from tests.support.providers.framing import Framing, chunk
 from tests.support.providers.raw_server import Peer, RawServer
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 CONFIG = """
 providers:

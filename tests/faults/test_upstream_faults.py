@@ -4,11 +4,10 @@ The caller gets the right error, the generation is closed and booked, nothing is
 next request is fine; over plain connections and over TLS.
 """
 
-from __future__ import annotations
-
 import ssl
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -23,9 +22,6 @@ from tests.support.providers.raw_server import RawServer, say
 from tests.support.providers.stub_reply import Said, Used
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.upstream_faults import FAULTS, Fault
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,8 +4,6 @@ It begins with the inputs that are kept, and what earlier runs found in `.cache/
 fails is written there, too; put it into the corpus with the change that makes it pass.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

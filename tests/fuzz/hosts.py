@@ -4,8 +4,6 @@ Whatever is accepted is a name by the strict grammar, in the form that it is com
 address to nobody. Two spellings lead to the same place exactly where their normal forms are equal.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from contextlib import suppress

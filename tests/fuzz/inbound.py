@@ -6,24 +6,18 @@ place of Host (RFC 9112, section 3.2.2). Only behind a head that asks for anothe
 does the bare parser read nothing more, while the gateway goes on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import Callable, Iterable
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httptools
 
 from tests.support.memory_transport import MemoryTransport
-from tests.support.seams.api import HttpConnection, ServerContext
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextvars import Context
-
-    from tests.support.seams.api import Exchange
+from tests.support.seams.api import Exchange, HttpConnection, ServerContext
 
 Fields = list[tuple[bytes, bytes]]
 PIECE = 5

@@ -5,10 +5,9 @@ many requests, with the same methods, paths, fields and bodies; in whatever piec
 but a rejection or the end of the connection may be raised.
 """
 
-from __future__ import annotations
-
+from collections.abc import Coroutine, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import h11
 import httptools
@@ -18,6 +17,7 @@ from tollhouse.vault.egress.rejections import MALFORMED, Rejected
 from tollhouse.vault.egress.request_head import (
     HTTP_PORT,
     HTTPS_PORT,
+    Field,
     HeadReader,
     Target,
     absolute_target,
@@ -27,13 +27,8 @@ from tollhouse.vault.egress.request_head import (
     connect_target,
     values_of,
 )
+from tollhouse.vault.egress.routes import RequestHead
 from tollhouse.vault.egress.streams import PeerDisconnected
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-
-    from tollhouse.vault.egress.request_head import Field
-    from tollhouse.vault.egress.routes import RequestHead
 
 HERE = Target("a.com", HTTPS_PORT)
 NAMED = b"api.example.com"

@@ -10,8 +10,6 @@ Values stand where placeholders stood, and nothing else of a request changes. Of
 changes but values, in whatever pieces it comes, and no form of a value is left.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 from contextlib import suppress

@@ -1,14 +1,9 @@
 """The fuzz targets: each takes bytes and fails where the code treats them wrongly."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.fuzz import hosts, inbound, requests, secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hosts": hosts.check,

@@ -1,16 +1,11 @@
 """Every input of the corpus passes its target: known attacks, and what fuzzing found."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz.inbound import check_whole, read
 from tests.fuzz.targets import CORPUS, TARGETS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEPT = sorted(CORPUS.glob("*/*"))
 

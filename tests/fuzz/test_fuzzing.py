@@ -1,7 +1,5 @@
 """Fuzzes each target for ten seconds; longer with `DOSE=full`."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -6,20 +6,16 @@ account.ask("simulated/echo", max_tokens=5)         a request; `form` names anot
 with account.slow_request(): ...                    a stream that runs during the block
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "/chat/completions": {"messages": [{"role": "user", "content": "one two three"}]},

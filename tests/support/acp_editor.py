@@ -1,11 +1,10 @@
 """An editor: a client of the Agent Client Protocol, made with its own library."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acp import PROTOCOL_VERSION, connect_to_agent, spawn_agent_process, text_block
 from acp.schema import (
@@ -21,7 +20,7 @@ from acp.schema import (
     ToolCallStart,
 )
 
-from tests.support.fake_chat_gateway import KEY
+from tests.support.fake_chat_gateway import KEY, FakeChatGateway
 from tests.support.forked import forking_program
 from tests.support.server_process import clean_environment
 from tests.support.waiting import until, wait_for_event
@@ -29,11 +28,6 @@ from tollhouse.cli.client import connect
 from tollhouse.cli.interns.acp import serve_client
 from tollhouse.cli.target import RemoteServer
 from tollhouse.kernel.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.support.fake_chat_gateway import FakeChatGateway
 
 SECONDS = 30
 

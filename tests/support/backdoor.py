@@ -9,19 +9,17 @@ import asyncio
 import re
 import secrets
 import sqlite3
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import asyncpg
 import sqlalchemy as sa
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 _WAIT_SECONDS: Final = 30
 _ADD_INTERNS_KEY: Final = """

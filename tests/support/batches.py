@@ -1,7 +1,5 @@
 """Builders of batches for tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

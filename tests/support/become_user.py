@@ -7,8 +7,6 @@ mounts of its own, in which that folder has only what is named here.
 Source: mount(2), mount_namespaces(7).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -123,11 +123,7 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-def generation_record(
-    *,
-    cost_nano: int = 1_000,
-    **fields: Any,
-) -> GenerationRecord:
+def generation_record(*, cost_nano: int = 1_000, **fields: Any) -> GenerationRecord:
     """Return the record of a complete chat response.
 
     Args:

@@ -9,25 +9,20 @@ alignments, both alphabets), and any of these inside gzip, zlib or zstd, and in 
 SQLite file, where a long row is in pieces.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
 import os
 import sqlite3
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 from tollhouse.interns.workspaces.tree import extents
 from tollhouse.kernel.files import zstd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 MOST_UNPACKED = 8 * 1024 * 1024
 """Bytes of a file in which compressed data is looked for."""

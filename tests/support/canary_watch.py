@@ -4,20 +4,14 @@ Answers that hold one are kept in a file, where the search at the end finds them
 processes has one end.
 """
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.support.canaries import PLANTED, PROVIDER_KEY, Scanner
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    import pytest
 
 _SEEN = "/_seen"
 """The path on which a fake provider shows a test its requests."""

@@ -1,7 +1,5 @@
 """The choices of a streamed chat, joined as a client joins them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -28,11 +28,7 @@ class ClientFailedError(AssertionError):
 
 
 def run_client(
-    name: str,
-    script: str | Path,
-    *,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 60.0,
+    name: str, script: str | Path, *, env: Mapping[str, str] | None = None, timeout: float = 60.0
 ) -> Any:
     """Run a script in a client library's environment.
 

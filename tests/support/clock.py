@@ -1,7 +1,5 @@
 """A clock that a test controls."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)

@@ -1,15 +1,10 @@
 """Limits on file sizes, and listings of folders."""
 
-from __future__ import annotations
-
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

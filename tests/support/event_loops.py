@@ -1,22 +1,14 @@
 """The event loops under tests of what has to work on two of them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+import pytest
 import uvloop
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
-    import pytest
-
-
-def loops_for(
-    definition: pytest.Function,
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+def loops_for(definition: pytest.Function) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Return uvloop, which the server runs on; in the soak also asyncio's own.
 
     A test with the fixture `loop_time` has asyncio's alone: uvloop's timers know no other time.

@@ -4,8 +4,6 @@ What they look for may show once in fifty runs, so `gate` does not repeat one th
 that is in none of these places is marked by itself: `@pytest.mark.exact`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 EXACT: Final = (

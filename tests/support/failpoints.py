@@ -1,12 +1,7 @@
 """Stops a server at a named place in it; `tollhouse.kernel.failpoints` says how it takes part."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path
 
 
 class Failpoints:

@@ -9,22 +9,18 @@ Each request for a chat gets the next reply of those that are to be played. One 
 `ada`. What clients make of the real gateway is tested where one runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiohttp import web
 
 from tollhouse.kernel.ids import RandomIds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 KEY = "sk-th-v1-a-key-of-the-stand-in"
 SECONDS = 30

@@ -7,21 +7,16 @@ Source: https://docs.aws.amazon.com/AmazonS3/latest/API/ (PutObject, GetObject, 
 DeleteObjects)
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
 
 BUCKET: Final = "blobs"
 ACCESS_KEY_ID: Final = "stand-in"

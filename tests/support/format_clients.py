@@ -7,20 +7,16 @@
 Nothing of the gateway is used here; the streams are checked for what clients rely on.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tests.support.chat_chunks import choices_of
 from tests.support.stream_checks import completions as completions_stream_checks
 from tests.support.stream_checks import messages as messages_stream_checks
 from tests.support.stream_checks import responses as responses_stream_checks
 from tests.support.stream_checks.chat import check_stream as checked_chat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CITY = {
     "type": "object",

@@ -1,7 +1,5 @@
 """Predictable identifiers."""
 
-from __future__ import annotations
-
 from itertools import count
 
 _PREFIX_DIGITS = 8

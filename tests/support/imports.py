@@ -1,12 +1,7 @@
 """What a Python file imports."""
 
-from __future__ import annotations
-
 import ast
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 
 def imports_of(source: str) -> Iterator[str]:

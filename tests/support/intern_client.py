@@ -1,28 +1,22 @@
 """A client of interns in real sandboxes, and the processes of those on this machine."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import time
+from collections.abc import Collection, Generator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
 from tests.support.forked import forking_program
-from tests.support.server_process import clean_environment
+from tests.support.server_process import ServerProcess, clean_environment
 from tests.support.waiting import WAIT_SECONDS
 from tollhouse.interns.runtimes.filesize import descendants
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Generator
-
-    from tests.support.server_process import ServerProcess
 
 SETTLED = frozenset({"running", "failed", "stopped", "destroy_failed"})
 ASK_GATEWAY = "curl -sS -m 20 -o /dev/null -w '%{http_code}' http://gateway.internal/v1/models"

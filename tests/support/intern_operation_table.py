@@ -3,8 +3,6 @@
 A state is what the intern is seen to be, and what it is to become.
 """
 
-from __future__ import annotations
-
 INTERN_STATES = (
     ("awaiting_chat_install", "idle"),
     ("queued", "idle"),

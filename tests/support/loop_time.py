@@ -1,12 +1,8 @@
 """The event loop's time, which a test can advance."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 
 class LoopTime:

@@ -1,19 +1,14 @@
 """A blob store in memory with injectable failures."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 from weakref import finalize
 
 from tollhouse.storage.blobs import BlobExists, BlobMissing, check_key
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
 
 
 class MemoryBlobs:

@@ -1,7 +1,5 @@
 """A client's connection, without a client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

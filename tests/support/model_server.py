@@ -5,19 +5,14 @@
 Each request takes the next turn. What was asked is in `requests`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tests.component.sandbox.daemon.daemon_process import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODEL = "simulated/agent"
 COST = 5e-06

@@ -1,15 +1,11 @@
 """Has the replies that `reply_tee` recorded parsed by the libraries of their formats."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from tests.support.client_process import CLIENTS, run_client
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REPLIES: Final = "TOLLHOUSE_TEST_REPLIES"
 """The variable with the folder of a run's recorded replies; `reply_tee`, a program, has it too."""

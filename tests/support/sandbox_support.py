@@ -1,20 +1,16 @@
 """Tells whether this machine can make sandboxes, which tests marked `sandbox` need."""
 
-from __future__ import annotations
-
 import os
 import tempfile
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
 from tollhouse.kernel.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 _REQUIRED: Final = bool(os.environ.get("TOLLHOUSE_REQUIRE_SANDBOX"))
 """Read before any test runs, which then know nothing of the shell's variables."""

@@ -7,8 +7,6 @@ start. Files that start servers come first and pure tables last, so that no long
 the end, when the other processes have nothing left to do.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling

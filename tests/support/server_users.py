@@ -1,16 +1,11 @@
 """The users as whom a server runs: the tests' own and, where that is root, an ordinary one."""
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tollhouse
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 USERS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
 NUMBER = 900_000_000 + os.getpid() if os.geteuid() == 0 else os.geteuid()

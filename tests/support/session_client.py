@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from tests.component.sandbox.daemon.daemon_process import SECONDS
+import httpx2
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import httpx2
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.daemon_process import SECONDS, DaemonProcess
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,11 @@
 """Child processes whose start takes as long as a test wants."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from asyncio.subprocess import Process
+from typing import Any
 
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-
-    import pytest
+import pytest
 
 
 class SlowStart:

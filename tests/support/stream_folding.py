@@ -4,13 +4,9 @@ streamed(dialect, whole)   a provider's reply -> its events
 folded(client, stream)     a client's events  -> the complete reply
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 Body = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """`tollhouse` on a pseudo-terminal: its output, and the keys to it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -9,13 +7,10 @@ import select
 import subprocess
 import termios
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.support.forked import ForkedProcess
 from tests.support.server_process import TOLLHOUSE, clean_environment, restore_sigint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = 60
 

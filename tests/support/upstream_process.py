@@ -1,19 +1,14 @@
 """A provider in a process of its own, and the gateway's configuration that leads to it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from tests.support.canaries import PROVIDER_KEY_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 
 class UpstreamProcess:

@@ -1,18 +1,14 @@
 """Interns with a vault and a key of their own, for tests that need none that runs."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
 from tests.support.backdoor import new_own_key
+from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.support.server_process import ServerProcess
 
 
 @dataclass(frozen=True, slots=True)

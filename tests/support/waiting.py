@@ -3,14 +3,10 @@
 Each wait has its own deadline, also after the test's timeout has passed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 _T = TypeVar("_T")
 WAIT_SECONDS: Final = 60.0

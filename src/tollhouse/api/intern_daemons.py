@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from tollhouse.interns.sandboxes import ForwardedPort
 
 _AWAY: Final = "The intern's daemon does not answer; try again."
+_MEMORY_FULL: Final = (
+    "The intern's programs use all the memory that it may have, so its daemon does not answer: "
+    "suspend it to end them, or try again."
+)
+_HANDSHAKE_SECONDS: Final = 4.0
+"""For a daemon's answer to the handshake of a WebSocket. Somebody looks at a terminal meanwhile."""
 _PIECE: Final = 65_536
 _LARGEST_MESSAGE: Final = 1_048_576
 """Bytes of a daemon's WebSocket message."""
@@ -78,8 +84,15 @@ async def relay(door: ForwardedPort, scope: Scope, receive: Receive, send: Send)
     """
 
     async def relayed(path: Path) -> None:
-        relaying = _socket if scope["type"] == "websocket" else _request
-        await relaying(path, scope, receive, send)
+        if scope["type"] != "websocket":
+            await _request(path, scope, receive, send)
+            return
+        try:
+            await _socket(path, scope, receive, send)
+        except Unavailable:
+            if await asyncio.to_thread(door.memory_full):
+                raise Unavailable(_MEMORY_FULL) from None
+            raise
 
     task = door.enter(relayed)
     await _first_of(task)
@@ -178,6 +191,7 @@ async def _socket(path: Path, scope: Scope, receive: Receive, send: Send) -> Non
         f"ws://daemon{_target(scope)}",
         additional_headers=[field for field in _fields(scope) if field[0] == "authorization"],
         compression=None,
+        open_timeout=_HANDSHAKE_SECONDS,
         max_size=_LARGEST_MESSAGE,
         max_queue=1,
         ping_interval=None,  # the daemon asks us, and the server in front asks the client

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.pipeline import PipelineDependencies
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.settings.service_sections import BatchSettings
     from tollhouse.storage.blobs import Blobs
 

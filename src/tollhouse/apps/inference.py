@@ -8,8 +8,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tollhouse.inference.dependencies import PipelineDependencies
 from tollhouse.inference.guardrails import build_guardrails
-from tollhouse.inference.pipeline import Pipeline, PipelineDependencies
+from tollhouse.inference.pipeline import Pipeline
 from tollhouse.inference.providers.registry import build_providers
 from tollhouse.inference.routing import Health
 from tollhouse.inference.steps import Steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tollhouse.inference.pipeline import Pipeline, PipelineDependencies
+from tollhouse.inference.pipeline import Pipeline
 from tollhouse.kernel.errors import TollhouseError, without_frames
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tollhouse.identity.service import IdentityService
     from tollhouse.identity.types import Subject
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.kernel.ids import IdSource
     from tollhouse.storage.database import Database

@@ -99,9 +99,9 @@ def allowed_candidates(
 
 def most_output(demand: Demand, candidate: Candidate) -> int:
     """Return the most tokens that a request's answers may take together, at one candidate."""
-    if demand.output_tokens is not None:
-        return demand.output_tokens
-    return _own_limit(demand, candidate) * demand.choices
+    if demand.output_tokens is None:
+        return _own_limit(demand, candidate) * demand.choices
+    return max(demand.output_tokens, demand.choices * _least_limit(candidate))
 
 
 def output_limit(demand: Demand, candidates: Sequence[Candidate], spendable_nano: int) -> int:
@@ -132,13 +132,14 @@ def _raise_to(
 ) -> None:
     """Raise the amounts to what the request may cost at one more candidate."""
     price, tokens, images = candidate.endpoint.price, demand.input_tokens, demand.images
-    held = estimate(tokens, demand.output_tokens, price, rules.request_cap_nano)
+    most, is_open = most_output(demand, candidate), demand.output_tokens is None
+    held = estimate(tokens, None if is_open else most, price, rules.request_cap_nano)
     admission.estimate_nano = max(admission.estimate_nano, held)
     if price.rates.request:
         admission.fee_nano = max(admission.fee_nano, maximum_cost(0, 0, 0, price))
-    dearest = maximum_cost(tokens, most_output(demand, candidate), images, price)
+    dearest = maximum_cost(tokens, most, images, price)
     admission.maximum_nano = max(admission.maximum_nano, dearest)
-    if demand.output_tokens is None:
+    if is_open:
         least = maximum_cost(tokens, _least_output(demand, candidate), images, price)
         admission.minimum_nano = max(admission.minimum_nano, least)
 
@@ -157,8 +158,11 @@ def _own_limit(demand: Demand, candidate: Candidate) -> int:
 
 def _least_output(demand: Demand, candidate: Candidate) -> int:
     """Return how many tokens a request must be able to pay for beside its prompt, at least."""
-    each = LEAST_OUTPUT if candidate.adapter.dialect is Dialect.RESPONSES else 0
-    return (each + demand.reasoning_tokens) * demand.choices
+    return (_least_limit(candidate) + demand.reasoning_tokens) * demand.choices
+
+
+def _least_limit(candidate: Candidate) -> int:
+    return LEAST_OUTPUT if candidate.adapter.dialect is Dialect.RESPONSES else 0
 
 
 def _rate(candidate: Candidate, rules: AccountingRules) -> Rate | None:
@@ -175,7 +179,7 @@ Source: https://docs.anthropic.com/en/docs/build-with-claude/vision: about 1,600
 largest image that is not scaled down. OpenAI's and Google's tiles mostly come to less.
 """
 LEAST_OUTPUT: Final = 16
-"""No limit is lower with every provider: OpenAI's responses raise what is below."""
+"""The lowest limit of OpenAI's responses; one below is raised to it when it is sent there."""
 LEAST_THOUGHTS: Final = 1_024
 """Anthropic's smallest reasoning budget; one that reaches the output limit is added to it."""
 
@@ -206,11 +210,12 @@ def estimate_raw_demand(body: bytes) -> Demand:
     """Return what a body of unknown format asks for.
 
     It is what `estimate_demand` says of the request, unless that has fields of another format that
-    its own would not look at. Of embeddings, which write nothing, it says that they set no limit.
-    What is no JSON object is text without a limit.
+    its own would not look at, or a limit that some provider raises to `LEAST_OUTPUT`, since nobody
+    knows yet who answers. Of embeddings, which write nothing, it says that they set no limit. What
+    is no JSON object is text without a limit.
     """
     fields = _read_or(fields_decoder, body, {})
-    return _demand_of_writing(body, fields, _ALL_LIMITS, _ALL_COUNTS)
+    return _demand_of_writing(body, fields, _ALL_LIMITS, _ALL_COUNTS, LEAST_OUTPUT)
 
 
 def limit_of_each_choice(demand: Demand, tokens: int) -> int:
@@ -223,7 +228,7 @@ def limit_of_each_choice(demand: Demand, tokens: int) -> int:
 
 
 def _demand_of_writing(
-    body: bytes, fields: Fields, limits: Sequence[str], counts: Sequence[str]
+    body: bytes, fields: Fields, limits: Sequence[str], counts: Sequence[str], least: int = 0
 ) -> Demand:
     limit = _largest(fields, limits)
     answers = (_largest(fields, counts) or 1) * _prompts(fields)
@@ -231,9 +236,9 @@ def _demand_of_writing(
     if not limit or max(limit, answers) == _UNREADABLE:
         readable = 1 if answers == _UNREADABLE else math.ceil(answers)
         return _demand(body, fields, None, readable, thoughts)
-    each = max(limit, LEAST_OUTPUT)
+    each = max(limit, least)
     total = (each + thoughts if thoughts >= each else each) * answers
-    return _demand(body, fields, min(math.ceil(total), MAX_TOKENS))
+    return _demand(body, fields, min(math.ceil(total), MAX_TOKENS), math.ceil(answers))
 
 
 def _demand(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.pipeline import PipelineDependencies
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
     from tollhouse.inference.types import Demand, Endpoint, Model

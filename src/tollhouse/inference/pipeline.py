@@ -16,13 +16,11 @@ books what the provider may bill and gives the client a legal end:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.accounting.limits import AccountingRules
 from tollhouse.accounting.types import Attempt
 from tollhouse.inference import routing
 from tollhouse.inference.admission import (
@@ -42,10 +40,8 @@ from tollhouse.inference.providers.failures import (
     unreadable,
 )
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
-from tollhouse.inference.routing import Health
 from tollhouse.inference.steps import (
     LARGE,
-    Steps,
     charge,
     excerpt,
     feed,
@@ -53,6 +49,7 @@ from tollhouse.inference.steps import (
     record,
     render_request,
     reply_identity,
+    take_rest,
 )
 from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.concurrency import wait_for_event
@@ -72,59 +69,23 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.dependencies import PipelineDependencies
     from tollhouse.inference.formats.adapter import AdaptedResponse, AdaptedStream, FormatAdapter
-    from tollhouse.inference.guardrails import Guardrails
-    from tollhouse.inference.ports import Admission, OpenedReply, Provider, Settlement
+    from tollhouse.inference.ports import OpenedReply
     from tollhouse.inference.reply_buffer import Reply
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
-    from tollhouse.inference.types import ExcludedEndpoint, Model
-    from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.observability.metrics import Metrics
 
 _OK = 200
 _LET_END_SECONDS = 0.25
 """How long a stream may take for what follows its last event, so its connection is used again."""
 _CLIENT_GONE = 499
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineDependencies:
-    """What every generation uses."""
-
-    providers: Mapping[str, Provider]
-    admission: Admission
-    settlement: Settlement
-    clock: Clock
-    metrics: Metrics
-    guardrails: Guardrails
-    health: Health = field(default_factory=Health)
-    rules: AccountingRules = field(default_factory=AccountingRules)
-    steps: Steps = field(default_factory=Steps)
-
-    def candidates(
-        self,
-        request: InferenceRequest,
-        models: Sequence[Model],
-        on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
-    ) -> Sequence[Candidate]:
-        """Return the endpoints that can serve a request now: `routing.find_candidates`."""
-        now = self.clock.monotonic()
-        return routing.find_candidates(
-            models,
-            request.adapters,
-            request.preferences,
-            dialects_of=lambda endpoint: self.providers[endpoint.provider].dialects,
-            cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
-            policies=request.subject.policies,
-            on_excluded=on_excluded,
-        )
 
 
 class Generation:
@@ -354,6 +315,8 @@ class Generation:
                     ended = self._stream.reported is not None  # all that counts has come
                     if not (ended and self._stream.complete and self._stream.finish_reason):
                         raise
+        if self._stream.done and self._stream.reported is None and not ended:
+            await take_rest(reply, self._stream, _LET_END_SECONDS)
         if not self._stream.complete or self._stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()

@@ -10,6 +10,7 @@ A stream goes to a worker with a large event, and comes back as it stands after 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -18,7 +19,7 @@ from tollhouse.accounting.pricing import FULL_PRICE, charge_for
 from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_json
 from tollhouse.inference import policy_filter
 from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
-from tollhouse.inference.formats.adapter import AdaptedResponse, MalformedResponse
+from tollhouse.inference.formats.adapter import AdaptedResponse, ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.provider_errors import error_in_place_of_reply
 from tollhouse.inference.formats.registry import FORMAT_HEADERS
 from tollhouse.inference.formats.wire import estimate_tokens
@@ -28,12 +29,14 @@ from tollhouse.inference.types import ReplyIdentity
 from tollhouse.inference.workers.pool import StepTooLong, WorkerGone, WorkerPool
 from tollhouse.kernel.clock import to_millis, unix_seconds
 from tollhouse.kernel.eager_task import in_task
+from tollhouse.kernel.errors import ProviderFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
+    from tollhouse.inference.ports import OpenedReply
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.types import Dialect, Endpoint
 
@@ -260,6 +263,20 @@ def _parse_large_response(adapter: FormatAdapter, body: bytes) -> _LargeResponse
         adapter,
         body,
     )
+
+
+async def take_rest(reply: OpenedReply, stream: AdaptedStream, seconds: float) -> None:
+    """Let a stream that is done take what comes soon: some servers tell the usage there."""
+
+    def take(events: Sequence[bytes]) -> bool:
+        for data in events:
+            stream.feed(data)
+        return True
+
+    await in_task()
+    with suppress(TimeoutError, ProviderFailure, ErrorEvent):
+        async with asyncio.timeout(seconds):
+            await reply.relay(take)
 
 
 # What a generation costs

@@ -254,10 +254,13 @@ class ReconcilerActions:
         self, held: InternLease, running: RunningIntern, intern: Intern, token: Secret
     ) -> Intern:
         path, ended, run = running.listener, running.ended, intern.run
-        if path is None or ended is None or run is None:
+        sandbox = running.sandbox
+        if path is None or ended is None or run is None or sandbox is None:
             raise LeaseLost
         await _healthy_or_ended(path, token, ended)
-        await self._dependencies.port_forwarder.open(intern.id, path, run.token_hash)
+        await self._dependencies.port_forwarder.open(
+            intern.id, path, run.token_hash, sandbox.memory_full
+        )
         await failpoint("intern.port.after")
         running.is_forwarded = True
         running.since = self._context.clock.now()

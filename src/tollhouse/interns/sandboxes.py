@@ -78,6 +78,8 @@ class ForwardedPort:
     path: Path
     """The socket that its daemon listens on."""
     token_hash: str
+    memory_full: Callable[[], bool]
+    """Tells whether what runs there uses all the memory that it may."""
     passing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def enter(self, relayed: Callable[[Path], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
@@ -97,10 +99,17 @@ class PortForwarder:
         self._by_intern: dict[str, ForwardedPort] = {}
         self._by_token: dict[str, ForwardedPort] = {}
 
-    async def open(self, intern_id: str, path: Path, token_hash: str) -> None:
+    async def open(
+        self,
+        intern_id: str,
+        path: Path,
+        token_hash: str,
+        memory_full: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Open the way in to an intern, for its daemon's token (its SHA-256, in hex)."""
         await self.close(intern_id)
-        self._by_intern[intern_id] = self._by_token[token_hash] = ForwardedPort(path, token_hash)
+        port = ForwardedPort(path, token_hash, memory_full)
+        self._by_intern[intern_id] = self._by_token[token_hash] = port
 
     async def close(self, intern_id: str) -> None:
         """Close the way in to an intern, with every connection through it."""

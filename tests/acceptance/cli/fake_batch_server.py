@@ -7,19 +7,15 @@
 The responses to a request are sent in turn; the last one is repeated.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final
 
 ID: Final = "batch_1"
 _KEPT: Final = 1_000_000

@@ -1,15 +1,11 @@
 """A guardrail on loopback that gives a verdict by the path of the request."""
 
-from __future__ import annotations
-
 import json
 import threading
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
+from typing import Any, Final
 
 YES: Final = b'{"allowed": true}'
 ANSWERS: Final[dict[str, tuple[int, bytes]]] = {

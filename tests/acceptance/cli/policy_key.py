@@ -1,16 +1,12 @@
 """A key with a policy that a test sets."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandRunner
-    from tests.support.server_process import ServerProcess
+from tests.acceptance.cli.command import CommandRunner
+from tests.support.server_process import ServerProcess
 
 
 class KeyWithPolicy:

@@ -1,20 +1,16 @@
 """`tollhouse audit` on a record of five rows, intact and tampered with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
+from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 ROWS = 5
 

@@ -1,18 +1,14 @@
 """`tollhouse batch` against a running gateway and its simulated provider."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
-    from tests.support.accounts import Accounts
-    from tests.support.server_process import ServerProcess
+from tests.acceptance.cli.command import CommandResult, CommandRunner
+from tests.support.accounts import Accounts
+from tests.support.server_process import ServerProcess
 
 ENDPOINTS: dict[str, dict[str, Any]] = {
     "chat/completions": {"messages": [{"role": "user", "content": "Grüße"}]},

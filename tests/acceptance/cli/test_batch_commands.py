@@ -1,26 +1,21 @@
 """`tollhouse batch` against a fake server; `test_batch` uses the real one."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.acceptance.cli.command import CommandResult, CommandRunner
 from tests.acceptance.cli.fake_batch_server import (
     ID,
+    FakeBatchServer,
     PlannedAnswer,
     batch,
     result,
     run_batch_server,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
-    from tests.acceptance.cli.fake_batch_server import FakeBatchServer
 
 HERE = f"/batches/{ID}"
 ERROR = {"type": "api_error", "message": "No.", "param": None, "error_type": "server"}

@@ -1,21 +1,21 @@
 """`tollhouse batch` as a process of its own: on a terminal, with Ctrl-C, with a large file."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli.command import tollhouse
+from tests.acceptance.cli.command import CommandRunner, tollhouse
 from tests.acceptance.cli.fake_batch_server import (
     ID,
+    FakeBatchServer,
     PlannedAnswer,
     batch,
     large_results,
@@ -24,13 +24,6 @@ from tests.acceptance.cli.fake_batch_server import (
 from tests.support.forked import forking_program
 from tests.support.server_process import TOLLHOUSE, clean_environment, restore_sigint
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandRunner
-    from tests.acceptance.cli.fake_batch_server import FakeBatchServer
 
 HERE = f"/batches/{ID}"
 SECONDS = 60

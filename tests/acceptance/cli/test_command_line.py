@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner, tollhouse
-from tests.support.server_process import (
-    TOLLHOUSE,
-    ServerProcess,
-    clean_environment,
-    restore_sigint,
-)
+from tests.support.server_process import TOLLHOUSE, ServerProcess, clean_environment, restore_sigint
 
 VERSION = version("tollhouse")
 WRONG_KEY = "sk-th-v1-not-a-key-of-anybody"

@@ -3,16 +3,13 @@
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.cli.command import CommandRunner
+from tests.support.server_process import ServerProcess
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.support.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,12 @@
 """`tollhouse estimate` against a running server."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
-    from tests.support.server_process import ServerProcess
+from tests.acceptance.cli.command import CommandResult, CommandRunner
+from tests.support.server_process import ServerProcess
 
 CHAT = {"model": "simulated/echo", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -1,12 +1,12 @@
 """Guardrails through a running gateway: who is asked, and what becomes of the request."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
+from tests.acceptance.cli.command import CommandRunner
 from tests.acceptance.cli.guardrail_server import (
     ANSWERS,
     SLOW,
@@ -15,12 +15,6 @@ from tests.acceptance.cli.guardrail_server import (
 )
 from tests.acceptance.cli.policy_key import KeyWithPolicy
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandRunner
 
 SECRET = "hush-hush"
 PROMPT = "what nobody else may read"

@@ -3,26 +3,26 @@
 The gateway is a fake; the client is what an editor has, in the words of the protocol.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from acp import PROTOCOL_VERSION, RequestError
 
 from tests.support.acp_editor import SECONDS, editor_over_command
-from tests.support.fake_chat_gateway import Hang, permission, raw, reasoning, stream
+from tests.support.fake_chat_gateway import (
+    FakeChatGateway,
+    Hang,
+    permission,
+    raw,
+    reasoning,
+    stream,
+)
 from tests.support.forked import forking_program
 from tests.support.server_process import clean_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.fake_chat_gateway import FakeChatGateway
 
 
 async def test_the_agent_reports_its_name_and_capabilities(gateway: FakeChatGateway) -> None:

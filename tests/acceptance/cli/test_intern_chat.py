@@ -191,6 +191,17 @@ def test_a_failed_run_is_an_error_in_json(gateway: FakeChatGateway, chat: Chat) 
     } in lines(done)
 
 
+def test_a_limit_that_is_used_up_is_told_with_what_helps(
+    gateway: FakeChatGateway, chat: Chat
+) -> None:
+    error = error_body(502, "turn_failed", "The payer's limit is used up.")
+    error["metadata"] |= {"limit_source": "service_payer_limit", "remedy_hint": "Raise it."}
+    gateway.script(stream(error=error), stream(error=error))
+    assert chat("x").err == "The payer's limit is used up. Raise it.\n"
+    [told] = [line for line in lines(chat("x", "--json")) if line["type"] == "error"]
+    assert (told["limit_source"], told["remedy_hint"]) == ("service_payer_limit", "Raise it.")
+
+
 def test_a_busy_intern_is_said_to_be_busy(gateway: FakeChatGateway, chat: Chat) -> None:
     gateway.script(refusal(409, "busy", "It is at work.", retry_after=5))
     complaint = chat("x").error_line(1)

@@ -1,13 +1,12 @@
 """`tollhouse intern chat` on a terminal: what a person sees, is asked, and types."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.support.fake_chat_gateway import (
+    FakeChatGateway,
     Hang,
     error_body,
     form,
@@ -17,11 +16,6 @@ from tests.support.fake_chat_gateway import (
     stream,
 )
 from tests.support.terminal import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.fake_chat_gateway import FakeChatGateway
 
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"
@@ -155,9 +149,7 @@ def test_a_form_is_asked_field_by_field(
     terminal.read_until("Booked.")
     assert terminal.end() == 0
     content = {"city": "Rome", "days": 3, "class": "second", "train": True}
-    assert gateway.received_answers == [
-        json.dumps({"action": "accept", "content": content}),
-    ]
+    assert gateway.received_answers == [json.dumps({"action": "accept", "content": content})]
 
 
 def test_a_question_cannot_pass_for_another_one(

@@ -1,21 +1,16 @@
 """`docs/guide/interns.md` begins with commands and what they print; it is what a newcomer sees."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.checked_server import chats_of, start_checked_server
 from tests.support.forked import forking_program
 from tests.support.server_process import clean_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "interns.md"
 SECTION = "## From nothing to a shell and back"

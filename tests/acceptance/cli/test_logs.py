@@ -1,21 +1,15 @@
 """`tollhouse logs` on the files that a server has left, and on those that it goes on writing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.acceptance.cli.command import CommandRunner
 from tests.support.forked import forking_program
 from tests.support.server_process import clean_environment, restore_sigint
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandRunner
 
 
 def line(number: int, level: str = "info", event: str = "x") -> str:

@@ -1,19 +1,13 @@
 """Policies through a running gateway, set by the command line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
+from tests.acceptance.cli.command import CommandRunner
 from tests.acceptance.cli.policy_key import KeyWithPolicy
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandRunner
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,9 @@
 """Every row of "What works today" in README.md has commands, and they do what the row says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +12,6 @@ from tests.acceptance.egress_hosts import BOUND, EgressHosts, serve_hosts
 from tests.support.canaries import PLANTED
 from tests.support.forked import forking_program
 from tests.support.server_process import ServerProcess, clean_environment, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 README = Path(__file__).parents[3] / "README.md"
 SECTION = README.read_text().partition("## What works today\n")[2].partition("\n## ")[0]

@@ -1,20 +1,15 @@
 """Resources are found by name, also where an installation has several accounts."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.acceptance.cli.command import CommandResult, CommandRunner
 from tests.support.server_process import ServerProcess, start_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 NUMBERS = count(1)
 

@@ -10,14 +10,11 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.cli.command import CommandResult, CommandRunner
-
-if TYPE_CHECKING:
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess
 
 NOTHING = "00000000-0000-4000-8000-000000000000"
 
@@ -153,7 +150,6 @@ def test_keys(target: CliTarget, account: str) -> None:
     assert target.run("keys", "show", made["hash"]).error_line(1).startswith("No such key.")
 
 
-@everywhere
 def test_limits_of_keys(target: CliTarget, account: str) -> None:
     of = ("--account", account)
     limits = ("--limit", "25", "--limit-reset", "monthly", "--include-byok")
@@ -238,7 +234,6 @@ def test_credits(target: CliTarget) -> None:
     assert "idempotency key" in again.error_line(1)
 
 
-@everywhere
 def test_the_ledger(target: CliTarget) -> None:
     account = target.json("accounts", "create", "Ledger")["id"]
     of = ("--account", account)

@@ -8,12 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.acceptance.cli.command import CommandRunner
-from tests.support.server_process import (
-    TOLLHOUSE,
-    ServerProcess,
-    clean_environment,
-    start_server,
-)
+from tests.support.server_process import TOLLHOUSE, ServerProcess, clean_environment, start_server
 
 
 def banner_of(folder: Path, env: dict[str, str] | None = None) -> tuple[subprocess.Popen[str], str]:

@@ -1,23 +1,18 @@
 """`tollhouse vault` against a server: values go in, and nothing that is printed holds one."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.acceptance.cli.command import CommandResult, CommandRunner
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.terminal import Terminal
 from tests.support.vault_interns import VaultIntern, add_intern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.acceptance.cli.command import CommandResult, CommandRunner
 
 SECONDS = 60
 VALUE = "hunter2-and-more"

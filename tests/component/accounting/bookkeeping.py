@@ -1,36 +1,32 @@
 """The services of money, each use in a transaction of its own, as endpoints have it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from datetime import date
-from typing import TYPE_CHECKING, Any
+from datetime import date, datetime
+from typing import Any
 
 import sqlalchemy as sa
 
-from tests.support.seams.accounting import ActivityQuery, LedgerScope, StatementQuery
+from tests.support.builders import Tenant
+from tests.support.clock import FakeClock
+from tests.support.seams.accounting import (
+    AccountingService,
+    Activity,
+    ActivityQuery,
+    ChargeWriter,
+    Credits,
+    Difference,
+    GenerationRecord,
+    LedgerReport,
+    LedgerScope,
+    LedgerService,
+    Posting,
+    PostingKind,
+    Statement,
+    StatementQuery,
+)
 from tests.support.seams.identity import subject_of
 from tollhouse.kernel.pages import Window
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tests.support.builders import Tenant
-    from tests.support.clock import FakeClock
-    from tests.support.seams.accounting import (
-        AccountingService,
-        Activity,
-        ChargeWriter,
-        Credits,
-        Difference,
-        GenerationRecord,
-        LedgerReport,
-        LedgerService,
-        Posting,
-        PostingKind,
-        Statement,
-    )
-    from tollhouse.storage.database import Database
+from tollhouse.storage.database import Database
 
 
 @dataclass

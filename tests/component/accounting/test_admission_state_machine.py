@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Coroutine
+from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -23,12 +26,20 @@ from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
     AdmissionController,
+    Admitted,
     DatabaseAccountLoader,
     Journal,
+    KeyLimit,
     PostingKind,
     Settler,
 )
-from tests.unit.accounting.admission.admission_model import KEYS, PAYERS
+from tests.unit.accounting.admission.admission_model import (
+    KEYS,
+    PAYERS,
+    AdmissionModel,
+    EndedRequest,
+    ModelRequest,
+)
 from tests.unit.accounting.admission.admission_state_machine import (
     AdmissionStateMachine,
     SystemUnderTest,
@@ -43,20 +54,6 @@ from tests.unit.accounting.admission.test_admission_state_machine import (
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from datetime import datetime
-    from typing import Any
-
-    import sqlalchemy as sa
-
-    from tests.support.seams.accounting import Admitted, KeyLimit
-    from tests.unit.accounting.admission.admission_model import (
-        AdmissionModel,
-        EndedRequest,
-        ModelRequest,
-    )
 
 STEPS = 50
 EXAMPLES_IN_TEST = 8

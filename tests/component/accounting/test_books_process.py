@@ -1,29 +1,21 @@
 """The real books process: started, asked, killed, and started anew."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.component.accounting.ledger_reader import expected_totals, record_for
+from tests.component.accounting.ledger_reader import LedgerReader, expected_totals, record_for
+from tests.support.builders import Tenant
 from tests.support.child_processes import is_running, own_children
-from tests.support.seams.accounting import BooksProcess, ChargesNotBooked, Settler
+from tests.support.seams.accounting import BooksProcess, ChargesNotBooked, Journal, Settler
 from tests.support.seams.accounting import books as module
 from tests.support.waiting import take_turns, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.component.accounting.ledger_reader import LedgerReader
-    from tests.support.builders import Tenant
-    from tests.support.seams.accounting import Journal
-    from tollhouse.storage.database import Database
+from tollhouse.storage.database import Database
 
 
 @pytest.fixture
@@ -112,10 +104,7 @@ async def test_one_that_does_not_answer_is_killed(
 
 
 async def test_a_group_whose_file_was_changed_from_outside_is_booked_all_the_same(
-    acme: Tenant,
-    settler: Settler,
-    ledger_reader: LedgerReader,
-    tmp_path: Path,
+    acme: Tenant, settler: Settler, ledger_reader: LedgerReader, tmp_path: Path
 ) -> None:
     await settler.settle(record_for(acme))
     (tmp_path / "journal" / "a.log").write_bytes(bytes(1024 * 1024))

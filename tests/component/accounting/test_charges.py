@@ -1,17 +1,18 @@
 """Settling on both databases: grouped, once, all or nothing, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from tests.component.accounting.ledger_reader import (
     LedgerReader,
@@ -21,12 +22,14 @@ from tests.component.accounting.ledger_reader import (
 )
 from tests.support.builders import Tenant, charge
 from tests.support.clock import START, FakeClock
+from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
     Charge,
     ChargeWriter,
     CostState,
     GenerationRecord,
+    Journal,
     LedgerService,
     PostingKind,
     RecoveredCharges,
@@ -35,6 +38,7 @@ from tests.support.seams.accounting import (
     attempts_json,
 )
 from tests.support.waiting import take_turns, until
+from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
@@ -44,16 +48,6 @@ from tollhouse.storage.tables.accounting import (
     postings,
     usage_days,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from structlog.typing import EventDict
-
-    from tests.support.ids import SequentialIds
-    from tests.support.seams.accounting import Journal
-    from tollhouse.storage.database import Database
 
 TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
 
@@ -257,15 +251,7 @@ async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
 # Booking in somebody else's transaction: the rows of the charge writers, all or none
 
 
-TABLES = (
-    generations,
-    postings,
-    account_totals,
-    account_days,
-    key_totals,
-    key_days,
-    usage_days,
-)
+TABLES = (generations, postings, account_totals, account_days, key_totals, key_days, usage_days)
 SAID = ("http_referer", "app_title", "user_agent", "external_user", "session_id")
 """What a client says of itself, in any text."""
 NASTY = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 % :id $1 ?"

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 
@@ -13,9 +14,6 @@ from tests.support.seams.accounting import PostgresqlChargeWriter
 from tollhouse.storage import postgresql
 from tollhouse.storage.connections import DatabaseUnreachable, dsn
 from tollhouse.storage.database import Database, open_database
-
-if TYPE_CHECKING:
-    import asyncpg
 
 # Subscripted for the type checker alone: the class takes no parameter at run time.
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -51,10 +49,7 @@ async def aside(migrated_postgresql: sa.URL) -> AsyncIterator[Connection]:
 
 
 async def test_a_connection_that_is_lost_between_groups_is_opened_again(
-    acme: Tenant,
-    writer: PostgresqlChargeWriter,
-    aside: Connection,
-    ledger_reader: LedgerReader,
+    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     records = [record_for(acme, number) for number in range(3)]
     for record in records:
@@ -64,10 +59,7 @@ async def test_a_connection_that_is_lost_between_groups_is_opened_again(
 
 
 async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_again(
-    acme: Tenant,
-    writer: PostgresqlChargeWriter,
-    aside: Connection,
-    ledger_reader: LedgerReader,
+    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     await writer.write([record_for(acme, 1)])
     async with aside.transaction():

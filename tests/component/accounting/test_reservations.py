@@ -1,34 +1,29 @@
 """Credits that are set aside for long, on a real database: never more than there are."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
-from tests.support.builders import OPERATOR
+from tests.support.builders import OPERATOR, Tenant
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
+    ChargeWriter,
     DatabaseAccountLoader,
     KeyLimit,
     PostingKind,
     Reset,
+    Settler,
 )
 from tests.support.seams.identity import AccountType, Authenticator, IdentityService
 from tollhouse.kernel.errors import Invalid, PaymentRequired
 from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.database import Database
 from tollhouse.storage.tables.accounting import reservations
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from tests.support.builders import Tenant
-    from tests.support.clock import FakeClock
-    from tests.support.ids import SequentialIds
-    from tests.support.seams.accounting import ChargeWriter, Settler
-    from tollhouse.storage.database import Database
 
 
 class CreditsClient:

@@ -11,12 +11,7 @@ import pytest
 from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, charge
-from tests.support.seams.accounting import (
-    Activity,
-    PostingKind,
-    Statement,
-    Usage,
-)
+from tests.support.seams.accounting import Activity, PostingKind, Statement, Usage
 from tollhouse.kernel.pages import Window
 
 MONDAY = datetime(2026, 3, 9, tzinfo=UTC)

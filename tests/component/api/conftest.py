@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import sqlalchemy as sa
+import yaml
 from fastapi import FastAPI
 
 from tests.component.accounting.ledger_reader import charge_writer
@@ -73,10 +75,7 @@ def changed_accounts() -> list[str]:
 
 @pytest.fixture
 def identity(
-    clock: FakeClock,
-    ids: SequentialIds,
-    authenticator: Authenticator,
-    changed_accounts: list[str],
+    clock: FakeClock, ids: SequentialIds, authenticator: Authenticator, changed_accounts: list[str]
 ) -> IdentityService:
     return IdentityService(
         clock, ids, authenticator, GUARDRAILS, account_changed=changed_accounts.append
@@ -186,6 +185,24 @@ def message(reply: httpx2.Response, status: int) -> str:
     error = reply.json()["error"]
     assert error["code"] == status
     return error["message"]
+
+
+SHOWN: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("shown.yaml").read_bytes(), yaml.CSafeLoader
+)
+
+
+def shown(name: str, **named: object) -> Any:
+    """Return what is shown of something, with what the test names in its place."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {each: filled(inner) for each, inner in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        return named.get(value[1:-1], value) if isinstance(value, str) else value
+
+    return filled(SHOWN[name])
 
 
 async def _nothing_pends() -> None:

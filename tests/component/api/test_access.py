@@ -1,16 +1,11 @@
 """Who may use which operation of the control plane, and what all others are told."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import httpx2
+import pytest
 
-from tests.component.api.conftest import message
-
-if TYPE_CHECKING:
-    import httpx2
-    import pytest
-
-    from tests.component.api.conftest import Acme, Client
+from tests.component.api.conftest import Acme, Client, message
 
 NEEDS_MANAGER = "This operation needs a management key."
 NEEDS_OPERATOR = "This operation needs an operator's management key."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.api.conftest import Acme, message
+from tests.component.api.conftest import Acme, message, shown
 from tests.support.builders import generation_record
 from tests.support.clock import START
 from tests.support.seams.accounting import Attempt, Attribution, Charge, CostState, Usage
@@ -56,63 +56,7 @@ async def test_shows_every_field(acme: Acme, book: Callable[..., Any]) -> None:
     reply = await acme.api.get("/generation", params={"id": ID})
 
     assert reply.status_code == 200
-    assert reply.json() == {
-        "data": {
-            "id": ID,
-            "model": "acme/large",
-            "created_at": "2026-03-12T10:30:00.007Z",
-            "total_cost": 0.00125,
-            "usage": 0.00125,
-            "cost_state": "exact",
-            "is_byok": False,
-            "origin": "https://app.example",
-            "data_region": "global",
-            "api_type": "completions",
-            "provider_name": "acme",
-            "streamed": True,
-            "cancelled": False,
-            "finish_reason": "stop",
-            "native_finish_reason": "stop",
-            "latency": 120,
-            "moderation_latency": None,
-            "generation_time": 340,
-            "tokens_prompt": 127,
-            "tokens_completion": 50,
-            "native_tokens_prompt": 127,
-            "native_tokens_completion": 50,
-            "native_tokens_reasoning": 6,
-            "native_tokens_cached": 20,
-            "native_tokens_completion_images": None,
-            "num_media_prompt": 2,
-            "num_media_completion": None,
-            "num_input_audio_prompt": None,
-            "num_search_results": None,
-            "num_fetches": None,
-            "cache_discount": None,
-            "upstream_id": "chatcmpl-1",
-            "upstream_inference_cost": 0.0015,
-            "app_id": None,
-            "external_user": "u-1",
-            "http_referer": "https://app.example",
-            "app_title": "App",
-            "categories": "chat",
-            "trace": {"trace_id": "t-1"},
-            "metadata": {"team": "x"},
-            "user_agent": "client/1",
-            "preset_id": None,
-            "router": None,
-            "service_tier": None,
-            "web_search_engine": None,
-            "workspace_id": acme.workspace_id,
-            "provider_responses": [
-                {"status": None, "provider_name": "other", "latency": 30},
-                {"status": 200, "provider_name": "acme", "latency": 90},
-            ],
-            "request_id": None,
-            "session_id": "s-1",
-            "response_cache_source_id": None,
-        }
-    }
+    assert reply.json() == {"data": shown("generation", id=ID, workspace=acme.workspace_id)}
 
 
 async def test_shows_a_reply_that_nobody_knows_the_cost_of(
@@ -156,11 +100,7 @@ async def test_shows_a_reply_that_nobody_knows_the_cost_of(
     ],
 )
 async def test_who_may_read_a_reply(
-    acme: Acme,
-    other: Acme,
-    book: Callable[..., Any],
-    facts: dict[str, str],
-    readers: set[str],
+    acme: Acme, other: Acme, book: Callable[..., Any], facts: dict[str, str], readers: set[str]
 ) -> None:
     names = {"intern": acme.intern_key.key.hash, "other": other.account_id}
     given = {"account_id": acme.account_id, "workspace_id": acme.workspace_id, "key_hash": "b" * 64}

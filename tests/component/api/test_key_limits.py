@@ -206,28 +206,6 @@ class TestShowing:
         changed = await change(acme, path, include_byok_in_limit=True)
         assert changed == shown(10.0, None, 7.0, byok=True)
 
-    async def test_the_budget_of_a_key_with_a_limit(
-        self, acme: Acme, path: str, spend: Callable[..., Any]
-    ) -> None:
-        await spend(7)
-        await change(acme, path, limit=25, limit_reset="weekly", include_byok_in_limit=True)
-
-        data = await data_of(acme.api, "/key")
-
-        budget = {
-            "scope": "key_limit",
-            "limit_usd": 25.0,
-            "spend_usd": 7.0,
-            "remaining_usd": 18.0,
-            "reset_interval": "weekly",
-            "resets_at": "2026-03-16T00:00:00.000Z",
-            "include_byok": True,
-            "budget_id": None,
-            "guardrail_id": None,
-        }
-        assert data["budgets"] == [budget]
-        assert data["effective_budget"] == budget
-
 
 async def stored(database: Database, key_hash: str) -> int | None:
     query = sa.select(limits.c.limit_nano).where(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.component.api.conftest import Acme, Client, message
+from tests.component.api.conftest import Acme, Client, message, shown
 from tests.support.builders import charge, generation_record
 from tests.support.seams.accounting import CostState, GenerationRecord
 
@@ -57,32 +57,7 @@ class TestStatement:
         assert data["account_id"] == acme.account_id
         assert (data["opening_balance"], data["closing_balance"]) == ("0", "2.499999997")
         assert (data["change"], data["total_count"]) == ("2.499999997", 2)
-        assert data["lines"] == [
-            {
-                "date": "2026-03-12",
-                "created_at": "2026-03-12T10:30:00.000Z",
-                "kind": "purchase",
-                "amount": "2.5",
-                "balance": "2.5",
-                "count": 1,
-                "posting_id": bought.json()["data"]["id"],
-                "generation_id": None,
-                "model": None,
-                "note": "n",
-            },
-            {
-                "date": "2026-03-12",
-                "created_at": None,
-                "kind": "usage",
-                "amount": "-0.000000003",
-                "balance": "2.499999997",
-                "count": 2,
-                "posting_id": None,
-                "generation_id": None,
-                "model": "acme/large",
-                "note": None,
-            },
-        ]
+        assert data["lines"] == shown("statement", posting=bought.json()["data"]["id"])
 
     async def test_names_each_generation_where_that_is_asked(self, acme: Acme, book: Book) -> None:
         await book(record(acme, cost_nano=1), record(acme, 2, cost_nano=2))
@@ -117,8 +92,8 @@ class TestStatement:
         query = {"account_id": other.account_id}
         refused = await acme.management.get("/ledger/statement", params=query)
         assert message(refused, 404) == "No such account."
-        shown = await acme.operator.get("/ledger/statement", params=query)
-        assert shown.json()["data"]["account_id"] == other.account_id
+        read = await acme.operator.get("/ledger/statement", params=query)
+        assert read.json()["data"]["account_id"] == other.account_id
         assert message(await acme.api.get("/ledger/statement"), 403)
 
 
@@ -142,18 +117,9 @@ class TestUnknown:
 
     async def test_tells_what_the_provider_wants_to_know(self, acme: Acme, book: Book) -> None:
         await book(unknown(acme, 1))
-        assert (await acme.management.get("/ledger/unknown")).json()["data"] == [
-            {
-                "id": "gen-1",
-                "account_id": acme.account_id,
-                "workspace_id": acme.workspace_id,
-                "created_at": "2026-03-12T10:30:00.000Z",
-                "model": "acme/large",
-                "provider_name": "acme",
-                "upstream_id": "chatcmpl-1",
-                "cancelled": False,
-            }
-        ]
+        facts = {"account": acme.account_id, "workspace": acme.workspace_id}
+        told = (await acme.management.get("/ledger/unknown")).json()["data"]
+        assert told == [shown("unknown_cost", **facts)]
 
     async def test_leaves_out_what_an_adjustment_settled(self, acme: Acme, book: Book) -> None:
         await book(unknown(acme, 1))
@@ -176,22 +142,7 @@ class TestActivity:
 
         assert reply["total_count"] == 2
         assert [row["date"] for row in reply["data"]] == ["2026-03-12", "2026-02-11"]
-        assert reply["data"][0] == {
-            "date": "2026-03-12",
-            "model": "acme/large",
-            "model_permaslug": "acme/large",
-            "endpoint_id": "acme/acme/large",
-            "provider_name": "acme",
-            "usage": 0.5,
-            "byok_usage_inference": 0.0,
-            "requests": 1,
-            "prompt_tokens": 10,
-            "completion_tokens": 5,
-            "reasoning_tokens": 0,
-            "cached_tokens": 0,
-            "workspace_id": None,
-            "api_key_hash": None,
-        }
+        assert reply["data"][0] == shown("activity")
 
     @pytest.mark.parametrize(
         ("query", "rows"),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from tests.component.api.conftest import Acme, Client
+from tests.component.api.conftest import Acme, Client, shown
 from tests.support.builders import generation_record
 from tests.support.clock import FakeClock
 
@@ -21,44 +21,11 @@ async def test_shows_the_full_superset_of_a_new_key(
     reply = await acme.api.get("/key")
 
     assert reply.status_code == 200
-    assert reply.json() == {
-        "data": {
-            "label": acme.api_key.key.label,
-            "limit": None,
-            "limit_reset": None,
-            "limit_remaining": None,
-            "include_byok_in_limit": False,
-            "usage": 0.0,
-            "usage_daily": 0.0,
-            "usage_weekly": 0.0,
-            "usage_monthly": 0.0,
-            "byok_usage": 0.0,
-            "byok_usage_daily": 0.0,
-            "byok_usage_weekly": 0.0,
-            "byok_usage_monthly": 0.0,
-            "is_free_tier": True,
-            "free_model_daily_requests": {"used": 0, "limit": 50, "remaining": 50},
-            "rate_limit": {
-                "requests": -1,
-                "interval": "10s",
-                "note": "This field is deprecated and safe to ignore.",
-            },
-            "is_management_key": False,
-            "is_provisioning_key": False,
-            "creator_user_id": None,
-            "organization_id": acme.account_id,
-            "workspace_id": acme.workspace_id,
-            "allowed_data_regions": ["global"],
-            "budgets": [],
-            "effective_budget": None,
-            "expires_at": None,
-        }
-    }
+    facts = {"account": acme.account_id, "workspace": acme.workspace_id}
+    assert reply.json() == {"data": shown("own_key", label=acme.api_key.key.label, **facts)}
 
 
-async def test_a_purchase_ends_the_free_tier_and_nine_credits_raise_the_ceiling(
-    acme: Acme,
-) -> None:
+async def test_a_purchase_ends_the_free_tier_and_nine_credits_raise_the_ceiling(acme: Acme) -> None:
     await acme.operator.post("/credits", json={"amount": 100, "kind": "grant"})
     assert (await acme.api.get("/key")).json()["data"]["is_free_tier"] is True
     for amount, ceiling in [("8.999999999", 50), ("0.000000001", 1000), ("1", 1000)]:

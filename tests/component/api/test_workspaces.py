@@ -4,41 +4,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from tests.component.api.conftest import Acme, Client, message
+from tests.component.api.conftest import Acme, Client, message, shown
 from tests.support.builders import OPERATOR
 from tests.support.clock import FakeClock
 from tests.support.seams.identity import IdentityService, KeyKind, NewKey
 from tollhouse.storage.database import Database
 
 LAB = {"name": "Lab", "slug": "lab"}
-EVERYTHING = {
-    "description": "Experiments",
-    "default_text_model": "acme/large",
-    "default_image_model": "acme/image",
-    "default_provider_sort": "price",
-    "is_observability_io_logging_enabled": True,
-    "is_observability_broadcast_enabled": True,
-    "is_data_discount_logging_enabled": True,
-    "io_logging_sampling_rate": 0.25,
-    "io_logging_api_key_ids": [1, 2],
-    "disabled_server_tools": ["web_search"],
-}
-DEFAULTS = {
-    "description": None,
-    "default_text_model": None,
-    "default_image_model": None,
-    "default_provider_sort": None,
-    "is_observability_io_logging_enabled": False,
-    "is_observability_broadcast_enabled": False,
-    "is_data_discount_logging_enabled": False,
-    "io_logging_sampling_rate": 1.0,
-    "io_logging_api_key_ids": None,
-    "disabled_server_tools": None,
-    "include_byok_in_budgets": False,
-    "plain_http": False,
-    "intern_programme": True,
-    "vault_writes": True,
-}
+EVERYTHING = shown("preferences_of_a_workspace")
 
 
 async def make(client: Client, **body: Any) -> dict[str, Any]:
@@ -55,13 +28,7 @@ class TestCreate:
         data = reply.json()["data"]
         own = uuid.UUID(data.pop("id"))
         assert data.pop("default_guardrail_id") == str(uuid.uuid5(own, "default guardrail"))
-        assert data == {
-            **LAB,
-            **DEFAULTS,
-            "created_at": "2026-03-12T10:30:00.000Z",
-            "updated_at": None,
-            "created_by": None,
-        }
+        assert data == shown("workspace")
 
     async def test_names_the_user_whose_key_made_it(
         self,
@@ -86,18 +53,6 @@ class TestCreate:
 
         assert message(reply, 400) == "slug: 'lab' is taken in this account."
         await make(other.management)
-
-
-class TestList:
-    async def test_shows_them_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
-        clock.advance(1)
-        await make(acme.management)
-
-        reply = await acme.management.get("/workspaces")
-
-        assert reply.status_code == 200
-        assert [each["slug"] for each in reply.json()["data"]] == ["default", "lab"]
-        assert reply.json()["total_count"] == 2
 
 
 class TestGet:
@@ -152,13 +107,6 @@ class TestChange:
         assert data["io_logging_sampling_rate"] == 0.25
         none = await acme.management.patch("/workspaces/lab", json={"disabled_server_tools": []})
         assert none.json()["data"]["disabled_server_tools"] is None
-
-    async def test_refuses_a_slug_that_is_taken(self, acme: Acme) -> None:
-        await make(acme.management)
-
-        reply = await acme.management.patch("/workspaces/lab", json={"slug": "default"})
-
-        assert message(reply, 400) == "slug: 'default' is taken in this account."
 
 
 class TestDelete:

@@ -1,22 +1,17 @@
 """The first account of an installation."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import AccountingService
 from tests.support.seams.identity import Authenticator, IdentityService
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty
 from tollhouse.kernel.pages import Window
 from tollhouse.settings.sections import Settings
-
-if TYPE_CHECKING:
-    from tests.support.clock import FakeClock
-    from tests.support.ids import SequentialIds
-    from tollhouse.storage.database import Database
+from tollhouse.storage.database import Database
 
 
 class Installation:

@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import threading
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tollhouse.apps.discovery import LocalServer, with_local_models
 from tollhouse.settings.sections import Settings
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 VLLM = b'{"object":"list","data":[{"id":"org/Tiny 7B","object":"model","max_model_len":32768}]}'
 

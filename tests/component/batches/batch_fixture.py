@@ -1,13 +1,13 @@
 """A tenant's batches in a database, and the services that change them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.batches import batch
 from tests.support.builders import Tenant, charge, generation_record
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
 from tests.support.memory_blobs import MemoryBlobs
 from tests.support.seams.accounting import AccountingService, Attribution, Credits, PostingKind
 from tests.support.seams.batches import (
@@ -32,11 +32,7 @@ from tests.support.seams.batches import (
     repository,
 )
 from tollhouse.kernel.money import NANO_PER_CREDIT
-
-if TYPE_CHECKING:
-    from tests.support.clock import FakeClock
-    from tests.support.ids import SequentialIds
-    from tollhouse.storage.database import Database
+from tollhouse.storage.database import Database
 
 LEASE = timedelta(seconds=30)
 ESTIMATE = 10 * NANO_PER_CREDIT

@@ -6,19 +6,14 @@
 that the child has more to say than anybody takes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from tests.support.child_processes import own_children
 from tests.support.memory_blobs import MemoryBlobs
 from tests.support.seams.batches import BatchLimits, BatchReceiver
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 async def never_ending(body: bytes) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.builders import add_tenant
-from tests.support.seams.batches import CAREFUL_FROM, BatchStatus, ItemFailures, repository
+from tests.support.seams.batches import CAREFUL_FROM, BatchStatus, ItemFailures
 from tollhouse.storage.blobs import BlobsUnavailable
 
 
@@ -111,18 +111,6 @@ async def test_a_store_that_is_away_changes_nothing(batches: BatchFixture) -> No
     stored = await batches.get(one.id)
     assert (stored.status, stored.completed) == (BatchStatus.IN_PROGRESS, 0)
     assert (await batches.credits()).used_nano == 0
-
-
-async def test_the_last_chunk_ends_the_batch_and_its_reservation(batches: BatchFixture) -> None:
-    one = await batches.submit(items=10, chunk=5)
-    await batches.answer_all()
-    ended = await batches.get(one.id)
-    assert ended.status is BatchStatus.COMPLETED
-    assert ended.finalized_at == batches.clock.now()
-    assert (ended.completed, ended.failed) == (10, 0)
-    assert ended.released
-    assert await batches.reserved_nano() == 0
-    assert batches.tenant.account.id in batches.stale
 
 
 async def test_two_last_chunks_at_once_end_the_batch_once(batches: BatchFixture) -> None:
@@ -257,12 +245,3 @@ async def test_counts_cannot_pass_the_total(batches: BatchFixture) -> None:
     with pytest.raises(Exception) as refused:  # noqa: PT011 - each database has its own
         await batches.chunks.commit(leased, twice, 1, finished=True)
     assert "counts" in str(refused.value) or isinstance(refused.value, sqlite3.IntegrityError)
-
-
-async def test_a_start_on_a_database_of_its_own_frees_every_chunk(batches: BatchFixture) -> None:
-    await batches.submit(items=10, chunk=5)
-    await batches.lease()
-    await batches.lease()
-    async with batches.database.writing() as write:
-        assert await repository.drop_leases(write) == 2
-    assert await batches.chunks.lease() is not None

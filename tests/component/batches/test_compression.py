@@ -1,14 +1,14 @@
 """Chunks of batches that have ended are compressed; none that is deleted meanwhile stays."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.seams.batches import (
     LEASE,
+    Batch,
     ChunkCompressor,
     folder_of,
     is_raw,
@@ -16,12 +16,6 @@ from tests.support.seams.batches import (
     repository,
 )
 from tollhouse.storage.blobs import BlobsFull
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.batches.batch_fixture import BatchFixture
-    from tests.support.seams.batches import Batch
 
 
 async def ended(batches: BatchFixture, items: int = 4) -> Batch:

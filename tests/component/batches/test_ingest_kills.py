@@ -1,16 +1,14 @@
 """`kill -9` of the ingest child and of the gateway that it works for."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,9 +18,6 @@ from tests.support.child_processes import is_running, own_children
 from tests.support.memory_blobs import MemoryBlobs
 from tests.support.seams.batches import BatchLimits, BatchReceiver, IngestChildGone
 from tests.unit.batches.ingest.bodies import in_pieces, items, submitted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROJECT = Path(__file__).parents[3]
 BODY = submitted(*items(4_000))

@@ -1,20 +1,11 @@
 from datetime import timedelta
 from itertools import product
-from typing import Any
 
 import sqlalchemy as sa
 
 from tests.component.batches.batch_fixture import BatchFixture
 from tests.support.seams.accounting import Attribution, Usage
-from tests.support.seams.batches import (
-    NEXT,
-    Batch,
-    BatchEndpoint,
-    BatchFilter,
-    BatchStatus,
-    VisibilityFilter,
-    repository,
-)
+from tests.support.seams.batches import NEXT, BatchEndpoint, BatchStatus, repository
 from tollhouse.storage.tables.batches import batches as table
 
 
@@ -49,32 +40,6 @@ async def test_every_fact_of_a_batch_is_read_back(batches: BatchFixture) -> None
         cost_nano=7,
     )
     assert await batches.get(made.id) == made
-
-
-async def listed(
-    batches: BatchFixture, limit: int = 100, after: Batch | None = None, **wanted: object
-) -> Any:
-    visibility, filters = VisibilityFilter(batches.tenant.workspace.id), BatchFilter(**wanted)  # type: ignore[arg-type]
-    async with batches.database.reading() as read:
-        return [each.id for each in await repository.page(read, visibility, filters, after, limit)]
-
-
-async def test_a_list_has_only_what_its_filters_want(batches: BatchFixture) -> None:
-    old = await batches.submit(items=1)
-    batches.clock.advance(60)
-    await batches.set_status(old.id, BatchStatus.CANCELLING)
-    new = await batches.submit(items=1)
-    await batches.submit(items=1, workspace_id="other")
-    assert await listed(batches) == [new.id, old.id]
-    assert await listed(batches, statuses=[BatchStatus.IN_PROGRESS]) == [old.id]
-    assert await listed(batches, statuses=[BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS]) == [
-        new.id,
-        old.id,
-    ]
-    assert await listed(batches, statuses=[BatchStatus.COMPLETED]) == []
-    assert await listed(batches, created_after=old.created_at) == [new.id]
-    assert await listed(batches, created_before=new.created_at) == [old.id]
-    assert await listed(batches, kept_since=old.created_at) == [new.id]
 
 
 async def test_what_an_account_submitted_and_has_open_is_counted(batches: BatchFixture) -> None:

@@ -261,14 +261,6 @@ async def test_what_is_past_its_retention_is_gone_and_not_listed(office: Office)
 # Interns' own keys
 
 
-async def test_an_intern_that_was_booted_again_still_sees_its_batches(office: Office) -> None:
-    first = await office.boot("ada")
-    made = await office.submit(subject=first)
-    ada = await office.boot("ada")
-    assert ada.key_hash == first.key_hash
-    assert await office.listed(ada) == [made.id]
-
-
 async def test_an_intern_whose_key_a_manager_deleted_sees_its_batches_with_its_next_one(
     office: Office,
 ) -> None:

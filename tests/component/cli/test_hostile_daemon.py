@@ -4,15 +4,15 @@ The agent in a sandbox can answer in its daemon's place. What it says must neith
 fill a command, nor lead the token elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import os
+from collections.abc import AsyncIterator, Callable
 from hashlib import sha1
+from pathlib import Path
 from subprocess import PIPE
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -27,10 +27,6 @@ from tollhouse.cli.interns.daemon import DaemonCredentials
 from tollhouse.cli.interns.files import InternFiles, open_files
 from tollhouse.cli.interns.terminal import ConnectionDropped, TerminalConnection
 from tollhouse.kernel.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 TOKEN = "canary-token"
 UNCLEAR = "the intern said what cannot be understood"

@@ -1,10 +1,9 @@
 """An intern as an agent of the Agent Client Protocol, in one process with an editor."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from acp import (
@@ -16,9 +15,10 @@ from acp import (
 )
 from acp.schema import ClientCapabilities, ElicitationCapabilities, ElicitationFormCapabilities
 
-from tests.support.acp_editor import editor_in_process
+from tests.support.acp_editor import Editor, editor_in_process
 from tests.support.fake_chat_gateway import (
     Disconnect,
+    FakeChatGateway,
     Hang,
     error_body,
     form,
@@ -29,12 +29,6 @@ from tests.support.fake_chat_gateway import (
     stream,
 )
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.support.acp_editor import Editor
-    from tests.support.fake_chat_gateway import FakeChatGateway
 
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
 

@@ -6,13 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.builders import OPERATOR, Tenant
-from tests.support.seams.identity import (
-    PREFIX,
-    IdentityService,
-    IssuedKey,
-    NewKey,
-    Workspace,
-)
+from tests.support.seams.identity import PREFIX, IdentityService, IssuedKey, NewKey, Workspace
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage.database import Database
 from tollhouse.storage.tables.identity import api_keys

@@ -1,17 +1,19 @@
 """A chat server on a port, in this process, with an intern whose daemon is a fake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
+from fastapi import FastAPI
 
+from tests.component.interns.fake_daemon import FakeDaemon
+from tests.component.interns.machine import Machine
 from tests.support.chat_grammar import ParsedChat, check_recorded, check_stream
 from tests.support.chat_tee import ChatTee
 from tests.support.seams.api import RequestGate, Routes, control_app, make_server
@@ -19,18 +21,10 @@ from tests.support.seams.identity import Authenticator
 from tollhouse.interns import endpoints
 from tollhouse.interns.chat.invocations import Invocations
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
+from tollhouse.interns.chat.transcript import ChatTimeouts
+from tollhouse.interns.types import Intern
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from fastapi import FastAPI
-
-    from tests.component.interns.fake_daemon import FakeDaemon
-    from tests.component.interns.machine import Machine
-    from tollhouse.interns.chat.transcript import ChatTimeouts
-    from tollhouse.interns.types import Intern
 
 PROMPT = {"stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 CHATS_PER_MINUTE = 50

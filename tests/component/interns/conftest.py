@@ -14,10 +14,7 @@ from tollhouse.storage.database import Database
 
 
 @pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak]),
-    ]
+    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.soak])]
 )
 def database_url(request: pytest.FixtureRequest) -> sa.URL:
     """A migrated database without rows; on PostgreSQL in the soak."""

@@ -6,18 +6,14 @@ An answer is a list of steps: bytes are written, a number is a pause in seconds,
 connection, HOLD waits until the other side has left. What is asked is kept in `asked`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DISCONNECT: Final = "cut"
 HOLD: Final = "hold"
@@ -42,10 +38,7 @@ PERMISSION: Final = (
         },
     },
 )
-ANSWERED: Final = (
-    "answered",
-    {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"},
-)
+ANSWERED: Final = ("answered", {"interaction": "ask-1", "outcome": "allow_once", "model": "c/d"})
 """The answer to a question, after which the run continues with another model."""
 ELICITATION: Final = (
     "question",

@@ -1,33 +1,24 @@
 """The service of interns on a real database, without a reconciler."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.component.vault.vault_fixture import VaultFixture
-from tests.support.builders import OPERATOR, add_tenant
-from tests.support.seams.identity import InternKeys
+from tests.support.builders import OPERATOR, Tenant, add_tenant
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
+from tests.support.seams.identity import InternKeys, Subject
 from tests.support.waiting import WAIT_SECONDS
 from tollhouse.interns import repository
 from tollhouse.interns.context import InternContext, Notifications, Rules
 from tollhouse.interns.logs import InternLogs
 from tollhouse.interns.service import InternService
-from tollhouse.interns.types import CreateIntern, Intern, InternLease
+from tollhouse.interns.types import CreateIntern, Intern, InternLease, InternState
+from tollhouse.storage.database import Database, Read
 from tollhouse.storage.tables.interns import interns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.builders import Tenant
-    from tests.support.clock import FakeClock
-    from tests.support.ids import SequentialIds
-    from tests.support.seams.identity import Subject
-    from tollhouse.interns.types import InternState
-    from tollhouse.storage.database import Database, Read
 
 MACHINE = "here"
 LEASE = timedelta(seconds=30)

@@ -4,15 +4,18 @@ A fake sandbox answers as a daemon does, and ends on request; the replies to pro
 (`fake_daemon`). `kill` does what `kill -9` does to a server: nothing is tidied up.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.component.interns.fake_daemon import FakeDaemon
+from tests.component.interns.intern_fixture import InternFixture
 from tests.support.memory_blobs import MemoryBlobs
-from tests.support.seams.identity import KeyFilter, KeyKind
+from tests.support.seams.identity import ApiKey, KeyFilter, KeyKind
 from tests.support.waiting import WAIT_SECONDS
 from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
 from tollhouse.interns.logs import InternLogs
@@ -20,23 +23,13 @@ from tollhouse.interns.reconciler import Reconciler
 from tollhouse.interns.runtimes.base import Launch, RuntimeFailed, SandboxLimits
 from tollhouse.interns.sandboxes import PortForwarder, Sandboxes
 from tollhouse.interns.service import InternService
-from tollhouse.interns.types import InternState, InternStatus, Operation
+from tollhouse.interns.types import Intern, InternState, InternStatus, Operation
 from tollhouse.interns.workspaces.archive_store import ArchiveStore
 from tollhouse.interns.workspaces.folders import Workspaces, machine_name
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.kernel.pages import Window
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
-
-    import pytest
-
-    from tests.component.interns.intern_fixture import InternFixture
-    from tests.support.seams.identity import ApiKey
-    from tollhouse.interns.types import Intern
-    from tollhouse.kernel.secret import Secret
-    from tollhouse.vault.egress.service import SessionSpec
+from tollhouse.kernel.secret import Secret
+from tollhouse.vault.egress.service import SessionSpec
 
 AWAY = 120.0
 LIMITS = SandboxLimits(1 << 30, 64, 1.0, 1 << 30, 64, 1_000_000)
@@ -60,6 +53,9 @@ class FakeSandbox:
 
     limits_enforced: frozenset[str] = frozenset()
     disk_full = False
+
+    def memory_full(self) -> bool:
+        return False
 
     def __init__(self, launch: Launch, daemon: FakeDaemon) -> None:
         self.launch = launch

@@ -1,17 +1,10 @@
 """An intern's key is its own for life; whoever had it run answers for what it spends."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from tests.component.interns.machine import Machine
 from tests.support.builders import OPERATOR
 from tests.support.seams.identity import NewKey, subject_of
 from tollhouse.interns.lifecycle import RUNNING
-from tollhouse.interns.types import Operation
-
-if TYPE_CHECKING:
-    from tests.component.interns.machine import Machine
-    from tollhouse.interns.types import Intern
+from tollhouse.interns.types import Intern, Operation
 
 
 async def test_it_runs_again_with_another_token_and_another_text_of_its_key(

@@ -1,9 +1,8 @@
 """Several machines on one database: what is said of interns whose machine is away."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -11,16 +10,10 @@ import sqlalchemy as sa
 from tests.component.interns.machine import AWAY, Machine
 from tests.support.waiting import until
 from tollhouse.interns import repository
-from tollhouse.interns.lifecycle import DESTROY_FAILED, FAILED, QUEUED, RUNNING, STOPPED
+from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.policy import ServiceUnreachable
 from tollhouse.interns.service import InternService, NoReconciler
-from tollhouse.interns.types import DesiredState, InternState, InternStatus, Operation
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tollhouse.interns.types import Intern
+from tollhouse.interns.types import DesiredState, Intern, InternState, InternStatus, Operation
 
 STOPPING = InternState(InternStatus.RUNNING, DesiredState.STOPPED)
 BOOTING = InternState(InternStatus.PROVISIONING, DesiredState.RUNNING)
@@ -108,9 +101,7 @@ async def test_a_machine_whose_clock_is_ahead_is_away_once_its_word_stays_the_sa
     await machine.until_state(intern, FAILED)
 
 
-async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(
-    machine: Machine,
-) -> None:
+async def test_a_machine_that_speaks_at_the_last_moment_keeps_its_interns(machine: Machine) -> None:
     intern = await placed(machine, RUNNING, where="back")
     clock, database = machine.interns.clock, machine.interns.database
     said = clock.now()
@@ -153,16 +144,6 @@ async def test_what_runs_on_another_machine_goes_on(machine: Machine, other: Mac
         for each in (machine, other):
             await passes(each, 10)
     assert (await machine.interns.get(intern.id)).state == RUNNING
-
-
-async def test_a_deletion_ends_though_the_machine_is_away(machine: Machine) -> None:
-    intern = await placed(machine, STOPPED)
-    await passes(machine, AWAY)
-    await machine.request(Operation.DELETE, intern)
-    failed = await machine.until_state(intern, DESTROY_FAILED)
-    assert "workspace_archive_failed" in str(failed.last_failure_message)
-    await machine.request(Operation.DELETE, intern, acknowledged=True)
-    await machine.until_gone(intern)
 
 
 async def test_nothing_else_is_asked_of_a_machine_that_is_away(machine: Machine) -> None:

@@ -1,28 +1,20 @@
 """Interns boot, are suspended and deleted, and say why where they cannot."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.interns.machine import hold
+from tests.component.interns.machine import FakeSandbox, Machine, hold
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import WAIT_SECONDS, until, wait_for_event
 from tollhouse.interns.lifecycle import FAILED, QUEUED, RUNNING, STOPPED
-from tollhouse.interns.types import InternStatus, Operation
+from tollhouse.interns.runtimes.base import Launch
+from tollhouse.interns.types import Intern, InternStatus, Operation
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.storage.blobs import BlobsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.interns.machine import FakeSandbox, Machine
-    from tollhouse.interns.runtimes.base import Launch
-    from tollhouse.interns.types import Intern
 
 
 async def test_what_runs_is_counted_and_what_may_write_no_more(machine: Machine) -> None:
@@ -43,18 +35,6 @@ async def test_its_agent_is_told_whom_to_ask_and_what_it_is_for(machine: Machine
         **change,
         "base_url": "http://gateway.internal/v1",
     }
-
-
-async def test_what_is_missing_on_the_machine_is_said(machine: Machine) -> None:
-    machine.runtime.missing = "bubblewrap is not installed: apt-get install bubblewrap"
-    intern = await machine.interns.create(provision=True)
-    failed = await machine.until_state(intern, FAILED)
-    assert failed.last_failure_message == (
-        "Preparing the workspace: bubblewrap is not installed: apt-get install bubblewrap"
-    )
-    machine.runtime.missing = None
-    await machine.request(Operation.PROVISION, intern)
-    assert (await machine.until_state(intern, RUNNING)).last_failure_message is None
 
 
 def is_full(machine: Machine, patch: pytest.MonkeyPatch) -> None:
@@ -165,21 +145,6 @@ async def test_no_more_boot_at_a_time_than_may(machine: Machine) -> None:
 # Suspended interns keep their files, and say why where they cannot
 
 
-async def test_a_suspended_intern_leaves_its_files_alone(machine: Machine) -> None:
-    intern = await machine.running_intern()
-    (machine.workspaces.path(intern.id) / "note").write_text("kept")
-    await machine.request(Operation.SUSPEND, intern)
-    stopped = await machine.interns.get(intern.id)
-    assert stopped.state == STOPPED
-    assert stopped.run is None
-    assert stopped.workspace_digest is not None
-    assert stopped.hostname == "127.0.0.1"
-    assert machine.runtime.running == []
-    assert await machine.active_key_hashes() == []
-    assert machine.egress.open_for == {}
-    assert (machine.workspaces.path(intern.id) / "note").read_text() == "kept"
-
-
 async def test_what_a_sandbox_wrote_before_a_kill_is_no_change_from_elsewhere(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,13 +201,6 @@ async def test_a_suspension_that_goes_on_is_not_ended(
 
 
 # Deleted interns are gone with all they had, but for an archive
-
-
-async def test_one_that_never_ran_is_deleted_too(machine: Machine) -> None:
-    intern = await machine.interns.create()
-    await machine.request(Operation.DELETE, intern)
-    await machine.until_gone(intern)
-    assert machine.blobs.blobs == {}
 
 
 async def test_folders_nested_beyond_any_path_keep_nobody_from_archiving_and_removing_it(

@@ -1,24 +1,17 @@
 """Interns keep running, and go on where a server ended, whatever ended it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from tests.component.interns.machine import hold
+from tests.component.interns.machine import Machine, hold
 from tests.support.waiting import until, wait_for_event
 from tollhouse.interns.lifecycle import BOOTING, FAILED, QUEUED, RUNNING, STOPPED
 from tollhouse.interns.reconciler import MOST_RESTARTS
 from tollhouse.interns.types import Operation
 from tollhouse.storage.tables.interns import intern_machines
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.component.interns.machine import Machine
 
 
 async def test_one_that_ends_again_and_again_has_failed(machine: Machine) -> None:
@@ -282,9 +275,7 @@ async def test_a_workspace_comes_back_with_its_intern(machine: Machine) -> None:
     assert (path / "note").read_text() == "kept"
 
 
-async def test_unfinished_archives_of_nobody_are_removed_beside_the_work(
-    machine: Machine,
-) -> None:
+async def test_unfinished_archives_of_nobody_are_removed_beside_the_work(machine: Machine) -> None:
     await machine.blobs.put("interns/strange/attempt/00000", b"half")
     await machine.kill()
     await until(lambda: not machine.blobs.blobs)

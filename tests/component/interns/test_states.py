@@ -1,12 +1,10 @@
 """Where the states of an intern lead; the guards in SQL are the tables in code."""
 
-from __future__ import annotations
-
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.component.interns.intern_fixture import InternFixture
 from tests.support.intern_operation_table import INTERN_STATES
 from tollhouse.interns import repository
 from tollhouse.interns.lifecycle import (
@@ -19,10 +17,6 @@ from tollhouse.interns.lifecycle import (
     states_changed_by,
 )
 from tollhouse.interns.types import DesiredState, InternState, Operation
-
-if TYPE_CHECKING:
-    from tests.component.interns.intern_fixture import InternFixture
-    from tollhouse.interns.types import InternState
 
 ORDERED = sorted(ALL_STATES, key=str)
 TARGETS = sorted(set().union(*NEXT_STATES.values()), key=str)

@@ -1,19 +1,19 @@
 """Workspaces: their digests, what they take, and their archives."""
 
-from __future__ import annotations
-
 import io
 import os
 import socket
 import stat
 import subprocess
 import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.component.interns.intern_fixture import InternFixture
 from tests.support.memory_blobs import MemoryBlobs
+from tollhouse.interns.types import Intern
 from tollhouse.interns.workspaces import contents
 from tollhouse.interns.workspaces.archive_format import ArchiveBroken, pack, unpack
 from tollhouse.interns.workspaces.archive_store import ArchiveDamaged, ArchiveStore
@@ -21,12 +21,6 @@ from tollhouse.interns.workspaces.contents import chown, digest, make_workspace,
 from tollhouse.interns.workspaces.tree import BLOCK, FileChanged, TreeTooLarge, walk
 from tollhouse.kernel.files import zstd
 from tollhouse.storage.blobs import BlobsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
-    from tests.component.interns.intern_fixture import InternFixture
-    from tollhouse.interns.types import Intern
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ With a call of `os`, it kills itself at the so-manieth one: right before it, or 
 it writes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """`kill -9` of a process that writes blobs: visible blobs are whole, reported ones stay."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import subprocess

@@ -1,10 +1,8 @@
 """What every store of blobs promises."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +12,10 @@ from tollhouse.storage.blobs import (
     PIECE,
     BlobExists,
     BlobMissing,
+    Blobs,
     BlobsUnavailable,
     InvalidKey,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tollhouse.storage.blobs import Blobs
 
 KEY = "batches/7f3a/input/00003.jsonl.zst"
 INVALID = [

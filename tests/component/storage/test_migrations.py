@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -128,14 +126,6 @@ async def found(url: sa.URL) -> str | None:
 
 
 class TestUpgrade:
-    def test_makes_what_the_tables_describe(self, empty_url: sa.URL) -> None:
-        upgrade(empty_url)
-        differences = inside(
-            empty_url,
-            lambda connection: compare_metadata(MigrationContext.configure(connection), METADATA),
-        )
-        assert differences == []
-
     def test_makes_the_same_constraints_as_the_tables(
         self, new_empty: Callable[[], sa.URL]
     ) -> None:

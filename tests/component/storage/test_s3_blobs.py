@@ -1,14 +1,13 @@
 """S3 alone: answers that are lost, stores that are away, refuse, or know no conditional writes."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.component.storage.conftest import place_at
 from tests.support.fake_s3 import (
+    FakeS3,
+    Fault,
     deny,
     disconnect,
     lose_response,
@@ -19,9 +18,6 @@ from tests.support.fake_s3 import (
 from tollhouse.kernel.ids import RandomIds
 from tollhouse.storage.blobs import PIECE, BlobExists, BlobMissing, BlobsUnavailable
 from tollhouse.storage.s3_blobs import S3Blobs
-
-if TYPE_CHECKING:
-    from tests.support.fake_s3 import FakeS3, Fault
 
 KEY = "batches/7f3a/input/00003.jsonl.zst"
 

@@ -1,25 +1,18 @@
 """Disclosing values: as resolved, on the record first, and not at all where that fails."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.component.vault.vault_fixture import HOSTS, Intern, VaultFixture
-from tollhouse.audit.types import AuditAction
+from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.storage.database import Write
 from tollhouse.vault.disclosures import DisclosureDenied, Disclosures, ResolutionCache
-from tollhouse.vault.types import Recipient, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tollhouse.audit.types import AuditEntry
-    from tollhouse.storage.database import Write
-    from tollhouse.vault.types import Resolved, StoredSecret
+from tollhouse.vault.types import Recipient, Resolved, StoredSecret, Verdict
 
 HOST = HOSTS[0]
 
@@ -51,17 +44,6 @@ def is_current(
 async def entries(vault: VaultFixture) -> list[AuditEntry]:
     rows = await vault.audit_rows()
     return [row.entry for row in rows if row.entry.action is AuditAction.SECRET_RELEASED]
-
-
-async def test_an_intern_receives_what_its_names_mean(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    intern = await vault.intern()
-    await vault.put("shared", "of the workspace")
-    await vault.put("token", "of the workspace")
-    await vault.put("token", "its own", intern=intern)
-    found = await disclosed(disclosures, recipient(vault, intern), "token", "shared")
-    assert found == {"token": "its own", "shared": "of the workspace"}
 
 
 async def test_each_release_is_a_row_of_the_record(
@@ -174,19 +156,6 @@ async def test_nothing_is_released_outside_the_programme(
     with pytest.raises(NotFound):
         await disclosed(disclosures, recipient(vault), "token")
     assert await entries(vault) == []
-
-
-async def test_nothing_is_released_once_a_borrowed_vault_is_gone(
-    vault: VaultFixture, disclosures: Disclosures
-) -> None:
-    lender = await vault.intern()
-    borrower = await vault.intern(attached=lender.vault_id)
-    await vault.put("token", intern=lender)
-    who = recipient(vault, borrower)
-    assert await disclosed(disclosures, who, "token") == {"token": "value"}
-    await vault.delete_intern(lender)
-    with pytest.raises(NotFound):
-        await disclosed(disclosures, who, "token")
 
 
 async def test_a_release_stands_until_its_secret_changes(

@@ -1,9 +1,7 @@
 """Keys that open vaults: opened once, checked at a start, changed without a stop."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +20,6 @@ from tollhouse.vault.key_encryption import (
 )
 from tollhouse.vault.maintenance import check_keys
 from tollhouse.vault.types import VaultKind, WrappedKey
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def local(tmp_path: Path) -> LocalKeys:

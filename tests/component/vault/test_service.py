@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -13,28 +12,6 @@ from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound, Unavailable
 from tollhouse.storage.tables.vault import vault_secrets, vaults
 from tollhouse.vault.policy import WritesDisabled
-
-
-async def test_storing_again_counts_versions_and_keeps_when_it_was_first_stored(
-    vault: VaultFixture,
-) -> None:
-    first = await vault.put("token", "one")
-    vault.clock.advance(60)
-    second = await vault.put("token", "two", ("b.com",))
-    assert (second.version, second.hosts) == (2, ("b.com",))
-    assert (second.created_at, second.updated_at) == (
-        first.created_at,
-        first.created_at + timedelta(seconds=60),
-    )
-    assert await vault.value(second) == "two"
-    assert second.fingerprint != first.fingerprint
-    assert (await vault.put("token", "one")).fingerprint == first.fingerprint
-
-
-async def test_equal_values_of_two_vaults_do_not_look_equal(vault: VaultFixture) -> None:
-    intern = await vault.intern()
-    shared, own = await vault.put("token"), await vault.put("token", intern=intern)
-    assert shared.fingerprint != own.fingerprint
 
 
 async def test_many_writes_at_once_are_all_counted(vault: VaultFixture) -> None:

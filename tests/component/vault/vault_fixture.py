@@ -1,37 +1,31 @@
 """The vault's services on a real database."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tests.support.builders import OPERATOR, Tenant
+from tests.support.clock import FakeClock
+from tests.support.ids import SequentialIds
 from tests.support.seams.identity import (
     Authenticator,
     IdentityService,
+    Manager,
     Subject,
+    Workspace,
     subject_of,
 )
 from tollhouse.audit.chain import ChainVerifier, exported
 from tollhouse.audit.service import AuditService
+from tollhouse.audit.types import AuditRow, ChainFault
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.secret import Secret
+from tollhouse.storage.database import Database, Write
 from tollhouse.vault.disclosures import ResolutionCache
 from tollhouse.vault.envelope import new_key
-from tollhouse.vault.key_encryption import Keyring, SymmetricKeys
+from tollhouse.vault.key_encryption import KeyEncryption, Keyring, SymmetricKeys
 from tollhouse.vault.maintenance import ImportedSecret, VaultMaintenance
 from tollhouse.vault.service import VaultContext, VaultService
 from tollhouse.vault.types import NewSecret, Resolved, StoredSecret, VaultKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.clock import FakeClock
-    from tests.support.ids import SequentialIds
-    from tests.support.seams.identity import Manager, Workspace
-    from tollhouse.audit.types import AuditRow, ChainFault
-    from tollhouse.storage.database import Database, Write
-    from tollhouse.vault.key_encryption import KeyEncryption
 
 HOSTS = ("api.example.com",)
 ALL = Window(0, 100)
@@ -130,10 +124,7 @@ class VaultFixture:
             await self.service.delete(write, self.caller, intern_id, name)
 
     async def names(
-        self,
-        intern: Intern | None = None,
-        window: Window = ALL,
-        caller: Subject | None = None,
+        self, intern: Intern | None = None, window: Window = ALL, caller: Subject | None = None
     ) -> list[str]:
         intern_id = None if intern is None else intern.id
         async with self.database.reading() as read:

@@ -6,9 +6,8 @@ https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking,
 https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Mapping
+from typing import Final, cast
 
 from tests.support.providers.published import check_message
 from tests.support.providers.stub_reply import StubRequest, Tool
@@ -23,9 +22,6 @@ from tests.support.providers.stub_text import (
     signed,
     words,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BETA_FIELDS: Final = {"context_management", "mcp_servers", "output_format"}
 _ONLY_FROM: Final = {

@@ -1,7 +1,5 @@
 """The scripts that test servers play: bytes, pauses and connection ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

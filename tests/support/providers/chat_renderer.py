@@ -3,20 +3,14 @@
 Source: OpenAI API reference, "The chat completion object", "The chat completion chunk object".
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from tests.support.providers import openai_errors
-from tests.support.providers.stub_reply import in_fives
+from tests.support.providers.stub_reply import Said, in_fives
 from tests.support.providers.stub_text import JsonObject, pieces, signed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.providers.stub_reply import Said
 
 DONE: Final = b"data: [DONE]\n\n"
 framing: Final = openai_errors.FRAMING

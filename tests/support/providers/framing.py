@@ -6,18 +6,12 @@ r"""Renders HTTP responses of test servers: counted, chunked, and either one cut
 Source: RFC 9112, sections 6.2, 6.3 and 7.1.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.support.providers.byte_script import End, Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.support.providers.byte_script import Script, Step
+from tests.support.providers.byte_script import End, Pause, Script, Step
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream; charset=utf-8"

@@ -4,20 +4,14 @@ Source: https://docs.anthropic.com/en/api/messages,
 https://docs.anthropic.com/en/api/messages-streaming, https://docs.anthropic.com/en/api/errors.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from tests.support.providers.framing import Framing
-from tests.support.providers.stub_reply import in_fives
+from tests.support.providers.stub_reply import Said, in_fives
 from tests.support.providers.stub_text import JsonObject, pieces, signed, token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.providers.stub_reply import Said
 
 PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 framing: Final = Framing("request-id: req_tollhouse\r\n")
@@ -160,10 +154,7 @@ def _usage(said: Said) -> JsonObject:
         "input_tokens": used.fresh,
         "cache_creation_input_tokens": minutes + hour,
         "cache_read_input_tokens": used.read,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": minutes,
-            "ephemeral_1h_input_tokens": hour,
-        },
+        "cache_creation": {"ephemeral_5m_input_tokens": minutes, "ephemeral_1h_input_tokens": hour},
         "output_tokens": used.output,
         "output_tokens_details": {"thinking_tokens": used.thinking},
         "service_tier": "standard",

@@ -6,18 +6,14 @@ word, as in its chats.
 Source: OpenAI API reference, "Create embeddings".
 """
 
-from __future__ import annotations
-
 import struct
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
+from tests.support.providers.byte_script import Script
 from tests.support.providers.openai_errors import FRAMING, error
-
-if TYPE_CHECKING:
-    from tests.support.providers.byte_script import Script
 
 
 def embeddings(body: Any) -> Script:

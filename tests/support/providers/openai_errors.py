@@ -3,8 +3,6 @@
 Source: OpenAI API reference, and the guide "Error codes".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -5,8 +5,6 @@ https://platform.openai.com/docs/guides/structured-outputs (supported schemas),
 https://platform.openai.com/docs/guides/reasoning (encrypted reasoning items).
 """
 
-from __future__ import annotations
-
 from itertools import takewhile
 from typing import Any, Final, cast
 

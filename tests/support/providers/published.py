@@ -6,8 +6,6 @@ For a process of its own: only the modules with these types are imported, not th
 them, which would take two seconds.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

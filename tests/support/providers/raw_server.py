@@ -16,16 +16,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Self, cast
+from collections.abc import Awaitable, Callable, Generator
+from typing import Final, Self, cast
 
 from tests.support.providers.byte_script import End, Pause, Step
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Generator
 
 _HEAD_END: Final = b"\r\n\r\n"
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)

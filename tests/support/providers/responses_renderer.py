@@ -4,20 +4,14 @@ Source: https://platform.openai.com/docs/api-reference/responses/object,
 https://platform.openai.com/docs/api-reference/responses-streaming.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from tests.support.providers import openai_errors
-from tests.support.providers.stub_reply import in_fives
+from tests.support.providers.stub_reply import Said, in_fives
 from tests.support.providers.stub_text import JsonObject, pieces, signed, token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.providers.stub_reply import Said
 
 framing: Final = openai_errors.FRAMING
 error = openai_errors.error

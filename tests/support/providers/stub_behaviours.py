@@ -3,11 +3,9 @@
 A behaviour gets the exchange and the options that its name has, and returns a script.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,9 +24,6 @@ from tests.support.providers.stub_text import (
     pieces,
     words,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CHAT_CALL: Final = '{"city": "Paris"}'
 

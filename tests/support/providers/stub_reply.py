@@ -9,19 +9,14 @@ They are written from the published schemas alone and share no code with the gat
 that mistakes in one do not hide in the other.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
+from tests.support.providers.framing import Framing
 from tests.support.providers.stub_text import JsonObject, words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.providers.framing import Framing
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,12 @@ A token is a word (a run of characters without white space), so that tests can c
 A signature stands for a provider's signature of reasoning; it is derived from a hash.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from base64 import b64decode
 from binascii import Error as NotBase64
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any, Final
 
 JsonObject = dict[str, Any]
 

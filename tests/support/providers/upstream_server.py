@@ -5,26 +5,21 @@
 `GET /_seen` returns `RequestStats`; other requests go to the handler.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from tests.support.providers.byte_script import Script, Step
 from tests.support.providers.framing import Framing
 from tests.support.providers.raw_server import Peer, RawServer
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator, Iterator
 
 _PLAIN: Final = Framing()
 

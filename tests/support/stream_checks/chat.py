@@ -1,7 +1,5 @@
 """Checks what clients rely on in a chat stream, without any code of the gateway."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

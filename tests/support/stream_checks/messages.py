@@ -1,7 +1,5 @@
 """Checks that a messages stream is legal, without any code of the gateway."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,12 +19,7 @@ KNOWN = {
     "message_stop",
     "error",
 }
-COUNTS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
+COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 NULLABLE = (
     "cache_creation",
     "output_tokens_details",

@@ -1,7 +1,5 @@
 """Checks that a responses stream is legal, without any code of the gateway."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -102,13 +100,7 @@ class TestCredits:
         ("posting", "source", "destination", "gain", "change"),
         [
             (credit(), "purchases", "customer:acme", 5, Credits(purchased_nano=5)),
-            (
-                credit(kind=PostingKind.GRANT),
-                "grants",
-                "customer:acme",
-                5,
-                Credits(granted_nano=5),
-            ),
+            (credit(kind=PostingKind.GRANT), "grants", "customer:acme", 5, Credits(granted_nano=5)),
             (refund(5), "customer:acme", "purchases", -5, Credits(refunded_nano=5)),
             (adjustment(5), "adjustments", "customer:acme", 5, Credits(adjusted_nano=5)),
             (adjustment(-5), "customer:acme", "adjustments", -5, Credits(adjusted_nano=-5)),

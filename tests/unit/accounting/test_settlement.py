@@ -1,11 +1,11 @@
 """The settler alone, with a writer whose moment of writing the test chooses."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -37,10 +37,6 @@ from tests.support.seams.accounting import (
 from tests.support.seams.accounting import settler as module
 from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import StartError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from pathlib import Path
 
 
 class Writer:

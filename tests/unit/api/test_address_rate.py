@@ -31,8 +31,7 @@ class Bucket:
 
 @settings(deadline=None, max_examples=100)
 @given(
-    st.integers(1, 50),
-    st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=80),
+    st.integers(1, 50), st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=80)
 )
 def test_the_rate_is_that_of_a_bucket_of_tokens(
     per_minute: int, requests: list[tuple[str, float]]

@@ -1,17 +1,11 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.loop_time import LoopTime
-from tests.support.seams.api import GRACE_SECONDS, LEAST_RATE, BodyMemory, read_body
+from tests.support.seams.api import GRACE_SECONDS, LEAST_RATE, BodyMemory, Hold, Message, read_body
 from tests.unit.inference.fakes import steps
 from tollhouse.kernel.errors import TimedOut, Unavailable
-
-if TYPE_CHECKING:
-    from tests.support.seams.api import Hold, Message
 
 MB = 1_000_000
 

@@ -1,11 +1,9 @@
 """Limits of time, back-pressure and hang-ups of a connection; acceptance tests send the rest."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,13 +16,11 @@ from tests.support.seams.api import (
     LINGER_SECONDS,
     MOST_UNTAKEN,
     UNSENT_SECONDS,
+    Exchange,
     HttpConnection,
     ServerContext,
 )
 from tests.support.seams.api import connection as module
-
-if TYPE_CHECKING:
-    from tests.support.seams.api import Exchange
 
 GET = b"GET /app HTTP/1.1\r\nhost: a\r\n\r\n"
 RATE = 1_000

@@ -1,13 +1,12 @@
 """The same requests and replies give the same bytes, whether callbacks or tasks drive them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from tests.support.seams.api import (
     Routes,
     ServerContext,
 )
+from tests.support.seams.identity import Subject
 from tests.support.seams.inference import FORMATS, Steps
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeExchange, FakeResponse
@@ -34,15 +34,11 @@ from tollhouse.outbound.http.port import (
     ConnectFailed,
     ConnectionLost,
     HeadTimeout,
+    ResponseReceiver,
     UpstreamError,
+    UpstreamRequest,
 )
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.seams.identity import Subject
-    from tollhouse.outbound.http.port import ResponseReceiver, UpstreamRequest
 
 KEY = "sk-th-v1-good"
 FORMS = tuple(SPOKEN)

@@ -128,9 +128,7 @@ def test_every_operation_has_its_own_id_a_description_and_one_known_tag(
         assert set(operation["tags"]) <= tags, name
 
 
-def test_a_bearer_key_is_wanted_everywhere_but_in_the_catalogue(
-    document: dict[str, Any],
-) -> None:
+def test_a_bearer_key_is_wanted_everywhere_but_in_the_catalogue(document: dict[str, Any]) -> None:
     scheme = document["components"]["securitySchemes"]["bearer"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert document["security"] == [{"bearer": []}]

@@ -1,13 +1,12 @@
 """Every request is one line of the log, which names nothing that its sender chose."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import io
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi import APIRouter
@@ -20,6 +19,8 @@ from tests.support.seams.api import (
     LargeBodies,
     RequestGate,
     Routes,
+    Scope,
+    Send,
     control_app,
     respond,
 )
@@ -42,11 +43,6 @@ from tollhouse.kernel.money import format_credits
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.seams.api import Scope, Send
 
 KEY_TEXT = "sk-th-v1-goodgoodgoodgood"
 KEY = {"authorization": f"Bearer {KEY_TEXT}"}

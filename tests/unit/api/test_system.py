@@ -1,6 +1,5 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -14,14 +13,8 @@ from tests.support.seams.api import (
 )
 from tests.support.seams.identity import KeyKind
 from tests.unit.api.asgi_client import Answer, call
-from tollhouse.kernel.errors import (
-    Unauthenticated,
-    Unavailable,
-)
+from tollhouse.kernel.errors import Unauthenticated, Unavailable
 from tollhouse.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class FakeSubject:

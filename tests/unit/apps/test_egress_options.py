@@ -1,7 +1,5 @@
 """How the egress proxy's process is started: one reader of arguments for both ways to it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -11,11 +11,7 @@ from tollhouse.settings.sections import Settings
 
 def settings(folder: Path, database: Path) -> Settings:
     return Settings.model_validate(
-        {
-            "data_dir": folder,
-            "database_url": f"sqlite:///{database}",
-            "server": {"port": 0},
-        }
+        {"data_dir": folder, "database_url": f"sqlite:///{database}", "server": {"port": 0}}
     )
 
 

@@ -1,7 +1,5 @@
 """A chain shows whatever was done to it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import timedelta

@@ -1,13 +1,12 @@
 """A request driver with a fake chunk store and a fake provider; time stands still."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -30,15 +29,10 @@ from tests.support.seams.batches import (
     pack,
     read_lines,
 )
-from tests.support.seams.inference import Catalog, Steps
+from tests.support.seams.identity import Subject
+from tests.support.seams.inference import Catalog, InferenceRequest, Steps
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.storage.blobs import BlobMissing
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tests.support.seams.identity import Subject
-    from tests.support.seams.inference import InferenceRequest
 
 ITEMS = 10
 Behaviour = Callable[[str], InferenceResult]
@@ -202,11 +196,7 @@ class DriverFixture:
         return asyncio.create_task(self.fanout.run(leased))
 
     async def run(
-        self,
-        *done: int,
-        attempts: int = 1,
-        crashes: Mapping[int, int] = {},
-        ticking: bool = False,
+        self, *done: int, attempts: int = 1, crashes: Mapping[int, int] = {}, ticking: bool = False
     ) -> None:
         """Work on the chunk until it is finished or handed back; `ticking` lets time pass."""
         task = self.start(*done, attempts=attempts, crashes=crashes)

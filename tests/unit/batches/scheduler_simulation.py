@@ -6,15 +6,13 @@ simulation.behave = lambda request: ...
 await simulation.run(seconds=3600)
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from tests.support.batches import batch
 from tests.support.builders import generation_record
@@ -36,16 +34,11 @@ from tests.support.seams.batches import (
     pack,
     read_lines,
 )
-from tests.support.seams.inference import Catalog, Endpoint, Model, Steps
+from tests.support.seams.identity import Subject
+from tests.support.seams.inference import Catalog, Endpoint, InferenceRequest, Model, Steps
 from tests.unit.batches.virtual_time import VirtualClock
 from tests.unit.inference.fakes import SUBJECT
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from tests.support.seams.identity import Subject
-    from tests.support.seams.inference import InferenceRequest
-    from tollhouse.kernel.errors import TollhouseError
+from tollhouse.kernel.errors import TollhouseError
 
 CHUNK = 500
 _PRICE = Price(Rates(*[Decimal(0)] * 5))

@@ -1,9 +1,7 @@
 """Chunks hold what was put into them, or say that they do not."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -24,9 +22,6 @@ from tests.support.seams.batches import (
 )
 from tollhouse.kernel.files import zstd
 from tollhouse.storage.blobs import BlobMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 values = st.dictionaries(st.text(), st.text() | st.integers() | st.lists(st.text()))
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import generation_record
-from tests.support.seams.batches import MOST_CRASHES, TRIES, BatchStatus, InferenceResult
-from tests.unit.batches.driver_fixture import ITEMS, DriverFixture, FakeChunkStore, echo, lines
+from tests.support.seams.batches import TRIES, BatchStatus, InferenceResult
+from tests.unit.batches.driver_fixture import DriverFixture, FakeChunkStore, echo, lines
 from tollhouse.kernel.errors import (
     ProviderRateLimited,
     ProviderRefused,
@@ -165,14 +165,6 @@ async def test_an_item_that_is_ended_before_it_began_gives_its_place_back() -> N
         begun.cancel()
     await asyncio.wait_for(task, 30)
     assert fixture.limiter.is_empty
-
-
-async def test_the_item_that_was_alone_when_workers_ended_three_times_is_given_up() -> None:
-    fixture = DriverFixture()
-    await fixture.run(0, 1, crashes={2: MOST_CRASHES, 3: MOST_CRASHES - 1})
-    assert "item 2" not in fixture.provider.asked
-    assert fixture.chunks.results[2]["error"]["error_type"] == "server"
-    assert all(fixture.chunks.results[at]["error"] is None for at in range(3, ITEMS))
 
 
 @pytest.mark.parametrize("attempts", range(1, 20))

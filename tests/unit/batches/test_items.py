@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 import asyncio
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ from tests.support.seams.batches import (
     progress_of,
 )
 from tests.support.seams.identity import AccessPolicy, subject_of
-from tests.support.seams.inference import MaxPrice, Preferences, Steps
+from tests.support.seams.inference import InferenceRequest, MaxPrice, Preferences, Steps
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import (
     Bug,
@@ -39,9 +37,6 @@ from tollhouse.kernel.errors import (
     Unavailable,
     Unroutable,
 )
-
-if TYPE_CHECKING:
-    from tests.support.seams.inference import InferenceRequest
 
 NOW = Now(START, 5.0)
 MODEL = "acme/large"

@@ -1,18 +1,12 @@
 """An event loop in virtual time: waiting takes none."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from tests.support.clock import START
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from datetime import datetime
-
 
 _TURN_SECONDS = 1e-9
 """What a turn of the loop takes. If it took nothing, two tasks that wait for less than the loop can

@@ -24,11 +24,7 @@ LISTING = Table(
 
 
 def test_people_get_a_table() -> None:
-    assert render(LISTING, PEOPLE).splitlines() == [
-        "ID  WHO  HASH",
-        "1   Ada  abc",
-        "22  -    fed",
-    ]
+    assert render(LISTING, PEOPLE).splitlines() == ["ID  WHO  HASH", "1   Ada  abc", "22  -    fed"]
 
 
 def test_pipes_get_whole_values_between_tabs_and_no_heading() -> None:

@@ -1,7 +1,5 @@
 """What people are told of secrets, of the hosts that receive them, and of keys."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 from datetime import timedelta
-from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,7 +6,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.support.builders import api_key
-from tests.support.clock import START
 from tests.support.seams.identity import (
     CALLER,
     PATTERN_NAMES,
@@ -28,24 +23,12 @@ from tests.support.seams.identity import (
     mask_key,
     new_key_text,
     subject_of,
-    usable,
 )
 from tollhouse.kernel.errors import Invalid, Unauthenticated
 from tollhouse.kernel.ids import RandomIds
 
-if TYPE_CHECKING:
-    from tests.support.ids import SequentialIds
-
 LOCAL = LocalOperator()
 SECOND = timedelta(seconds=1)
-
-
-class TestUsable:
-    def test_a_key_is_until_it_expires(self) -> None:
-        assert usable(api_key(expires_at=START), START - SECOND)
-
-    def test_a_key_is_not_from_the_instant_it_expires(self) -> None:
-        assert not usable(api_key(expires_at=START), START)
 
 
 def test_a_subject_has_the_facts_of_its_key() -> None:
@@ -119,14 +102,6 @@ def test_a_key_says_what_it_is_and_has_256_random_bits() -> None:
     text = new_key_text(RandomIds())
     assert text.startswith("sk-th-v1-")
     assert len(text) == len(PREFIX) + 43
-
-
-def test_two_keys_differ(ids: SequentialIds) -> None:
-    assert new_key_text(ids) != new_key_text(ids)
-
-
-def test_a_key_is_stored_as_its_sha256() -> None:
-    assert hash_key("sk-th-v1-abc") == sha256(b"sk-th-v1-abc").hexdigest()
 
 
 def test_any_header_text_can_be_hashed() -> None:

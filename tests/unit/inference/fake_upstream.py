@@ -1,19 +1,17 @@
 """A transport that answers every request with the same response, or the same error."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tollhouse.outbound.http.port import ResponseTooLarge, UpstreamError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-
-    from tollhouse.outbound.http.port import ResponseReceiver, UpstreamRequest
+from tollhouse.outbound.http.port import (
+    ResponseReceiver,
+    ResponseTooLarge,
+    UpstreamError,
+    UpstreamRequest,
+)
 
 
 @dataclass

@@ -1,29 +1,39 @@
 """Fake providers, a fake settler and requests for tests of the data plane."""
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from tests.support.clock import START, FakeClock
 from tests.support.ids import SequentialIds
-from tests.support.seams.accounting import AdmissionPreview, Admitted, Attribution, Price
-from tests.support.seams.identity import KeyKind, Subject
+from tests.support.seams.accounting import (
+    AdmissionPreview,
+    AdmissionRequest,
+    Admitted,
+    Attribution,
+    GenerationRecord,
+    Price,
+)
+from tests.support.seams.identity import AccessPolicy, KeyKind, Subject
 from tests.support.seams.inference import (
     BEHAVIOURS,
     FORMATS,
     NO_PREFERENCES,
     Catalog,
+    ChatRequest,
     Dialect,
     Endpoint,
     EventParser,
+    Guardrail,
     Guardrails,
     InferenceRequest,
     Model,
     Pipeline,
     PipelineDependencies,
+    ProviderCall,
+    ReplyBuffer,
     parse,
     parse_request,
 )
@@ -32,13 +42,6 @@ from tollhouse.kernel.clock import Now
 from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import ProviderFailure, TollhouseError
 from tollhouse.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-
-    from tests.support.seams.accounting import AdmissionRequest, GenerationRecord
-    from tests.support.seams.identity import AccessPolicy
-    from tests.support.seams.inference import ChatRequest, Guardrail, ProviderCall, ReplyBuffer
 
 MODEL = "acme/large"
 PRICE: Price = BEHAVIOURS["echo"].price

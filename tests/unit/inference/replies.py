@@ -1,7 +1,5 @@
 """Replies as OpenAI-compatible servers send them, whole and streamed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

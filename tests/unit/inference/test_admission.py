@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.seams.accounting import FREE, AccountingRules, Price, Rates
 from tests.support.seams.inference import (
     Candidate,
     ChatPassthroughAdapter,
+    Dialect,
     Endpoint,
     Model,
     admission_request_of,
@@ -74,6 +76,7 @@ PER_MINUTE = ("free-models-per-min", None, 20)
         # Without a limit, or above the cap, the cap is claimed.
         ([price(completion="0.000000001")], None, {"estimate_nano": CAP, "open_ended": True}),
         ([price(completion="1")], 1_000, {"estimate_nano": CAP}),
+        ([CHEAP], 1, {"estimate_nano": MILLI, "maximum_nano": MILLI}),
         ([CHEAP, DEAR], 100, {"estimate_nano": 200 * MILLI}),
         ([DEAR, CHEAP, FREE], 100, {"estimate_nano": 200 * MILLI}),
         ([price(request="0.5")], None, {"estimate_nano": 0, "paid": True}),
@@ -131,6 +134,13 @@ def test_a_request_without_free_models_keeps_its_ways() -> None:
     assert list(allowed_candidates(request(*candidates), candidates, may_use_free=False)) == list(
         candidates
     )
+
+
+def test_the_smallest_limit_costs_what_its_provider_raises_it_to() -> None:
+    asked_as_responses: Any = SimpleNamespace(dialect=Dialect.RESPONSES)
+    raising = replace(candidate(CHEAP), adapter=asked_as_responses)
+    assert request(raising, max_tokens=1).maximum_nano == 16 * MILLI
+    assert request(raising, max_tokens=1, n=2).estimate_nano == 32 * MILLI
 
 
 def test_without_max_tokens_it_may_cost_all_that_its_model_writes() -> None:

@@ -1,10 +1,9 @@
 """What a dry run shares with a real request, and what it leaves alone."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.support.seams.accounting import AdmissionPreview, AdmissionRequest, Admitted
 from tests.support.seams.identity import AccessPolicy
@@ -17,9 +16,6 @@ from tests.unit.inference.fakes import (
     whole_reply,
 )
 from tollhouse.kernel.errors import Forbidden, TollhouseError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Guard:

@@ -168,6 +168,6 @@ def test_endpoints_that_are_all_blocked_are_forbidden() -> None:
     assert reachable(AccessPolicy("key", data_collection="deny")) == [KEEPS_NOTHING]
     with pytest.raises(Forbidden) as caught:
         reachable(AccessPolicy("key", blocked_models=("acme/*",)))
-    assert caught.value.metadata["reasons"] == [
-        "The key's policy blocks the model acme/large.",
-    ], "each reason once"
+    assert caught.value.metadata["reasons"] == ["The key's policy blocks the model acme/large."], (
+        "each reason once"
+    )

@@ -119,9 +119,6 @@ class TestOutput:
     def test_rounds_up(self) -> None:
         assert output("chat", max_tokens=500.2) == 501
 
-    def test_is_never_less_than_providers_allow(self) -> None:
-        assert output("chat", max_tokens=1) == 16
-
     @pytest.mark.parametrize(
         ("fields", "tokens"),
         [
@@ -335,7 +332,6 @@ class TestRough:
         [
             {},
             {"limit": 500},
-            {"limit": 1},
             {"limit": 5_000, "reasoning": {"max_tokens": 6_000}},
             {"limit": 500, "tools": [{"type": "function", "function": {"name": "max_tokens"}}]},
         ],

@@ -1,18 +1,13 @@
 """What a machine keeps of its interns in files: their logs, and its own name."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tollhouse.interns.logs import LARGEST_LOG, InternLogs
 from tollhouse.interns.workspaces.folders import machine_name
-
-if TYPE_CHECKING:
-    from tests.support.clock import FakeClock
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """A channel between two processes: every message comes whole, or an error says why not."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -22,9 +20,6 @@ from tollhouse.kernel.channel import (
     MalformedMessage,
     MessageTooLong,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Text(msgspec.Struct, tag="text", frozen=True):

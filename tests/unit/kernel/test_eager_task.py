@@ -1,16 +1,12 @@
 """Coroutines that run in their caller's stack, and become tasks where they need one."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from tollhouse.kernel.eager_task import EagerTask, Waiter, in_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 
 class Run:

@@ -1,7 +1,6 @@
-from __future__ import annotations
-
 import pickle
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
@@ -19,9 +18,6 @@ from tollhouse.kernel.errors import (
     error_object,
     without_frames,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Source: the `error_type` values of the public gateway's error reference, and what it lacks.
 PUBLISHED_CODES = {

@@ -1,7 +1,5 @@
 """Host names in the one form in which they are compared, and what is none."""
 
-from __future__ import annotations
-
 import re
 import socket
 from ipaddress import ip_address

@@ -1,7 +1,5 @@
 """Halves of characters in JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -7,8 +7,9 @@ import html
 import json
 import re
 import sys
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING
+from types import FrameType
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -17,10 +18,6 @@ from hypothesis import strategies as st
 
 from tollhouse.kernel import redaction
 from tollhouse.kernel.redaction import SHORTEST, Redactor, forms_of, readings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
 
 
 def streamed(redactor: Redactor, pieces: list[bytes]) -> bytes:
@@ -193,10 +190,7 @@ def test_all_that_base64_shows_of_a_value_alone_is_hidden() -> None:
 
 
 def test_forms_of_a_plain_value_are_these() -> None:
-    assert forms_of("abcd") == {
-        *(b"abcd", b"ABCD", b"61626364"),
-        *(b"YWJjZ", b"FiY2", b"hYmNk"),
-    }
+    assert forms_of("abcd") == {*(b"abcd", b"ABCD", b"61626364"), *(b"YWJjZ", b"FiY2", b"hYmNk")}
 
 
 @pytest.mark.parametrize("value", ["a", "ab", "abc"])

@@ -1,21 +1,17 @@
 """Children that are started, on both event loops: none is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from asyncio.subprocess import Process
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import uvloop
 
 from tests.support.slow_start import SlowStart, is_gone
 from tollhouse.kernel.subprocesses import kill, own_module, start
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Coroutine
-    from pathlib import Path
 
 PIPE = asyncio.subprocess.PIPE
 TALKS = (sys.executable, "-c", "while True: print('again' * 1000)")

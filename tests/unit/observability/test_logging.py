@@ -1,21 +1,17 @@
 """What reaches the output: whatever goes in, by whichever logger, in both styles."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import pytest
 import structlog
 
 from tollhouse.kernel.secret import Secret
 from tollhouse.observability.logging import configure_logging
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 KEY = "sk-th-v1-AbCdEfGh0123456789_-xyz"
 Style = Literal["json", "console"]

@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,9 +7,6 @@ from structlog.testing import capture_logs
 from tollhouse.observability import invariants as subject
 from tollhouse.observability.invariants import MOST_LOGGED, Invariants
 from tollhouse.observability.metrics import Metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def lines(metrics: Metrics) -> list[str]:
@@ -25,15 +20,6 @@ def test_generations_are_counted_by_status() -> None:
     rendered = lines(metrics)
     assert 'tollhouse_generations_total{status="200"} 2.0' in rendered
     assert 'tollhouse_generations_total{status="502"} 1.0' in rendered
-
-
-def test_limits_of_sandboxes_are_enforced_or_not() -> None:
-    metrics = Metrics()
-    metrics.set_limit("cpus", enforced=False)
-    metrics.set_limit("disk_bytes", enforced=True)
-    rendered = lines(metrics)
-    assert 'tollhouse_intern_limit_enforced{limit="cpus"} 0.0' in rendered
-    assert 'tollhouse_intern_limit_enforced{limit="disk_bytes"} 1.0' in rendered
 
 
 def test_every_metric_is_described() -> None:

@@ -1,12 +1,11 @@
 """The log in the data folder: whole, bounded, and never in the way of what is logged."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -15,10 +14,6 @@ from tests.support.clock import FakeClock
 from tests.support.waiting import until
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.server_log import LogFile, RequestLog, log_files, log_request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

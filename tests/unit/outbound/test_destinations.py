@@ -1,7 +1,5 @@
 """Which addresses may be called."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest

@@ -154,10 +154,7 @@ REFUSED: list[tuple[str, str]] = [
         "models: [{id: a/b, context_length: 1, endpoints: []}]",
         "models[0].endpoints: must have at least one entry",
     ),
-    (
-        endpoint('{prompt: 0.000001, completion: "0"}'),
-        f"{OF_PRICE}.prompt: {MUST_BE_FLOATLESS}",
-    ),
+    (endpoint('{prompt: 0.000001, completion: "0"}'), f"{OF_PRICE}.prompt: {MUST_BE_FLOATLESS}"),
     *(
         (endpoint(f"{{prompt: {price}, completion: 0}}"), f"{OF_PRICE}.prompt: must ")
         for price in (

@@ -23,10 +23,7 @@ def raised_by(connection: sqlite3.Connection, *statements: str) -> sqlite3.Error
 
 def locked(folder: Path) -> sqlite3.Error:
     path = folder / "locked.db"
-    with (
-        closing(sqlite3.connect(path)) as other,
-        closing(sqlite3.connect(path, timeout=0)) as mine,
-    ):
+    with closing(sqlite3.connect(path)) as other, closing(sqlite3.connect(path, timeout=0)) as mine:
         other.execute("BEGIN EXCLUSIVE")
         return raised_by(mine, "CREATE TABLE a (b)")
 

@@ -1,7 +1,5 @@
 """The folder of blobs alone: what is on disk after a put, a full disk, a fault, a sweep."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -11,13 +9,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support.disk import files_in, largest_file
-from tollhouse.storage.blobs import (
-    BlobExists,
-    BlobsFull,
-    BlobsUnavailable,
-    InvalidKey,
-    LocalBlobs,
-)
+from tollhouse.storage.blobs import BlobExists, BlobsFull, BlobsUnavailable, InvalidKey, LocalBlobs
 
 KEY = "batches/1/input/00001"
 

@@ -1,13 +1,11 @@
 """What is sealed opens in its place with its key, and nowhere else; where keys of keys are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -16,15 +14,7 @@ from hypothesis import strategies as st
 
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.secret import Secret
-from tollhouse.vault.envelope import (
-    Unopenable,
-    fingerprint,
-    new_key,
-    open_,
-    seal,
-    unwrap,
-    wrap,
-)
+from tollhouse.vault.envelope import Unopenable, fingerprint, new_key, open_, seal, unwrap, wrap
 from tollhouse.vault.key_encryption import (
     CommandKeys,
     KeysUnavailable,
@@ -36,9 +26,6 @@ from tollhouse.vault.key_encryption import (
     key_id,
     open_local,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEY = bytes(range(32))
 VALUE = Secret("hunter2")

@@ -1,7 +1,5 @@
 """What a secret may be called and bound to, which one a name means, and who gets it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -12,7 +10,7 @@ from tests.support.clock import START
 from tests.support.seams.identity import Switches
 from tollhouse.kernel.errors import Invalid, TollhouseError
 from tollhouse.vault import policy
-from tollhouse.vault.policy import WritesDisabled, resolve, verdict
+from tollhouse.vault.policy import resolve, verdict
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
 
 INTERN = "0b9f1d8e-6d9a-4b3c-8a53-0a51f7f3c111"
@@ -96,27 +94,6 @@ def test_a_value_that_no_header_could_carry_is_refused_and_not_repeated(value: s
     assert not value or value not in str(refused.value)
 
 
-def test_names_to_copy_are_1_to_100_and_each_once() -> None:
-    for names in ([], ["a", "a"], [f"n{at}" for at in range(101)]):
-        with pytest.raises(Invalid, match="names:"):
-            policy.check_names(names)
-    assert len(policy.check_names([f"n{at}" for at in range(100)])) == 100
-
-
-@pytest.mark.parametrize("text", ["", "x", INTERN[:-1], f"{{{INTERN}}}", INTERN.replace("-", "")])
-def test_an_intern_is_named_by_a_uuid(text: str) -> None:
-    with pytest.raises(Invalid, match="internId:"):
-        policy.intern_uuid(text)
-    assert policy.intern_uuid(INTERN.upper()) == INTERN
-
-
-def test_writes_that_are_switched_off_say_so_and_that_trying_again_is_of_no_use() -> None:
-    with pytest.raises(WritesDisabled) as refused:
-        policy.check_writes(Switches(intern_programme=True, vault_writes=False))
-    assert refused.value.metadata == {"reason": "writes_disabled", "retryable": False}
-    policy.check_writes(Switches(intern_programme=True, vault_writes=True))
-
-
 # Which secret a name means, and whether it goes to a host
 
 
@@ -133,27 +110,10 @@ def released(resolved: dict[str, Resolved], name: str, host: str, *, unbound: bo
     return verdict(resolved, name, host, release_unbound=unbound) is Verdict.RELEASED
 
 
-def test_an_interns_own_secret_wins_over_an_attached_one_and_that_over_the_workspaces() -> None:
-    own, lent, shared = (secret("key", vault) for vault in ("own", "lent", "shared"))
-    layers = [(Scope.WORKSPACE, [shared]), (Scope.INTERN, [own]), (Scope.ATTACHED, [lent])]
-    assert resolve(layers)["key"] == Resolved(
-        own, Scope.INTERN, ((Scope.ATTACHED, lent), (Scope.WORKSPACE, shared))
-    )
-    assert resolve([layers[0], layers[2]])["key"].scope is Scope.ATTACHED
-    assert resolve([layers[0]])["key"].scope is Scope.WORKSPACE
-
-
 def test_names_are_sorted_by_their_bytes() -> None:
     layers = [(Scope.INTERN, [secret("ab", "v"), secret("a_b", "v")])]
     layers += [(Scope.WORKSPACE, [secret("a0", "w")])]
     assert list(resolve(layers)) == ["a0", "a_b", "ab"]
-
-
-def test_a_secret_that_wins_by_name_hides_the_others_from_every_host() -> None:
-    own, shared = secret("key", "own", ("b.com",)), secret("key", "shared", ("a.com",))
-    resolved = resolve([(Scope.INTERN, [own]), (Scope.WORKSPACE, [shared])])
-    assert verdict(resolved, "key", "a.com", release_unbound=False) is Verdict.OTHER_HOST
-    assert released(resolved, "key", "b.com")
 
 
 @pytest.mark.parametrize(
@@ -162,22 +122,6 @@ def test_a_secret_that_wins_by_name_hides_the_others_from_every_host() -> None:
 def test_a_host_has_to_be_the_very_same(host: str) -> None:
     resolved = resolve([(Scope.INTERN, [secret("key", "own")])])
     assert not released(resolved, "key", host)
-
-
-def test_a_name_that_nobody_has_goes_nowhere() -> None:
-    assert verdict({}, "key", "a.com", release_unbound=True) is Verdict.UNKNOWN_NAME
-
-
-def test_an_unbound_secret_goes_to_any_host_only_where_the_operator_says_so() -> None:
-    resolved = resolve([(Scope.INTERN, [secret("key", "own", None)])])
-    assert verdict(resolved, "key", "a.com", release_unbound=False) is Verdict.UNBOUND
-    assert released(resolved, "key", "a.com", unbound=True)
-
-
-def test_an_unbound_secret_hides_a_bound_one_too() -> None:
-    own, shared = secret("key", "own", None), secret("key", "shared", ("a.com",))
-    resolved = resolve([(Scope.ATTACHED, [own]), (Scope.WORKSPACE, [shared])])
-    assert not released(resolved, "key", "a.com")
 
 
 BINDINGS = st.none() | st.lists(st.sampled_from(HOSTS), min_size=1, unique=True).map(tuple)

@@ -294,7 +294,7 @@ def failure_text(failure: RunErrorEvent) -> str:
     """Return a failed run in one line: what was said, and what to do."""
     said = one_line(failure.message) or "the run failed"
     said = said if said.endswith((".", "!", "?")) else f"{said}."
-    advice = chat_advice(failure.reason)
+    advice = chat_advice(failure.reason) or one_line(failure.remedy_hint or "")
     if not advice and failure.retryable:
         advice = "The same may work later."
     return f"{said} {advice}".rstrip()

@@ -242,6 +242,10 @@ class RunErrorEvent:
     message: str
     reason: str | None
     retryable: bool
+    limit_source: str | None = None
+    """The limit of credits that is used up, where that is why."""
+    remedy_hint: str | None = None
+    """What the server says to do."""
 
 
 class PromptTokensDetails(Struct, frozen=True):
@@ -297,6 +301,8 @@ class _Choice(Struct):
 class _Metadata(Struct):
     reason: str | None = None
     retryable: bool = False
+    limit_source: str | None = None
+    remedy_hint: str | None = None
 
 
 class _Error(Struct):
@@ -356,7 +362,16 @@ def _events(line: bytes) -> list[ChatEvent]:
     if chunk.error is not None:
         about = chunk.error.metadata or _Metadata()
         error = chunk.error
-        events.append(RunErrorEvent(error.code, error.message, about.reason, about.retryable))
+        events.append(
+            RunErrorEvent(
+                error.code,
+                error.message,
+                about.reason,
+                about.retryable,
+                about.limit_source,
+                about.remedy_hint,
+            )
+        )
     elif failed:
         events.append(RunErrorEvent(0, "The run failed.", None, retryable=False))
     elif not chunk.choices:

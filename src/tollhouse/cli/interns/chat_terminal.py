@@ -231,7 +231,9 @@ class JsonLinesView:
                 asks: dict[str, Any] = msgspec.to_builtins(event.asks)
                 self.line("question", id=event.call_id, **asks)
             case RunErrorEvent(code, message, reason, retryable):
-                self.error(message, code=code, reason=reason, retryable=retryable)
+                limit = {"limit_source": event.limit_source, "remedy_hint": event.remedy_hint}
+                told = {name: text for name, text in limit.items() if text is not None}
+                self.error(message, code=code, reason=reason, retryable=retryable, **told)
             case ClosingEvent(session_id, usage):
                 self.line("usage", session_id=session_id, usage=msgspec.to_builtins(usage))
 
@@ -243,9 +245,12 @@ class JsonLinesView:
         if not write(json.dumps({"type": kind, **fields})):
             raise OutputClosed
 
-    def error(self, message: str, *, code: int | None, reason: str | None, retryable: bool) -> None:
+    def error(
+        self, message: str, *, code: int | None, reason: str | None, retryable: bool, **more: str
+    ) -> None:
         """Write what went wrong."""
-        self.line("error", code=code, message=message, reason=reason, retryable=retryable)
+        told = {"code": code, "message": message, "reason": reason, "retryable": retryable}
+        self.line("error", **told, **more)
 
 
 def usage_text(usage: TurnUsage) -> str:

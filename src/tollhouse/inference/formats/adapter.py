@@ -103,6 +103,10 @@ class StreamEnding(ABC):
         self._ended = True
 
 
+_MOST_BYTES_PER_TOKEN: Final = 8
+"""Twice the usual: fewer tokens than that cannot be all of a text."""
+
+
 class AdaptedStream(StreamEnding):
     """A streamed response; its output is a legal stream whatever the provider sends.
 
@@ -121,6 +125,8 @@ class AdaptedStream(StreamEnding):
         """Bytes of output."""
 
         self._counts: Counts = {}
+        self._first: Usage | None = None
+        """What was reported at the start."""
 
     @property
     def complete(self) -> bool:
@@ -137,6 +143,18 @@ class AdaptedStream(StreamEnding):
         if counts:
             self._counts = later(self._counts, counts)
             self.reported = usage_of(self._counts)
+
+    def _begin(self, usage: Usage | None) -> None:
+        """Note what the provider reported at the start."""
+        if usage is not None:
+            self._first, self._input = usage, dataclasses.replace(usage, output_tokens=0)
+
+    def _settle(self) -> None:
+        """Take what was reported at the start, where nothing followed and it covers the output."""
+        if self.reported is None and self._first is not None:
+            made = self._first.output_tokens
+            covers = _MOST_BYTES_PER_TOKEN * made >= self._seen_bytes
+            self.reported = self._first if covers else None
 
     @abstractmethod
     def feed(self, data: bytes) -> bytes:

@@ -9,10 +9,12 @@ One reading for every format, since servers put one format's names into another'
                 unusable: an unknown cost gets noticed, a wrong one does not
 
 Sources: the API references of OpenAI (chat, responses), Anthropic (messages, streaming: the counts
-of `message_delta` are cumulative; web search: `server_tool_use`), Google (`UsageMetadata`), Amazon
-Bedrock (`TokenUsage`), Groq (`x_groq`), Moonshot (`usage` of a choice), DeepSeek
-(`prompt_cache_hit_tokens`), Perplexity (`num_search_queries`), xAI (`num_sources_used`), and the
-sources of llama.cpp's server (`timings`) and of Ollama.
+of `message_delta` are cumulative; web search: `server_tool_use`; compaction: `iterations`), Google
+(`UsageMetadata`), Amazon Bedrock (`TokenUsage`, `amazon-bedrock-invocationMetrics`), Cohere
+(`billed_units`), Groq (`x_groq`), Moonshot (`usage` of a choice), DeepSeek
+(`prompt_cache_hit_tokens`), Perplexity (`num_search_queries`), xAI (`num_sources_used`),
+Replicate (`metrics`), and the sources of llama.cpp's server (`timings`), SGLang (`meta_info`),
+Ollama (counts at the top) and Vercel's AI SDK.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, Fields, try_decode
+from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, Fields, raw, try_decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,35 +39,48 @@ PLACES: Final = (
     "x_groq.usage",
     "usage_metadata",
     "usageMetadata",
+    "amazon-bedrock-invocationMetrics",
     "timings",
+    "meta",
+    "meta_info",
+    "metrics",
+    "delta.usage",
     "choices[].usage",
+    "choices[].delta.usage",
+    "choices[].message.usage",
 )
-"""Where a chat reply or chunk has its usage; of the choices' own, output is added up."""
+"""Where a reply or an event has its usage, if not at its top; of the choices' own, output is added
+up."""
+INSTEAD: Final = ("billed_units", "tokens")
+"""Objects of a usage that have its counts; the first that is there holds."""
 COUNTS: Final[Mapping[str, str]] = {
     # All input, the cached included
-    "prompt": "prompt_tokens promptTokenCount prompt_token_count prompt_eval_count",
+    "prompt": "prompt_tokens promptTokens promptTokenCount prompt_token_count prompt_eval_count"
+    " tokens_evaluated",
     # Input without the cached, if these go by a name of `read_apart` or `write_apart`; else all
-    "input": "input_tokens inputTokens inputTokenCount prompt_n",
+    "input": "input_tokens inputTokens inputTokenCount input_token_count prompt_n",
     "tool_input": "toolUsePromptTokenCount tool_use_prompt_token_count",
     "read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens"
-    " prompt_cache_hit_tokens cached_tokens cachedContentTokenCount cached_content_token_count",
-    "read_apart": "cache_read_input_tokens cacheReadInputTokens cache_n",
+    " prompt_cache_hit_tokens cached_tokens cachedContentTokenCount cached_content_token_count"
+    " cachedInputTokens",
+    "read_apart": "cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount cache_n",
     "write": "prompt_tokens_details.cache_write_tokens input_tokens_details.cache_write_tokens"
     " prompt_tokens_details.cache_creation_tokens input_tokens_details.cache_creation_tokens",
-    "write_apart": "cache_creation_input_tokens cacheWriteInputTokens",
+    "write_apart": "cache_creation_input_tokens cacheWriteInputTokens cacheWriteInputTokenCount",
     "write_minutes": "cache_creation.ephemeral_5m_input_tokens",
     "write_hour": "cache_creation.ephemeral_1h_input_tokens",
-    "output": "completion_tokens output_tokens outputTokens outputTokenCount generated_tokens"
-    " candidatesTokenCount candidates_token_count predicted_n eval_count",
+    "output": "completion_tokens completionTokens output_tokens outputTokens outputTokenCount"
+    " output_token_count generated_tokens candidatesTokenCount candidates_token_count predicted_n"
+    " eval_count tokens_predicted",
     "reasoning": "completion_tokens_details.reasoning_tokens"
     " output_tokens_details.reasoning_tokens output_tokens_details.thinking_tokens"
-    " reasoning_tokens",
+    " reasoning_tokens reasoningTokens",
     # Reasoning that `output` does not contain
     "thoughts": "thoughtsTokenCount thoughts_token_count",
     "total": "total_tokens totalTokens totalTokenCount total_token_count",
     # Fees that are no tokens
     "searches": "server_tool_use.web_search_requests server_tool_use_details.web_search_requests"
-    " num_search_queries num_sources_used",
+    " num_search_queries num_sources_used search_units",
 }
 """Each count, with its names; a dot leads into an object."""
 
@@ -73,7 +88,22 @@ _NAMED: Final[Mapping[str, str]] = {
     name: count for count, names in COUNTS.items() for name in names.split()
 }
 _OBJECTS: Final = frozenset(name.partition(".")[0] for name in _NAMED if "." in name)
-_HEADS: Final = frozenset(place.partition(".")[0].removesuffix("[]") for place in PLACES)
+_CHOICES: Final = "choices[]."
+_OF_CHOICES: Final = [
+    place.removeprefix(_CHOICES) for place in PLACES if place.startswith(_CHOICES)
+]
+_BESIDE: Final[Mapping[str, str]] = {
+    head: inner
+    for head, _, inner in (place.partition(".") for place in PLACES)
+    if not head.endswith("[]")
+}
+"""The places beside the choices, each with the name within."""
+_AT_TOP: Final = frozenset(name for name in _NAMED if "." not in name)
+_REPEATED: Final = frozenset({"message", "fallback_message"})
+"""Iterations of Anthropic's that the counts beside them contain; those of other kinds come on top.
+
+Source: `BetaUsage.iterations` of anthropic 0.120.
+"""
 _INPUTS: Final = ("prompt", "input", "read", "read_apart", "write", "write_apart")
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 _fields: Final = msgspec.json.Decoder(Fields)
@@ -88,20 +118,36 @@ class _Unusable(ValueError):
 def read_counts(data: Raw | None) -> Counts:
     """Return the counts of a usage object; none if it is missing or not usable."""
     given = None if data is None or data == NULL else try_decode(_object, data)
-    if not given:
-        return {}
-    found: Counts = {}
     try:
-        for name, value in _flat(given):
-            count, number = _NAMED.get(name), value
-            if count is not None and number is not None:
-                found[count] = max(found.get(count, 0), _number(number))
+        return _read(given or {})
     except _Unusable:
         return {}
+
+
+def _read(given: Mapping[str, Any]) -> Counts:
+    found: Counts = {}
+    for name, value in _flat(given):
+        count = _NAMED.get(name)
+        if count is not None and value is not None:
+            found[count] = max(found.get(count, 0), _number(value))
+    iterations = given.get("iterations")
+    for each in cast("list[dict[str, Any]]", iterations) if _are_objects(iterations) else ():
+        if each.get("type", "message") not in _REPEATED:
+            for count, number in _read(each).items():
+                found[count] = found.get(count, 0) + number
     return found
 
 
+def _are_objects(value: object) -> bool:
+    many = cast("list[object]", value) if isinstance(value, list) else ()
+    return bool(many) and all(isinstance(each, dict) for each in many)
+
+
 def _flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name in INSTEAD:
+        if isinstance(given.get(name), dict):
+            given = {**given, **given[name]}
+            break
     for name, value in given.items():
         if name in _OBJECTS:
             if isinstance(value, dict):
@@ -127,26 +173,29 @@ def _number(value: object) -> int:
 
 
 def find_counts(fields: Mapping[str, Raw]) -> Counts:
-    """Return the counts of a chat reply or of a chunk, from wherever it has them."""
+    """Return the counts of a reply or of an event, from wherever it has them."""
     found: Counts = {}
-    for place in () if _HEADS.isdisjoint(fields) else PLACES:
-        head, _, inner = place.partition(".")
-        if head == "choices[]":
-            choices = fields.get("choices", NULL)
-            if b'"usage"' in memoryview(choices).tobytes():
-                found = later(found, _of_choices(choices, inner))
-        elif head in fields and fields[head] != NULL:
-            data = fields[head]
-            if inner:
-                data = (try_decode(_fields, data) or {}).get(inner, NULL)
-            found = later(found, read_counts(data))
+    for head in fields.keys() & _BESIDE.keys():
+        if (data := fields[head]) != NULL:
+            found = later(found, read_counts(_within(data, _BESIDE[head])))
+    if top := fields.keys() & _AT_TOP:
+        found = later(found, read_counts(raw({name: fields[name] for name in top})))
+    if "choices" in fields and b'"usage"' in memoryview(fields["choices"]).tobytes():
+        for place in _OF_CHOICES:
+            found = later(found, _of_choices(fields["choices"], place))
     return found
 
 
-def _of_choices(data: Raw, name: str) -> Counts:
+def _within(data: Raw, path: str) -> Raw:
+    for name in path.split(".") if path else ():
+        data = (try_decode(_fields, data) or {}).get(name, NULL)
+    return data
+
+
+def _of_choices(data: Raw, place: str) -> Counts:
     found: Counts = {}
     for position, choice in enumerate(try_decode(_choices, data) or ()):
-        counts = read_counts(choice.get(name, NULL))
+        counts = read_counts(_within(raw(choice), place))
         usage = usage_of(counts)
         if usage is not None:
             at = bytes(choice.get("index", b"%d" % position)).decode()
@@ -155,6 +204,18 @@ def _of_choices(data: Raw, name: str) -> Counts:
             own[f"reasoning of choice {at}"] = usage.reasoning_tokens
             found = later(found, own)
     return found
+
+
+def may_tell_usage(data: bytes) -> bool:
+    """Tell whether a chunk may have a usage elsewhere than in `usage`; it seldom errs."""
+    return any(map(data.__contains__, _HINTS))
+
+
+_HINTS: Final = [
+    f'"{name}"'.encode()
+    for name in (*_BESIDE, "eval_count", "tokens_predicted")
+    if name not in {"usage", "delta"}
+]
 
 
 def later(before: Counts, after: Counts) -> Counts:

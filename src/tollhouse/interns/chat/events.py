@@ -182,6 +182,9 @@ class RunError(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     message: str | None = None
     retryable: bool = False
+    limit_source: str | None = None
+    """The limit of credits for which the gateway refused, if it did."""
+    remedy_hint: str | None = None
 
 
 class RunEnded(DaemonEvent, frozen=True, kw_only=True):

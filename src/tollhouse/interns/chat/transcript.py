@@ -31,14 +31,15 @@ from tollhouse.interns.chat.events import (
     DaemonTextEvent,
     QuestionEvent,
     RunEnded,
+    RunError,
     ToolStarted,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tollhouse.interns.chat.errors import ChatFault
-    from tollhouse.interns.chat.events import DaemonEvent, DaemonRunUsage, RunError
+    from tollhouse.interns.chat.events import DaemonEvent, DaemonRunUsage
 
     Write = Callable[[bytes], Awaitable[None]]
 
@@ -122,12 +123,24 @@ class Transcript:
         fault = fault_of_end(ended)
         if fault is None:
             return self._finish("stop") + self._last(ended.usage)
-        return self._fail(fault, fault.message, ended.usage)
+        error = ended.error or RunError()
+        limit = {
+            name: one_line(text)
+            for name in ("limit_source", "remedy_hint")
+            if fault.reason == TURN_FAILED.reason and (text := getattr(error, name))
+        }
+        return self._fail(fault, fault.message, ended.usage, limit)
 
-    def _fail(self, fault: ChatFault, message: str, usage: DaemonRunUsage | None) -> bytes:
+    def _fail(
+        self,
+        fault: ChatFault,
+        message: str,
+        usage: DaemonRunUsage | None,
+        limit: Mapping[str, str] | None = None,
+    ) -> bytes:
         if fault.reason != TURN_FAILED.reason:
             self._model = PLACEHOLDER_MODEL  # the API's own chunks
-        metadata = {"reason": fault.reason, "retryable": fault.retryable}
+        metadata = {"reason": fault.reason, "retryable": fault.retryable, **(limit or {})}
         error = {"code": fault.status, "message": message, "metadata": metadata}
         self.outcome = fault.reason
         return self._choice({}, "error", error=error) + self._last(usage)

@@ -83,6 +83,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def memory_full(self) -> bool:
+        """Tell whether its programs use all the memory that they may; call it in a thread."""
+        ...
+
     async def wait(self) -> str:
         """Wait until it has ended; return how, in words for its owner."""
         ...

@@ -36,6 +36,12 @@ _OWN_PROCESSES: Final = 2
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-]{0,99}")
 _V1: Final = 1
 _V2: Final = 2
+_MEMORY_FILES: Final = {
+    _V1: ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    _V2: ("memory.max", "memory.current"),
+}
+_LEAST_MEMORY: Final = 4 * 1024 * 1024
+"""With less to use, a shell does not start."""
 _TRIES: Final = 100
 _BETWEEN_SECONDS: Final = 0.02
 _MOUNT_FIELDS: Final = 10
@@ -76,6 +82,19 @@ class SandboxCgroups:
                     words = (folder / name).read_text()
                     found = re.search(r"^oom_kill (\d+)$", words, re.MULTILINE)
                     return found is not None and int(found[1]) > 0
+        return False
+
+    def memory_full(self) -> bool:
+        """Tell whether its processes use all the memory that they may, give or take a little.
+
+        The kernel takes some of it back all the time, so that they seldom have the last byte.
+        """
+        for hierarchy, folder in self.folders:
+            if "memory" in hierarchy.controllers:
+                most, used = _MEMORY_FILES[hierarchy.version]
+                with suppress(OSError, ValueError):
+                    left = int((folder / most).read_text()) - int((folder / used).read_text())
+                    return left < _LEAST_MEMORY
         return False
 
     def remove(self) -> None:

@@ -346,6 +346,10 @@ class RunningSandbox:
         """Whether it may not write, since its workspace holds too much."""
         return self._watch.full
 
+    def memory_full(self) -> bool:
+        """Tell whether its programs use all the memory that they may."""
+        return self._group is not None and self._group.memory_full()
+
     async def wait(self) -> str:
         """Wait until it has ended; return how, in words for its owner."""
         return await asyncio.shield(self._ended)

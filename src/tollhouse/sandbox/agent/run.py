@@ -163,7 +163,7 @@ class AgentRun:
             return
         except Exception as error:  # noqa: BLE001 - the edge of a run: whatever it is, it is told
             failure = _failure_of(error)
-            told = {"message": str(failure), "retryable": failure.retryable}
+            told = {"message": str(failure), "retryable": failure.retryable, **failure.limit}
             self._end("ended", outcome="failed", error=told)
             return
         if isinstance(output, DeferredToolRequests):
@@ -380,7 +380,11 @@ def _failure_of(error: Exception) -> RunFailed:
         case RunFailed():
             return error
         case ModelAPIError():
-            return RunFailed(_gateway_message(error)[:_LONGEST], retryable=_is_retryable(error))
+            return RunFailed(
+                _gateway_message(error)[:_LONGEST],
+                retryable=_is_retryable(error),
+                limit=_limit_of(error),
+            )
         case UnexpectedModelBehavior():
             message = f"The model's answer cannot be used: {error.message}"
             return RunFailed(message[:_LONGEST], retryable=True)
@@ -395,17 +399,29 @@ def _failure_of(error: Exception) -> RunFailed:
 
 def _gateway_message(error: ModelAPIError) -> str:
     """Return the gateway's message; without one, the library's."""
-    body = cast("object", error.body)
-    if isinstance(body, str) and error.in_stream:
-        return body  # the message alone
-    if isinstance(body, dict):
-        told = cast("dict[str, Any]", body)
-        inner = told["error"] if isinstance(told.get("error"), dict) else told
-        if isinstance(message := inner.get("message"), str):
-            return message
+    if isinstance(error.body, str) and error.in_stream:
+        return error.body  # the message alone
+    if isinstance(message := _told(error).get("message"), str):
+        return message
     if isinstance(error, ModelHTTPError):
         return f"The model's gateway answered with status {error.status_code}."
     return f"The model cannot be reached: {error.message}"
+
+
+def _limit_of(error: ModelAPIError) -> dict[str, str]:
+    """Return which limit of credits the gateway refused for, and what it says to do, if it did."""
+    metadata = _told(error).get("metadata")
+    found = cast("dict[str, object]", metadata) if isinstance(metadata, dict) else {}
+    told = {name: found.get(name) for name in ("limit_source", "remedy_hint")}
+    return {name: text[:_LONGEST] for name, text in told.items() if isinstance(text, str)}
+
+
+def _told(error: ModelAPIError) -> dict[str, Any]:
+    """Return the fields of the gateway's error; none where it is not as the gateway writes it."""
+    body = cast("object", error.body)
+    told = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    inner = told.get("error")
+    return cast("dict[str, Any]", inner) if isinstance(inner, dict) else told
 
 
 def _is_retryable(error: ModelAPIError) -> bool:

@@ -19,9 +19,13 @@ _TOKENS: Final = ("input_tokens", "cached_tokens", "output_tokens")
 class RunFailed(Exception):
     """A run cannot go on. The text is for people."""
 
-    def __init__(self, message: str, *, retryable: bool) -> None:
+    def __init__(
+        self, message: str, *, retryable: bool, limit: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.limit: Mapping[str, str] = limit or {}
+        """What the gateway says of the limit of credits that refused: which one, and what helps."""
 
 
 @dataclass(slots=True)

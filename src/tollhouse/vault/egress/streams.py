@@ -268,6 +268,8 @@ async def _pass_on(
     while data := await source.receive():
         await bandwidth.consume(len(data))
         await sink.send(data if redactor is None else await in_slices(redactor.feed, data))
+        if redactor is not None and redactor.broken:
+            raise PeerDisconnected
     if redactor is not None:
         await sink.send(redactor.flush())
     sink.end()

@@ -2,10 +2,13 @@
 
 A message goes on whole as soon as it has come whole: the programs at both ends wait for each other.
 In the frames of one message, and in messages that come at once, a value is found as in any stream.
-Of a value that ends in a later message its end is hidden; its beginning has gone on by then. What
-is masked is not seen.
+Of a value that ends in a later message its end is hidden; its beginning has gone on by then.
 
-Source: RFC 6455, sections 5.2 (frames) and 5.4 (fragments).
+A frame that is masked, or has a bit of an extension (none was agreed on), could hold a value that
+is not seen. No host may send one, and a client has to end the connection for it: so it is ended
+here, before a client that is less strict gets it.
+
+Source: RFC 6455, sections 5.1 (masks), 5.2 (frames), 5.4 (fragments) and 7.4.1 (code 1002).
 """
 
 from collections import deque
@@ -20,6 +23,10 @@ _SIZES: Final = {126: 2, 127: 8}
 _LONGEST_CONTROL: Final = 125
 _MASK_SIZE: Final = 4
 _LAST: Final = 0x80
+_MASKED: Final = 0x80
+_EXTENDED: Final = 0x70
+"""The bits RSV1 to RSV3; the first says that a message is compressed."""
+_CLOSING: Final = b"\x88\x02" + (1002).to_bytes(2, "big")
 _CONTROL: Final = 0x08
 
 
@@ -28,6 +35,8 @@ class FrameRedactor:
     """Takes values out of frames."""
 
     redactor: Redactor
+    broken: bool = False
+    """Whether a frame came that cannot be searched; nothing of it or after it goes on."""
     _frame: bytearray = field(default_factory=bytearray)
     """What has come of a head, or of a control frame."""
     _left: int = 0
@@ -41,6 +50,8 @@ class FrameRedactor:
 
     def feed(self, data: bytes) -> bytes:
         """Return what may go on of what has come until now."""
+        if self.broken:
+            return b""
         payload, whole, at = bytearray(), -1, 0
         while at < len(data):
             if self._left:
@@ -53,6 +64,9 @@ class FrameRedactor:
                 self._frame.append(data[at])
                 at += 1
                 self._begin_payload()
+            if self.broken:
+                self._ready += self.redactor.flush(bytes(payload))
+                return self._in_order() + _CLOSING
             if self._last and not self._left:
                 whole, self._last = len(payload), False
         if whole >= 0:
@@ -63,6 +77,8 @@ class FrameRedactor:
 
     def flush(self) -> bytes:
         """Return what was held back, at the end of the stream."""
+        if self.broken:
+            return b""
         self._ready += self.redactor.flush()
         rest = self._in_order() + self._frame
         self._frame.clear()
@@ -73,6 +89,9 @@ class FrameRedactor:
         frame = self._frame
         size = _head_size(frame)
         if len(frame) < size:
+            return
+        if frame[0] & _EXTENDED or frame[1] & _MASKED:
+            self.broken = True
             return
         length = _length(frame)
         if frame[0] & _CONTROL and length <= _LONGEST_CONTROL:

@@ -4,15 +4,14 @@ What counts is the CPU time of the loop's own thread in one callback, so a busy 
 nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -34,9 +33,6 @@ from tests.unit.api.asgi_client import Client, scope
 from tests.unit.batches.driver_fixture import FakeChunkStore, FakeSubjects
 from tests.unit.inference.fakes import SUBJECT, FakeProvider, FakeReply, PipelineFixture
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MOST_SECONDS = 0.025

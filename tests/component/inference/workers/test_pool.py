@@ -1,21 +1,16 @@
 """The pool of workers: turns, ends, and what becomes of a worker that dies."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.support.seams.inference import StepTooLong, WorkerGone, WorkerPool
 from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import Bug
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def ended(pid: int) -> None:

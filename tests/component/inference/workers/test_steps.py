@@ -1,10 +1,9 @@
 """A large request is read by a worker, and comes out as it does here."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -30,10 +29,6 @@ from tests.support.seams.inference import (
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Forbidden
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 NOW = Now(START, 0.0)
 LONG = "a long text " * (LARGE // 8)

@@ -3,24 +3,16 @@
 On SQLite alone: a chat hardly uses the database.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
+import sqlalchemy as sa
 
-from tests.component.interns.chat_server import CHATS_PER_MINUTE, serve_chat
+from tests.component.interns.chat_server import CHATS_PER_MINUTE, ChatServer, serve_chat
+from tests.component.interns.fake_daemon import FakeDaemon
+from tests.component.interns.machine import Machine
 from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import Database, open_database
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import sqlalchemy as sa
-
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
-    from tests.component.interns.machine import Machine
 
 
 @pytest.fixture

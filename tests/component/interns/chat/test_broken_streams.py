@@ -1,16 +1,18 @@
 """Streams that a daemon breaks, cuts or poisons: what the caller gets is legal in any case."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
+
+from tests.component.interns.chat_server import ChatServer
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     ENDED,
     PERMISSION,
     STARTED,
     STREAM,
+    FakeDaemon,
     chunk,
     error_response,
     event,
@@ -19,12 +21,6 @@ from tests.component.interns.fake_daemon import (
 from tests.support.chat_grammar import check_stream
 from tollhouse.interns.chat.events import LARGEST_EVENT
 from tollhouse.interns.chat.transcript import Transcript
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
 
 FIRST = event(*STARTED, 1)
 SAID = event("text", {"text": "Hello"}, 2)

@@ -1,17 +1,17 @@
 """Silence, deadlines, and callers that leave: the run ends with whoever watches it."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.component.interns.chat_server import ChatServer
 from tests.component.interns.fake_daemon import (
     ENDED,
     HOLD,
     STARTED,
     STREAM,
+    FakeDaemon,
     chunk,
     event,
 )
@@ -19,10 +19,6 @@ from tests.support.seams.api import request_rules
 from tests.support.waiting import WAIT_SECONDS, until, wait_for_event
 from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.interns.types import Operation
-
-if TYPE_CHECKING:
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
 
 FIRST = chunk(event(*STARTED, 1) + event("text", {"text": "Hello"}, 2))
 LAST = chunk(event(*ENDED, 3))

@@ -1,16 +1,16 @@
 """Talking to an intern with the published `openrouter` library 1.3.30; its daemon is a fake."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.component.interns.chat_server import CHATS_PER_MINUTE, serve_chat
+from tests.component.interns.chat_server import CHATS_PER_MINUTE, ChatServer, serve_chat
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     ELICITATION,
@@ -20,6 +20,7 @@ from tests.component.interns.fake_daemon import (
     STARTED,
     STEERED,
     STREAM,
+    Step,
     chunk,
     error_response,
     event,
@@ -38,13 +39,6 @@ from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url
 from tollhouse.storage.migrator import upgrade
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-    from pathlib import Path
-
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import Step
 
 pytestmark = pytest.mark.contract
 LIBRARY = "openrouter-1-3-30"
@@ -307,8 +301,7 @@ def test_too_many_chats_are_refused_with_the_time_to_wait(
 
 
 @pytest.mark.parametrize(
-    ("name", "status"),
-    [("management key", 401), ("own key", 403), ("outside the programme", 404)],
+    ("name", "status"), [("management key", 401), ("own key", 403), ("outside the programme", 404)]
 )
 def test_a_key_of_another_kind_is_refused_without_metadata(
     seen: dict[str, Any], name: str, status: int

@@ -1,17 +1,17 @@
 """Every refusal of a chat that an intern which runs can end in: status, reason, another try."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx2
 import pytest
 
-from tests.component.interns.chat_server import PROMPT, answer
+from tests.component.interns.chat_server import PROMPT, ChatServer, answer
 from tests.component.interns.fake_daemon import (
     DISCONNECT,
     HOLD,
     STEERED,
+    FakeDaemon,
     error_response,
     json_response,
 )
@@ -21,12 +21,6 @@ from tollhouse.interns.chat.service import ChatRateLimiter
 from tollhouse.interns.chat.transcript import ChatTimeouts
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Conflict, RateLimited, Unavailable
-
-if TYPE_CHECKING:
-    import httpx2
-
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
 
 ANSWER = answer("mine", "ask-1", "allow_once")
 MODES = "approval_mode: must be manual or self-drive."

@@ -1,22 +1,9 @@
 """Prompts, answers and steering, from the caller to the daemon and back."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from tests.component.interns.chat_server import answer
-from tests.component.interns.fake_daemon import (
-    ANSWERED,
-    ENDED,
-    PERMISSION,
-    STARTED,
-    stream,
-)
-from tests.support.chat_grammar import OWN_MODEL
-
-if TYPE_CHECKING:
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
+from tests.component.interns.chat_server import ChatServer, answer
+from tests.component.interns.fake_daemon import FakeDaemon
 
 USER = {"role": "user", "content": "Hello"}
 PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
@@ -79,32 +66,6 @@ async def test_a_session_that_the_caller_names_reaches_the_daemon_as_it_is(
     for session in ("mine", "..", "a/b?c=d#e %41", "x" * 256, "übung 🦉"):
         assert (await chat.stream(session_id=session)).session_id == session
         assert daemon.asked[-1].session == session
-
-
-async def test_a_question_ends_the_stream_and_its_answer_goes_on(
-    chat: ChatServer, daemon: FakeDaemon
-) -> None:
-    daemon.script(
-        stream(STARTED, ("text", {"text": "I clean up."}), PERMISSION),
-        stream(ANSWERED, ENDED, first=4),
-    )
-    asked = await chat.stream()
-    assert asked.finish == "tool_calls"
-    assert asked.asked == {
-        "kind": "permission",
-        "operation": "rm -r build",
-        "options": ["allow_once", "allow_always", "reject_once", "reject_always"],
-    }
-    assert asked.call is not None
-    assert asked.session_id is not None
-    assert asked.usage is None
-    done = await chat.answer_question(asked.session_id, asked.call["id"], "allow_once")
-    assert (done.finish, done.session_id) == ("stop", asked.session_id)
-    assert done.id != asked.id
-    assert done.models[0] == OWN_MODEL
-    assert set(done.models[1:]) == {"c/d"}
-    assert daemon.asked[1].path == f"/sessions/{asked.session_id}/answers"
-    assert daemon.asked[1].body == {"interaction": "ask-1", "answer": "allow_once"}
 
 
 async def test_nothing_between_may_hold_the_stream_back(chat: ChatServer) -> None:

@@ -4,23 +4,19 @@
 it say the same of `start`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
 
-from tollhouse.outbound.http.port import ClientClosed, ResponseTooLarge
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from tollhouse.outbound.http.port import (
-        Upstream,
-        UpstreamError,
-        UpstreamExchange,
-        UpstreamRequest,
-    )
+from tollhouse.outbound.http.port import (
+    ClientClosed,
+    ResponseTooLarge,
+    Upstream,
+    UpstreamError,
+    UpstreamExchange,
+    UpstreamRequest,
+)
 
 _ORDER: Final = re.compile(r"(hb*e?|(hb*)?x)?")
 _MANY_BYTES: Final = 200_000

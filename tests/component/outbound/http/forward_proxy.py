@@ -3,17 +3,12 @@
 It passes on how a connection ended, a reset too, so that what is behind it fails as it would alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 

@@ -1,21 +1,17 @@
 """An exchange that comes to a point and goes no further."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.component.outbound.http.exchange import Exchange, collect, open_sockets, post
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, say, unresponsive_port
 from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 POINTS: Final = ("place", "connect", "handshake", "head", "body")
 """It waits for a place among the host's connections, for an answer to its connection attempt or to

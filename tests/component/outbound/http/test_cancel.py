@@ -7,22 +7,10 @@ from collections.abc import Coroutine
 import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import (
-    Exchange,
-    at_once,
-    open_sockets,
-    plain_only,
-    post,
-)
+from tests.component.outbound.http.exchange import Exchange, at_once, open_sockets, plain_only, post
 from tests.component.outbound.http.points import Begun
 from tests.support.providers.byte_script import End, Pause
-from tests.support.providers.raw_server import (
-    Peer,
-    RawServer,
-    echo,
-    interrupt,
-    say,
-)
+from tests.support.providers.raw_server import Peer, RawServer, echo, interrupt, say
 from tests.support.upstream_faults import CHUNKED, COUNTED
 from tests.support.waiting import take_turns, until
 from tollhouse.outbound.http.port import Upstream

@@ -17,14 +17,7 @@ from tests.component.outbound.http.exchange import (
     read,
 )
 from tests.support.providers.byte_script import End, Pause
-from tests.support.providers.raw_server import (
-    Peer,
-    RawServer,
-    echo,
-    reply,
-    say,
-    unresponsive_port,
-)
+from tests.support.providers.raw_server import Peer, RawServer, echo, reply, say, unresponsive_port
 from tests.support.upstream_faults import CHUNKED, OPEN_ENDED
 from tests.support.waiting import take_turns
 from tollhouse.outbound.dialing import AddressInfo, SystemResolver, open_socket

@@ -104,7 +104,4 @@ def test_nothing_is_logged_or_warned_about_when_the_loop_ends(loop: str) -> None
         check=False,
         timeout=60,
     )
-    assert (run.stdout, run.stderr) == (
-        "['CancelledError', 'ClientClosed', 'ClientClosed']\n",
-        "",
-    )
+    assert (run.stdout, run.stderr) == ("['CancelledError', 'ClientClosed', 'ClientClosed']\n", "")

@@ -14,13 +14,7 @@ from tests.component.outbound.http.exchange import (
     read,
 )
 from tests.support.providers.byte_script import End, Pause
-from tests.support.providers.raw_server import (
-    Peer,
-    RawServer,
-    refusing_port,
-    reply,
-    say,
-)
+from tests.support.providers.raw_server import Peer, RawServer, refusing_port, reply, say
 from tests.support.upstream_faults import CHUNKED, FAULTS, Fault
 from tollhouse.outbound.http.port import (
     ConnectFailed,

@@ -55,10 +55,7 @@ INTERIM = [Pause(0.01), b"HTTP/1.1 102 Processing\r\n\r\n"] * DRIPS
     ids=["a head that drips", "interim responses", "no body"],
 )
 async def test_what_does_not_come_in_time_is_the_timeout_of_its_phase(
-    exchange: Exchange,
-    script: list[Step],
-    limits: dict[str, float],
-    error: type[UpstreamError],
+    exchange: Exchange, script: list[Step], limits: dict[str, float], error: type[UpstreamError]
 ) -> None:
     exchange.server.behave = say(*script, End.HANG)
     assert (await exchange.fails(error, **limits)).sent

@@ -1,20 +1,14 @@
 """A daemon that the tests of a file share; those that end it, or need other settings, have one."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.component.sandbox.daemon.tcp_proxy import TcpProxy, proxy_to
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    import httpx2
 
 
 @pytest.fixture(scope="module")

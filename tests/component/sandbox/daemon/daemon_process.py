@@ -19,24 +19,21 @@ import secrets
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.http11 import Response
 
 from tests.support.forked import ForkedDaemon
 from tests.support.seams.identity import DAEMON_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from types import TracebackType
-
-    from websockets.http11 import Response
 
 COMMAND = (sys.executable, "-P", "-m", "tollhouse.sandbox.daemon")
 SECONDS = 30.0

@@ -3,19 +3,14 @@
 It runs in a thread of its own, so that tests may wait for a terminal meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 ATTACH = str(Path(__file__).with_name("attach.py"))
 """A script that attaches to a terminal."""
@@ -36,10 +31,7 @@ class TcpProxy:
     @property
     def environment(self) -> dict[str, str]:
         """The environment with which a client reaches the daemon."""
-        return {
-            "ORIGIN": f"http://127.0.0.1:{self._port.result()}",
-            "TOKEN": self._daemon.token,
-        }
+        return {"ORIGIN": f"http://127.0.0.1:{self._port.result()}", "TOKEN": self._daemon.token}
 
     def disconnect(self) -> None:
         """End all connections, and refuse new ones until `reconnect`."""

@@ -5,24 +5,20 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.tcp_proxy import TcpProxy
 from tests.support.loop_time import LoopTime
 from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.interns.daemon import DaemonCredentials
 from tollhouse.cli.interns.files import InternFiles, open_files
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.daemon.tcp_proxy import TcpProxy
 
 LARGE = 20_000_000
 

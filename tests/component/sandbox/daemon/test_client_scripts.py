@@ -1,24 +1,17 @@
 """A script that is piped into an intern, and its output."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import IO
 
 import pytest
 
-from tests.component.sandbox.daemon.tcp_proxy import ATTACH
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.tcp_proxy import ATTACH, TcpProxy
 from tests.support.forked import ForkedProcess
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.daemon.tcp_proxy import TcpProxy
 
 SECONDS = 60
 

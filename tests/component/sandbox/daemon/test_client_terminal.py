@@ -1,23 +1,16 @@
 """A person's terminal, attached to one of an intern."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.component.sandbox.daemon.tcp_proxy import ATTACH, proxy_to
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.tcp_proxy import ATTACH, TcpProxy, proxy_to
 from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.daemon.tcp_proxy import TcpProxy
 
 
 @pytest.fixture

@@ -1,22 +1,17 @@
 """The workspace's files over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess, text_of
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 LARGE = 30_000_000
 NAMES = ("plain", "with space", "ümläut", "日本", "a%20b", "q?x=1#f", "new\nline", "-rf", ".hidden")

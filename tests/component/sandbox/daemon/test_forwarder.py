@@ -1,21 +1,16 @@
 """The port of the sandbox where programs find the egress proxy: nothing is lost on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import SECONDS, DaemonProcess
 from tests.support.waiting import until, until_still
 from tollhouse.sandbox.daemon.forwarder import forwarding
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 SIZES = range(100_000, 6_000_000, 50_000)
 """Among them is one of which the end stands in the forwarder while all else is on the way."""

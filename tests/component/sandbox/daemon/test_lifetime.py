@@ -1,22 +1,13 @@
 """How the daemon begins and ends, and that nothing it started outlives it."""
 
-from __future__ import annotations
-
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import (
-    COMMAND,
-    SECONDS,
-    DaemonProcess,
-)
+from tests.component.sandbox.daemon.daemon_process import COMMAND, SECONDS, DaemonProcess
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # In the background, deaf, and in a session of its own: only who adopts it can find it.
 DEAF = "trap '' HUP TERM INT; echo re''ady > deaf; while :; do sleep 1000; done"

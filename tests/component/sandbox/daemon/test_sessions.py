@@ -1,20 +1,13 @@
 """Terminals outlive connections: who comes back, who takes over, and what is kept."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import httpx2
 from websockets.exceptions import ConnectionClosed
 
-from tests.component.sandbox.daemon.daemon_process import text_of
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess, Terminal, text_of
 from tests.support.waiting import until, until_still
-
-if TYPE_CHECKING:
-    import httpx2
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess, Terminal
 
 KEPT = 256 * 1024
 GO = "until test -e go; do sleep 0.01; done"

@@ -1,19 +1,12 @@
 """Terminals, and shells between pipes: what a client types, sees, and is told."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.component.sandbox.daemon.daemon_process import text_of
-
-if TYPE_CHECKING:
-    import httpx2
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess, text_of
 
 SIZES = "rows and cols have to be numbers from 1 to 4096"
 WAITING = "trap 'stty size' WINCH; echo re''ady; while :; do sleep 0.05; done"

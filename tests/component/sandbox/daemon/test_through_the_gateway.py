@@ -8,7 +8,7 @@ import io
 import json
 import os
 import socket
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from tollhouse.settings.sections import ServerSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from websockets.asyncio.server import ServerConnection
     from websockets.http11 import Response
@@ -362,12 +363,32 @@ async def test_a_second_answer_goes_nowhere(tmp_path: Any) -> None:
         assert [(await client.get("/")).text for _ in range(2)] == ["1", "1"]
 
 
+@pytest.mark.parametrize(("full", "word"), [(True, "memory"), (False, "does not answer")])
+async def test_a_terminal_of_a_daemon_that_is_silent_is_refused_with_why(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, word: str, *, full: bool
+) -> None:
+    monkeypatch.setattr("tollhouse.api.intern_daemons._HANDSHAKE_SECONDS", 0.05)
+    with _silent(tmp_path) as silent:
+        async with _served(silent, TAKEN) as served:
+            token_hash = hashlib.sha256(TAKEN.encode()).hexdigest()
+            await served.doors.open("ada-1", silent, token_hash, lambda: full)
+            refused = await served.refusal(TAKEN)
+    assert refused.status_code == 503
+    assert word in refused.body.decode()
+
+
+@contextmanager
+def _silent(folder: Path) -> Iterator[Path]:
+    """Listen where a daemon would, and answer nothing."""
+    path = folder / "daemon.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(path))
+        listener.listen(512)
+        yield path
+
+
 async def test_an_intern_has_so_many_connections(tmp_path: Any) -> None:
-    silent = tmp_path / "daemon.sock"
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.fspath(silent))
-    listener.listen(512)
-    with listener:
+    with _silent(tmp_path) as silent:
         async with _served(silent, TAKEN, connections=1000) as served:
             writers = [(await _raw(served, "GET / HTTP/1.1"))[1] for _ in range(256)]
             async with served.client(TAKEN) as client:

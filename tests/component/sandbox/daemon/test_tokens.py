@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,25 @@ async def test_a_handshake_without_a_token_is_refused_before_it_is_one(
     assert text_of(response) == "A bearer token is needed."
     await daemon.refusal(headers={"Authorization": "Bearer wrong"})
     assert daemon.processes() == [daemon.process.pid]  # no shell was started
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        b"PUT /files/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n1\r\na\r\n",
+        b"PUT /files/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\naXX\r\n",
+    ],
+)
+async def test_what_is_no_http_is_a_400_before_the_end(daemon: DaemonProcess, sent: bytes) -> None:
+    reader, writer = await asyncio.open_unix_connection(daemon.path)
+    writer.write(sent)
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Traceback" not in daemon.log.read_bytes()
 
 
 async def test_what_is_not_there_is_a_404(client: httpx2.AsyncClient) -> None:

@@ -4,19 +4,14 @@ Both are shared by the tests of a file, which use sessions of their own: an agen
 second to start. Tests that end a daemon, or need one with other settings, start it themselves.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.model_server import MODEL, FakeModel, run_model
 from tests.support.session_client import SessionClient
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

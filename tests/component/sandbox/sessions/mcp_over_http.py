@@ -1,24 +1,17 @@
 """MCP servers over HTTP: made with the protocol's own library, and one of an older version."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from mcp.server import MCPServer
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-APPS = {
-    "http": (MCPServer.streamable_http_app, "/mcp"),
-    "sse": (MCPServer.sse_app, "/sse"),
-}
+APPS = {"http": (MCPServer.streamable_http_app, "/mcp"), "sse": (MCPServer.sse_app, "/sse")}
 
 
 class HttpMcpServer:

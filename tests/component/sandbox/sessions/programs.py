@@ -1,17 +1,12 @@
 """The processes of a daemon."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 
 
 def is_running(daemon: DaemonProcess, word: str) -> bool:

@@ -1,22 +1,15 @@
 """What was approved is what runs, though any program of the workspace may write into the log."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.support.model_server import call, says
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.support.model_server import FakeModel, call, says
 from tests.support.session_client import SessionClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.support.model_server import FakeModel
 
 REACH = call("http_request", url="http://127.0.0.1:9/asked")
 OTHER = call("http_request", url="http://127.0.0.1:9/other")

@@ -1,11 +1,11 @@
 """The daemon's side of a run: its agent's pipes, what is handed in, and the stream of events."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -16,11 +16,6 @@ from tollhouse.sandbox.daemon.sessions.active_run import ActiveRun
 from tollhouse.sandbox.daemon.sessions.agent import AgentProcess, AgentSupervisor
 from tollhouse.sandbox.daemon.sessions.endpoints import EventStream
 from tollhouse.sandbox.daemon.sessions.log import SessionLog, SessionRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
 
 RUN = SessionRun("r", "s", "manual", {})
 
@@ -116,11 +111,7 @@ async def test_what_the_agent_does_not_take_in_time_is_taken_back(
 ) -> None:
     monkeypatch.setattr(active_run, "STEER_SECONDS", 0.03)
     monkeypatch.setattr(active_run, "_REPLY_SECONDS", 0.03)
-    log, run, agent = (
-        SessionLog(tmp_path),
-        SessionRun("r", "s", "manual", {}),
-        Agent(),
-    )
+    log, run, agent = (SessionLog(tmp_path), SessionRun("r", "s", "manual", {}), Agent())
     with log.writing() as write:
         write.run(run)
     working, deaf = ActiveRun(run, log), cast("AgentProcess", agent)

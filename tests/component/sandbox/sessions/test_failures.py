@@ -1,41 +1,37 @@
 """Models and gateways that fail, each in its own way: a run ends with a clear error."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.model_server import (
+    FakeModel,
+    ModelResponse,
+    Turn,
     call,
     hangs,
     refuses,
     says,
     sends,
 )
-from tests.support.session_client import SessionClient
+from tests.support.session_client import Events, SessionClient
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.support.model_server import FakeModel, ModelResponse, Turn
-    from tests.support.session_client import Events
 
 LIMIT = "The key's limit of 1 credit is used up."
 
 
-def check_failed(events: Events, *, retryable: bool) -> str:
+def check_failed(events: Events, *, retryable: bool, **limit: str) -> str:
     """Return the message of a run that has failed."""
     assert events.kinds()[-1] == "run.ended"
     assert events.last["outcome"] == "failed"
     error = events.last["error"]
     told = {"code": 502, "reason": "turn_failed", "retryable": retryable}
-    assert error == {**told, "message": error["message"]}
+    assert error == {**told, **limit, "message": error["message"]}
     return error["message"]
 
 
@@ -45,10 +41,12 @@ async def test_the_gateways_refusal_is_passed_on(
 ) -> None:
     model.always = refuses(status, LIMIT)
     retryable = status in {408, 429, 503}
-    assert check_failed(await session.run("Work."), retryable=retryable) == LIMIT
+    told = check_failed(await session.run("Work."), retryable=retryable, limit_source="test")
+    assert told == LIMIT
     if status == 402:  # a budget that fills up again is worth another try
         model.always = refuses(402, LIMIT, Retry_After="30")
-        assert check_failed(await session.run("Work."), retryable=True) == LIMIT
+        told = check_failed(await session.run("Work."), retryable=True, limit_source="test")
+        assert told == LIMIT
 
 
 async def test_an_error_amid_an_answer_ends_the_run(

@@ -1,23 +1,15 @@
 """Kills amid runs: the log stays whole, and the conversation goes on."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.component.sandbox.sessions.programs import is_running, kill_agent, kill_remaining
-from tests.support.model_server import call, hangs, says
-from tests.support.session_client import SessionClient, assert_complete
+from tests.support.model_server import FakeModel, call, hangs, says
+from tests.support.session_client import Events, SessionClient, assert_complete
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.support.model_server import FakeModel
-    from tests.support.session_client import Events
 
 
 def kill(daemon: DaemonProcess) -> None:

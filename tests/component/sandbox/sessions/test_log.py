@@ -1,22 +1,21 @@
 """The log is a file of the intern's, which may do anything to it; and what a start finds in it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sqlite3
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.component.sandbox.sessions.conftest import agent_settings
-from tests.support.model_server import call, says
+from tests.support.model_server import FakeModel, call, says
 from tests.support.session_client import SessionClient
 from tests.support.waiting import until
 from tollhouse.sandbox.daemon.sessions import runs as runs_module
@@ -28,11 +27,6 @@ from tollhouse.sandbox.daemon.sessions.log import (
 )
 from tollhouse.sandbox.daemon.sessions.log_file import LogFailed, LogFull, utc_now
 from tollhouse.sandbox.daemon.sessions.runs import RunScheduler
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from tests.support.model_server import FakeModel
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +88,7 @@ async def test_a_log_that_is_harmed_amid_a_run_ends_no_daemon(
         assert (await SessionClient(daemon).run("And after that?")).text == "Here."
 
 
-async def test_nothing_is_made_before_somebody_talks(
-    start: Callable[..., DaemonProcess],
-) -> None:
+async def test_nothing_is_made_before_somebody_talks(start: Callable[..., DaemonProcess]) -> None:
     with start() as daemon:
         async with daemon.client() as client:
             assert (await client.get("/sessions")).json() == {"data": [], "has_more": False}

@@ -1,12 +1,11 @@
 """What becomes of a log that somebody has changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +17,6 @@ from tollhouse.sandbox.daemon.sessions.log_file import (
     LogFull,
     new_id,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def add_event(log: SessionLog, session: str = "s") -> int:

@@ -1,38 +1,33 @@
 """Tools that ask elsewhere: MCP servers of the workspace, good ones and those that hang; HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ToolFailed
 
-from tests.component.sandbox.sessions.mcp_over_http import SessionMcpServer, serve_app, serve_mcp
-from tests.support.model_server import call, says
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.sessions.mcp_over_http import (
+    HttpMcpServer,
+    SessionMcpServer,
+    serve_app,
+    serve_mcp,
+)
+from tests.support.model_server import FakeModel, call, says
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import RawServer, say
+from tests.support.session_client import SessionClient
 from tollhouse.sandbox.agent.tools.context import ToolContext
-from tollhouse.sandbox.agent.tools.mcp_servers import (
-    McpServerConfig,
-    McpServers,
-)
+from tollhouse.sandbox.agent.tools.mcp_servers import McpServerConfig, McpServers
 from tollhouse.sandbox.agent.tools.remote import MOST_BYTES, http_request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
-    from tests.component.sandbox.sessions.mcp_over_http import HttpMcpServer
-    from tests.support.model_server import FakeModel
-    from tests.support.session_client import SessionClient
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
 

@@ -1,24 +1,26 @@
 """A run, as a client sees it."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Callable, Iterator
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.component.sandbox.daemon.daemon_process import COMMAND, DaemonProcess
 from tests.component.sandbox.sessions.conftest import agent_settings
 from tests.component.sandbox.sessions.programs import is_running
-from tests.support.model_server import MODEL, call, hangs, once, says
+from tests.support.model_server import (
+    MODEL,
+    FakeModel,
+    ModelResponse,
+    Turn,
+    call,
+    hangs,
+    once,
+    says,
+)
 from tests.support.session_client import SessionClient
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.support.model_server import FakeModel, ModelResponse, Turn
 
 WAIT = call("shell", command="touch waits; while [ ! -e go ]; do sleep 0.05; done; rm go")
 

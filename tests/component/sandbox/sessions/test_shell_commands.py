@@ -1,21 +1,16 @@
 """Programs that a tool runs, and whose call is broken off."""
 
-from __future__ import annotations
-
 import asyncio
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.waiting import until
 from tollhouse.sandbox.agent.tools import shell as commands
 from tollhouse.sandbox.agent.tools.shell import CommandResult, run_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SHELL_THEN_CHILD = "sleep 86391 & echo $$ $! > made; mv made numbers"
 

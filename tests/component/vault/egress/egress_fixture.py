@@ -13,17 +13,20 @@ import asyncio
 import socket
 import ssl
 import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import h11
+import trustme
 
+from tests.support.providers.raw_server import RawServer
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.secret import Secret
-from tollhouse.outbound.dialing import CheckedDialer, connect_to, numeric
+from tollhouse.outbound.dialing import AddressInfo, CheckedDialer, connect_to, numeric
 from tollhouse.outbound.tls import TlsLayer
 from tollhouse.vault import policy
 from tollhouse.vault.egress.messages import OpenSession, SessionLimits
@@ -33,14 +36,6 @@ from tollhouse.vault.egress.request_head import Target
 from tollhouse.vault.egress.routes import GatewayUpstream, HostConnector
 from tollhouse.vault.egress.secret_broker import DisclosedSecret, Grant
 from tollhouse.vault.types import Resolved, Scope, StoredSecret, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import trustme
-
-    from tests.support.providers.raw_server import RawServer
-    from tollhouse.outbound.dialing import AddressInfo
 
 API: Final = "api.example"
 OTHER: Final = "other.example"

@@ -1,7 +1,5 @@
 """Clients and hosts leave in any state: the egress proxy keeps no socket, task or descriptor."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random
@@ -9,26 +7,17 @@ import ssl
 import time
 import warnings
 from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.component.vault.egress.egress_fixture import (
-    API,
-    OTHER,
-    VALUE,
-    Client,
-    EgressFixture,
-)
+from tests.component.vault.egress.egress_fixture import API, OTHER, VALUE, Client, EgressFixture
 from tests.support.providers.byte_script import End
 from tests.support.providers.raw_server import Peer, interrupt
 from tollhouse.outbound.tls import TlsLayer
 from tollhouse.vault.egress.messages import SessionLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
 
 TOKEN = "Authorization: Bearer {{secret:token}}"
 IDLE_SECONDS = 0.5

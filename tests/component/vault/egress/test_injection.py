@@ -1,12 +1,11 @@
 """What of a client's requests reaches the host, with which values, and what comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import threading
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from tests.component.vault.egress.attacks.answers import SWITCH, UPGRADE
@@ -263,6 +262,31 @@ async def test_what_hosts_read_in_different_ways_is_refused(
     _, headers, _ = await client.response("GET")
     assert headers["x-tollhouse-egress"] == reason
     assert egress.api.requests == 0
+
+
+@pytest.mark.parametrize("tunnelled", [False, True])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET / HTTP/1.1\r\n%bTransfer-Encoding: xchunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n1\r\naXX\r\n",
+        b"CONNECT / HTTP/1.1\r\n%b\r\n",
+    ],
+)
+async def test_what_is_no_http_is_a_400_before_the_end(
+    egress: EgressFixture, client: Client, sent: bytes, *, tunnelled: bool
+) -> None:
+    used = client if tunnelled else await egress.client()
+    host = egress.head(WITH_TOKEN).split(b"\r\n", 1)[1].removesuffix(b"\r\n")
+    with structlog.testing.capture_logs() as log:
+        await used.send(sent.replace(b"%b", host))
+        heard = await used.receive_all()
+    status = 405 if tunnelled and sent.startswith(b"CONNECT") else 400
+    assert heard.startswith(b"HTTP/1.1 %d " % status)
+    assert heard.count(b"HTTP/1.1 ") == 1
+    assert log == []
 
 
 async def test_what_follows_a_refused_request_is_not_read(

@@ -1,13 +1,12 @@
 """The proxy's process as the gateway keeps it: whatever happens to it, sessions go on or end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,15 +19,10 @@ from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.secret import Secret
 from tollhouse.vault.egress import service
 from tollhouse.vault.egress.messages import FROM_PROXY, SessionLimits, SessionOpened, StartProxy
+from tollhouse.vault.egress.secret_broker import Answer, Question
 from tollhouse.vault.egress.service import EgressService, SessionSpec
 from tollhouse.vault.egress.session_folder import SessionFolder
 from tollhouse.vault.types import Recipient
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tollhouse.vault.egress.secret_broker import Answer, Question
 
 WHO = Recipient("account", "workspace", None, "operator")
 LIMITS = SessionLimits(connections=64, idle_seconds=60, total_seconds=600, bytes_per_minute=1 << 40)

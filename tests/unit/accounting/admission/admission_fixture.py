@@ -1,9 +1,8 @@
 """An admission controller with a fake loader of accounts, and short forms of its requests."""
 
-from __future__ import annotations
-
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tests.support.builders import charge, generation_record
 from tests.support.clock import FakeClock
@@ -16,14 +15,9 @@ from tests.support.seams.accounting import (
     KeyFacts,
     KeyLimit,
 )
-from tollhouse.kernel.errors import Unavailable
+from tollhouse.kernel.clock import Clock
+from tollhouse.kernel.errors import TollhouseError, Unavailable
 from tollhouse.kernel.money import NANO_PER_CREDIT
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tollhouse.kernel.clock import Clock
-    from tollhouse.kernel.errors import TollhouseError
 
 ACCOUNT, KEY = "account", "k" * 64
 CREDIT = NANO_PER_CREDIT

@@ -3,19 +3,12 @@
 The shipped code keeps running totals; this recomputes everything from what happened.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
 
-from tests.support.seams.accounting import KeyLimit, Reset
+from tests.support.seams.accounting import AccountingRules, KeyLimit, Reset
 from tollhouse.kernel.money import NANO_PER_CREDIT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.support.seams.accounting import AccountingRules
 
 CREDIT = NANO_PER_CREDIT
 KEYS = ("k" * 64, "o" * 64)

@@ -6,10 +6,9 @@
 After each step both must agree; at each admission the model itself must be consistent.
 """
 
-from __future__ import annotations
-
+from datetime import datetime
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hypothesis import event
 from hypothesis import strategies as st
@@ -35,9 +34,6 @@ from tests.unit.accounting.admission.admission_model import (
     ModelRequest,
     RunningRequest,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 ALL_KEYS = (*KEYS, *PAYERS)
 AMOUNTS = st.one_of(

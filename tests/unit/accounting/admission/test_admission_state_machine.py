@@ -1,10 +1,8 @@
 """The arithmetic of admission in memory, against the model."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import date, datetime
 
 import msgspec
 import pytest
@@ -16,6 +14,7 @@ from tests.support.clock import FakeClock
 from tests.support.seams.accounting import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
+    AdmissionContext,
     AdmissionController,
     AdmissionPreview,
     AdmissionRequest,
@@ -24,6 +23,7 @@ from tests.support.seams.accounting import (
     GenerationRecord,
     KeyFacts,
     KeyLimit,
+    KeyStatus,
     Rate,
     Spend,
     key_status,
@@ -31,19 +31,19 @@ from tests.support.seams.accounting import (
     reservation_refusal,
 )
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, FakeAccountLoader
-from tests.unit.accounting.admission.admission_model import PAYERS, ModelRequest, keys_of
+from tests.unit.accounting.admission.admission_model import (
+    PAYERS,
+    AdmissionModel,
+    EndedRequest,
+    ModelRequest,
+    keys_of,
+)
 from tests.unit.accounting.admission.admission_state_machine import (
     ALL_KEYS,
     AdmissionStateMachine,
     SystemUnderTest,
 )
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
-
-if TYPE_CHECKING:
-    from datetime import date, datetime
-
-    from tests.support.seams.accounting import AdmissionContext, KeyStatus
-    from tests.unit.accounting.admission.admission_model import AdmissionModel, EndedRequest
 
 STEPS = 200
 EXAMPLES_IN_TEST = 25

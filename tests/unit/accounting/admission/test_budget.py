@@ -1,7 +1,5 @@
 """The six rules of the in-flight budget, and the balance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -37,12 +35,6 @@ async def test_retry_after_is_when_enough_of_what_has_ended_leaves() -> None:
         admission.clock.advance(1)
     # Balance 14, budget 7, held 6: two credits fit once the first has left.
     assert (await refused(admission, 2 * CREDIT)).retry_after == 2
-
-
-async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
-    admission = AdmissionFixture(balance=3 * CREDIT, rules=AccountingRules(wait_seconds=3_600))
-    await admission.admit(CREDIT)
-    assert (await refused(admission, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
 
 
 async def test_the_budget_has_a_ceiling() -> None:
@@ -84,35 +76,6 @@ async def test_new_accounts_are_held_to_it_where_that_is_switched_on() -> None:
     )
     for _ in range(50):
         await used.admit(2 * CREDIT)
-
-
-async def test_every_402_lists_the_limits_and_the_binding_one_first() -> None:
-    admission = AdmissionFixture(balance=10 * CREDIT)
-    admission.settle(await admission.admit(2 * CREDIT), CREDIT)
-    await admission.admit(2 * CREDIT)
-    error = await refused(admission, 2 * CREDIT)
-    assert limits(error) == [
-        {
-            "limit_source": "service_in_flight_budget",
-            "payer": False,
-            "limit": 4.5,
-            "used": 1.0,
-            "held": 2.0,
-            "remaining": 1.5,
-            "resets_at": None,
-        },
-        {
-            "limit_source": "service_credits",
-            "payer": False,
-            "limit": 10.0,
-            "used": 1.0,
-            "held": 2.0,
-            "remaining": 7.0,
-            "resets_at": None,
-        },
-    ]
-    assert error.metadata["error_type"] == "payment_required"
-    assert error.metadata["remedy_hint"]
 
 
 async def test_the_prefix_of_limit_source_is_a_setting() -> None:

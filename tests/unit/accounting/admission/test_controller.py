@@ -1,9 +1,8 @@
 """Holds, queues and what is remembered of the books."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,9 +17,6 @@ from tests.support.seams.accounting import (
 from tests.unit.accounting.admission.admission_fixture import ACCOUNT, CREDIT, KEY, AdmissionFixture
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.errors import PaymentRequired, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PATIENT = AccountingRules(wait_seconds=30, settlement_seconds=0)
 BUDGET = 2 * CREDIT

@@ -1,7 +1,5 @@
 """The limits of free models, and those that a model may have of its own."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

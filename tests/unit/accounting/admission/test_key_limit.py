@@ -1,7 +1,5 @@
 """A key's own limit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Which limit speaks where several refuse, and that a preview says the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 That it refuses then and not sooner, the state machine compares with a model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -164,11 +162,7 @@ REFUSALS = [
     (prepaid(0, 0, paid=True), NONE_LEFT, NO_CREDITS.format(0)),
     (prepaid(10 * CREDIT, 1, 10 * CREDIT), NONE_LEFT, NO_CREDITS.format(10) + WITH.format(10)),
     (prepaid(10 * CREDIT, 1, 11 * CREDIT), NONE_LEFT, NO_CREDITS.format(10) + WITH.format(11)),
-    (
-        Given(1, credits_=Credits(), type_=AccountType.SUBSCRIPTION),
-        NONE_LEFT,
-        NO_CREDITS.format(0),
-    ),
+    (Given(1, credits_=Credits(), type_=AccountType.SUBSCRIPTION), NONE_LEFT, NO_CREDITS.format(0)),
     (
         prepaid(4 * CREDIT, 1, maximum_nano=100 * CREDIT),
         TOO_FEW,
@@ -244,10 +238,7 @@ RAISE = "Raise the key's limit"
             Given(1, key(5, 0, 5, Reset.DAILY)),
             f"{RAISE}, or wait for its reset at 2026-03-13T00:00:00Z, or wait for batches to end",
         ),
-        (
-            Given(5, key(10), key(3)),
-            f"Lower max_tokens or the prompt's size, or raise {PAYERS}",
-        ),
+        (Given(5, key(10), key(3)), f"Lower max_tokens or the prompt's size, or raise {PAYERS}"),
         (
             prepaid(3 * CREDIT, 2 * CREDIT),
             (

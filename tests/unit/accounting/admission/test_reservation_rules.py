@@ -25,11 +25,7 @@ from tollhouse.kernel.money import NANO_PER_CREDIT as CREDIT
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
 amounts = st.integers(0, 9)
 key_limits = st.builds(Budget, st.just(BudgetScope.KEY_LIMIT), amounts, amounts)
-statuses = st.builds(
-    KeyStatus,
-    budgets=st.just(()) | st.tuples(key_limits),
-    reserved_nano=amounts,
-)
+statuses = st.builds(KeyStatus, budgets=st.just(()) | st.tuples(key_limits), reserved_nano=amounts)
 Funds = tuple[AccountFacts, Sequence[KeyStatus]]
 funds = st.tuples(
     st.builds(

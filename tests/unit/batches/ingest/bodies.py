@@ -1,12 +1,8 @@
 """Bodies of batches, whole and in pieces."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator
+from typing import Any
 
 CHAT = "/v1/chat/completions"
 

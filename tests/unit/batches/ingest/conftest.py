@@ -1,18 +1,13 @@
 """The event loop of the server, and a check for leaked child processes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from tests.support.child_processes import own_children
 from tests.support.event_loops import loops_for
 from tests.support.memory_blobs import MemoryBlobs
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterator, Mapping
 
 
 def pytest_asyncio_loop_factories(

@@ -1,17 +1,17 @@
 """From pieces of a body to stored chunks, in a thread and in a child process."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from tests.support.child_processes import own_children
+from tests.support.memory_blobs import MemoryBlobs
 from tests.support.seams.batches import (
     MOST_LINES,
     BatchDemand,
@@ -27,11 +27,6 @@ from tests.support.seams.batches import receiver as receiver_module
 from tests.unit.batches.ingest.bodies import in_pieces, item, items, submitted
 from tollhouse.kernel.errors import Bug, Invalid, PayloadTooLarge, Unprocessable
 from tollhouse.storage.blobs import BlobsFull, BlobsUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.support.memory_blobs import MemoryBlobs
 
 FOLDER = "batches/1"
 THREAD = 1 << 30

@@ -1,11 +1,11 @@
 """The splitter against a plain JSON parser, whatever comes and in whatever pieces."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,6 @@ from tests.support.seams.batches import (
     TooLarge,
 )
 from tollhouse.kernel.json_text import replace_lone_surrogates
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import FrameType
 
 DOCUMENTS_IN_TEST = 300
 DOCUMENTS_IN_SOAK = 5_000

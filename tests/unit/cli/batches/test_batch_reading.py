@@ -1,9 +1,8 @@
 """A batch that comes in pieces."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +15,6 @@ from tollhouse.cli.batches.reading import (
     read_without_results,
 )
 from tollhouse.cli.batches.status import result_line
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 FIELDS: dict[str, Any] = {
     "id": "batch_1",

@@ -1,22 +1,14 @@
 """Waiting for a batch: pauses, a server that stays away, and how often a line tells of it."""
 
-from __future__ import annotations
-
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tollhouse.cli.batches.status import (
-    GIVE_UP_SECONDS,
-    pauses,
-    poll_until_ended,
-)
+from tests.support.clock import FakeClock
+from tollhouse.cli.batches.status import GIVE_UP_SECONDS, pauses, poll_until_ended
 from tollhouse.cli.errors import CommandFailed
 from tollhouse.cli.progress import QUIET_SECONDS, LineProgress, progress_line
-
-if TYPE_CHECKING:
-    from tests.support.clock import FakeClock
 
 AWAY = CommandFailed("nobody is there", retryable=True)
 

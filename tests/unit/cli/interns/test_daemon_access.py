@@ -1,7 +1,5 @@
 """The way to an intern, and what its refusals are to a person."""
 
-from __future__ import annotations
-
 import pytest
 
 from tollhouse.cli.errors import CommandFailed

@@ -1,7 +1,5 @@
 """What a daemon answers: what is taken of it, and what nobody should have to read."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

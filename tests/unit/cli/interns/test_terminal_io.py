@@ -1,7 +1,5 @@
 """Keys that mean something on this side, and input that may have to be sent once more."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -25,7 +25,6 @@ from tests.unit.inference.generation.pipeline_fixtures import (
     COST,
     CUT,
     STREAMED,
-    USAGE,
     abandoned_pipeline,
     good_reply,
     make_pipeline,
@@ -91,25 +90,6 @@ async def test_what_happens_while_a_reply_is_settled_comes_too_late(
     assert len(w.settler.records) == 1
     assert w.settler.booked[0].cost_state == CostState.EXACT
     assert (reply.closed, w.in_flight) == (1, 0)
-
-
-@STREAMED
-async def test_a_reply_of_a_provider_that_bills_all_the_same_is_read_to_its_end(
-    *, stream: bool
-) -> None:
-    w, reply, rest = abandoned_pipeline(stream=stream, on_disconnect="drain")
-    exchange = w.begin(stream=stream)
-    await steps()
-    exchange.client_left()
-    await steps()
-    assert (reply.closed, w.settler.records) == (0, [])
-    rest.set()
-    await steps()
-    [record] = w.settler.booked
-    assert record.cancelled
-    assert (record.cost_state, record.usage) == (CostState.EXACT, USAGE)
-    assert (record.finish_reason, record.cost_nano) == ("stop", COST)
-    assert w.in_flight == 0
 
 
 async def test_a_drained_reply_that_breaks_is_free() -> None:

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.seams.accounting import CostState, cost
+from tests.support.seams.accounting import CostState
 from tests.support.seams.inference import Dialect, failure
 from tests.support.stream_checks import responses as response_streams
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     MODEL,
-    PRICE,
     FakeProvider,
     FakeReply,
     PipelineFixture,
@@ -21,7 +20,6 @@ from tests.unit.inference.fakes import (
     outcome,
     received,
     steps,
-    stream_reply,
     whole_reply,
 )
 from tests.unit.inference.generation.pipeline_fixtures import (
@@ -130,11 +128,6 @@ async def test_work_that_an_earlier_provider_may_have_done_is_booked_after_all_f
     assert record.cost_nano == 0
 
 
-async def test_after_all_failed_the_last_error_is_the_answer() -> None:
-    last = failure("Beta", 500)
-    assert await failed(make_pipeline(failure("Acme", 429), UNREACHABLE, last).begin()) is last
-
-
 @pytest.mark.parametrize(
     ("hints", "answer"),
     [
@@ -166,28 +159,6 @@ async def test_an_unexpected_error_of_a_provider_shows_nothing() -> None:
     assert "42" not in error.message
     await steps()
     assert (w.finished(500), bool(w.admission.holding)) == (1, False)
-
-
-@STREAMED
-@pytest.mark.parametrize(
-    ("code", "status"), [(429, 429), ("rate_limited", 429), ("overloaded_error", 503), ("odd", 502)]
-)
-async def test_an_error_under_a_success_status_is_one_of_the_status_that_it_means(
-    code: object, status: int, *, stream: bool
-) -> None:
-    told = json.dumps({"error": {"message": "slow down", "code": code}})
-    body = FakeReply([f"data: {told}\n\n".encode() if stream else told.encode()])
-    alone = make_pipeline(body)
-    error = await failed(alone.begin(stream=stream))
-    assert isinstance(error, ProviderFailure)
-    assert (error.provider_code, status_of(error)) == (code, status)
-    assert len(alone.settler.booked) == 1
-
-    w = make_pipeline(body, stream_reply() if stream else whole_reply())
-    await received(w.begin(stream=stream))
-    [record] = w.settler.booked
-    assert (record.provider_model, record.cost_state) == ("p1-model", CostState.EXACT)
-    assert w.ambiguous == 0
 
 
 async def test_a_request_that_is_refused_under_a_success_status_is_not_asked_again() -> None:
@@ -235,17 +206,6 @@ async def test_an_endpoint_that_cannot_say_it_is_passed_over(
 # Failures in mid-stream
 
 
-async def test_a_stream_that_breaks_ends_with_an_error_and_is_free() -> None:
-    w = make_pipeline(FakeReply([replies.chunk({"content": "Hello, hello"}), CUT]))
-    seen = check_stream(await received(w.begin(stream=True)))
-    assert seen.text == "Hello, hello"
-    assert seen.last["error"]["message"] == "Acme closed the connection."
-    [record] = w.settler.booked
-    assert (record.finish_reason, record.cost_state) == ("error", CostState.ESTIMATED)
-    assert (record.usage.output_tokens, record.cost_nano) == (3, 0)
-    assert record.provider_cost_nano == cost(record.usage, PRICE).total_nano > 0
-
-
 async def test_a_stream_that_broke_after_its_usage_is_booked_from_it() -> None:
     w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), replies.USAGE_CHUNK, CUT]))
     assert check_stream(await received(w.begin(stream=True))).failed
@@ -276,11 +236,6 @@ async def test_a_stream_that_goes_wrong_ends_with_an_error(
     assert (seen.text, seen.failed) == ("a", True)
     assert seen.last["error"]["code"] == code
     assert seen.last["error"]["metadata"]["error_type"] == kind
-
-
-async def test_a_stream_without_done_that_finished_is_whole() -> None:
-    w = make_pipeline(stream_reply("no done"))
-    assert not check_stream(await received(w.begin(stream=True))).failed
 
 
 @pytest.mark.parametrize(

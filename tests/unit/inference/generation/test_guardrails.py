@@ -1,7 +1,5 @@
 """A generation asks its caller's guardrails before any provider."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A request without a limit of its output, of which not all that it could cost can be paid for."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -55,11 +53,3 @@ async def test_the_provider_is_asked_with_the_limit_that_can_be_paid_for(
         sent = json.loads(w.providers[0].calls[0].body)
         assert sent.keys() & LIMITS == {NAMES[dialect]}
         assert sent[NAMES[dialect]] == exchange.output_limit
-
-
-async def test_a_request_that_can_pay_for_everything_is_asked_as_it_is() -> None:
-    w = PipelineFixture([FakeProvider(whole_reply())])
-    exchange = w.ask("/chat/completions")
-    await outcome(exchange)
-    assert exchange.output_limit is None
-    assert not json.loads(w.providers[0].calls[0].body).keys() & LIMITS

@@ -1,14 +1,9 @@
 """Guardrails that a test leads."""
 
-from __future__ import annotations
-
+import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.support.seams.inference import ALLOWED, GuardrailVerdict, OnFailure
-
-if TYPE_CHECKING:
-    import asyncio
 
 FAILED = GuardrailVerdict("failed", reason="HeadTimeout")
 

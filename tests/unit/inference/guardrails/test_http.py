@@ -1,7 +1,5 @@
 """A guardrail over a fake transport: what it sends, and what it makes of whatever comes back."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.seams.inference import ALLOWED, GuardrailVerdict, HttpGuardrail

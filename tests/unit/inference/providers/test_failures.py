@@ -14,11 +14,7 @@ SECRET = "Your organization org-123 has run out of money"
         (400, 400, "Acme refused the request."),
         (413, 413, "Acme refused the request."),
         (422, 422, "Acme refused the request."),
-        (
-            401,
-            502,
-            "Acme refused this gateway's key (401): check providers[Acme].api_key.",
-        ),
+        (401, 502, "Acme refused this gateway's key (401): check providers[Acme].api_key."),
         (402, 502, "Acme wants to be paid (402): check the account there of providers[Acme]."),
         (
             403,

@@ -1,7 +1,5 @@
 """The provider over a fake transport: what it sends, and what it makes of whatever comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

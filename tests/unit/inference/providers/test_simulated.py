@@ -4,13 +4,12 @@ model, ask   the model and the request: a short one, with the case's fields in p
 says         what is answered; `refuse` stands alone, for the message of a refusal
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -32,9 +31,6 @@ from tests.support.seams.simulated import (
     status_of,
     vectors,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FOLDER = Path(__file__).parent / "simulated"
 CASES: dict[str, dict[str, Any]] = {

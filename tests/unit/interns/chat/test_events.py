@@ -1,7 +1,5 @@
 """Events of a daemon: from bytes that may be cut anywhere, to what they mean."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A run's events as a stream: legal whatever they are."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chat_grammar import IN_STREAM, OWN_MODEL, ParsedChat, check_stream
-from tollhouse.interns.chat.errors import (
-    IN_STREAM as FAULTS,
-)
-from tollhouse.interns.chat.errors import (
-    SEVERED,
-    TIMED_OUT,
-    ChatFault,
-)
+from tollhouse.interns.chat.errors import IN_STREAM as FAULTS
+from tollhouse.interns.chat.errors import SEVERED, TIMED_OUT, ChatFault
 from tollhouse.interns.chat.events import (
     DaemonEvent,
     DaemonReasoningEvent,

@@ -67,6 +67,11 @@ def test_the_kernel_counts_those_that_were_killed_for_memory(tmp_path: Path) -> 
     assert not group.ran_out_of_memory()
     events.write_text("max 3\noom 1\noom_kill 2\n")
     assert group.ran_out_of_memory()
+    used = events.with_name("memory.current")
+    used.write_text(f"{LIMITS.memory_bytes - (8 << 20)}\n")
+    assert not group.memory_full()
+    used.write_text(f"{LIMITS.memory_bytes - (1 << 20)}\n")
+    assert group.memory_full()
 
 
 def test_a_sweep_takes_ours_wherever_they_stand_and_leaves_others(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The filters of system calls: of a sandbox, and of commands in it that get no network."""
 
-from __future__ import annotations
-
 import errno
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -12,9 +10,6 @@ from tests.unit.interns.runtimes.bpf_interpreter import ALLOWED, verdict
 from tollhouse.interns.runtimes.seccomp import filter_program
 from tollhouse.sandbox.agent.tools.shell import network_filter
 from tollhouse.sandbox.seccomp import MACHINES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _I386 = 0x40000003
 _OTHER_CALLS = (0, 1, 3, 25, 63, 64, 93, 200, 281, 439, 449, 451)

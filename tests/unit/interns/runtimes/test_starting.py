@@ -1,30 +1,24 @@
 """What is said of a machine that cannot make sandboxes, or of one that did not start."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from tollhouse.interns.runtimes import bubblewrap, host, sandbox_process
-from tollhouse.interns.runtimes.base import RuntimeFailed
+from tollhouse.interns.runtimes.base import Launch, RuntimeFailed
 from tollhouse.interns.runtimes.bubblewrap import BubblewrapRuntime
+from tollhouse.interns.runtimes.host import HostView
 from tollhouse.interns.runtimes.sandbox_process import StderrTail, paused
 from tollhouse.kernel.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tollhouse.interns.runtimes.base import Launch
-    from tollhouse.interns.runtimes.host import HostView
 
 HOST = cast("HostView", None)
 SAID = "bwrap: Can't mkdir /srv/secret-place: Permission denied"

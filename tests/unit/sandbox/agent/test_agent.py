@@ -1,14 +1,14 @@
 """How the agent starts, and what is handed into a run that ends before its model hears of it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai import Agent
@@ -19,10 +19,6 @@ from tollhouse.sandbox.agent.run import AgentRun
 from tollhouse.sandbox.agent.runner import AgentRunner
 from tollhouse.sandbox.agent.tools.context import ToolContext
 from tollhouse.sandbox.agent.tools.mcp_servers import McpServers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 FIRST = UserInput(1, "Begin.")
 LATE = UserInput(2, "And be quick.")

@@ -1,11 +1,10 @@
 """What an agent's tools do, and what the model gets to see of it."""
 
-from __future__ import annotations
-
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ToolFailed
@@ -21,9 +20,6 @@ from tollhouse.sandbox.agent.usage import (
     RunUsage,
     usage_before,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -149,12 +145,7 @@ def test_a_run_that_goes_on_counts_on() -> None:
     assert again.as_message() == {
         "requests": 3,
         "output_bytes": 5,
-        "usage": {
-            "input_tokens": 10,
-            "cached_tokens": 0,
-            "output_tokens": 2,
-            "cost": "1.000005",
-        },
+        "usage": {"input_tokens": 10, "cached_tokens": 0, "output_tokens": 2, "cost": "1.000005"},
     }
 
 

@@ -1,7 +1,5 @@
 """The reference has the figures that the daemon has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

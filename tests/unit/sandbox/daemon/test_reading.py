@@ -1,7 +1,5 @@
 """What the daemon reads: its settings, paths, numbers, tokens and answers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from urllib.parse import quote
@@ -13,10 +11,7 @@ from hypothesis import strategies as st
 from tollhouse.sandbox.daemon.app import bearer_token, token_matches
 from tollhouse.sandbox.daemon.files import parse_range
 from tollhouse.sandbox.daemon.http import RequestError, read_number, read_path
-from tollhouse.sandbox.daemon.sessions.approvals import (
-    InvalidAnswer,
-    read_answer,
-)
+from tollhouse.sandbox.daemon.sessions.approvals import InvalidAnswer, read_answer
 from tollhouse.sandbox.daemon.sessions.endpoints import read_answer_request, read_run_request
 from tollhouse.sandbox.daemon.settings import InvalidSettings, read_settings
 

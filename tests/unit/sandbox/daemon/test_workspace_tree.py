@@ -1,13 +1,11 @@
 """Places in a folder, and none outside it, whatever links say; what a terminal printed last."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,9 +14,6 @@ from hypothesis import strategies as st
 from tollhouse.sandbox.daemon.http import RequestError
 from tollhouse.sandbox.daemon.terminal import Scrollback
 from tollhouse.sandbox.daemon.workspace_tree import WorkspaceTree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -1,21 +1,16 @@
 """What a session's authority proves to a real client of TLS, and for how long."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from tests.support.clock import FakeClock
 from tollhouse.vault.egress.certificates import Authority
-
-if TYPE_CHECKING:
-    from tests.support.clock import FakeClock
 
 HOST = "api.example.com"
 ANY_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: the clock is the test's

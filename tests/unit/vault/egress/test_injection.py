@@ -1,10 +1,8 @@
 """Where a placeholder may stand, and what takes its place."""
 
-from __future__ import annotations
-
 import base64
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -18,9 +16,6 @@ from tollhouse.vault.egress.rejections import (
     UNKNOWN_SECRET,
     Rejected,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOKEN = b"{{secret:token}}"
 VALUES = {"token": b"gh0_abc", "user": b"jane"}

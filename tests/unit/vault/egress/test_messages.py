@@ -1,10 +1,9 @@
 """What the gateway and its proxy say to each other arrives as it was said, and shows no value."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Awaitable
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,9 +34,6 @@ from tollhouse.vault.egress.messages import (
 )
 from tollhouse.vault.egress.rejections import UNAVAILABLE, Rejected, Rejection
 from tollhouse.vault.egress.secret_broker import SecretBrokerClient
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
 
 LIMITS = SessionLimits(100, 60.0, 3_600.0, 1_000_000)
 VALUE = ReleasedValue("token", "gh0_\u00fc\U0001f511\t", "vault", 3)

@@ -1,7 +1,5 @@
 """What the proxy answers where it refuses: HTTP that any client reads, in words of its own."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 

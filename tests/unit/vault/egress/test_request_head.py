@@ -1,8 +1,6 @@
 """Heads of requests: where they end, what is refused in them, and what goes on."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -27,9 +25,6 @@ from tollhouse.vault.egress.request_head import (
     values_of,
     wants_websocket,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HEAD = b"GET / HTTP/1.1\r\nHost: a.com\r\n\r\n"
 CONTROLS = [*range(9), 11, 12, *range(14, 32), 127]

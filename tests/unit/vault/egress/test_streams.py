@@ -1,7 +1,5 @@
 """What passes through a session: how fast, and frames of WebSockets without values."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -128,6 +126,14 @@ def test_a_message_goes_on_as_soon_as_it_is_whole(size: int) -> None:
     begun = redactor.feed(message[:-1])
     assert len(begun) < len(message)
     assert begun + redactor.feed(message[-1:]) == message
+
+
+@pytest.mark.parametrize(("first", "second"), [(0xC1, 0), (0xA1, 0), (0x91, 0), (0x81, 0x80)])
+def test_a_frame_that_cannot_be_searched_ends_the_connection(first: int, second: int) -> None:
+    redactor, begun = FrameRedactor(Redactor([VALUE])), frame(b"begun", last=False)
+    hidden = bytes([first, second | 20]) + bytes(30)
+    out = b"".join(redactor.feed(bytes([each])) for each in begun + hidden + frame(b"later"))
+    assert out + redactor.flush() == begun + b"\x88\x02\x03\xea"
 
 
 def test_a_control_frame_does_not_wait_and_is_searched() -> None:

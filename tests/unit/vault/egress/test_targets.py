@@ -1,8 +1,6 @@
 """Where a request wants to go, in each of the forms in which it may say so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -25,9 +23,6 @@ from tollhouse.vault.egress.request_head import (
     connect_target,
     host_header,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HERE = Target("a.com", 443)
 

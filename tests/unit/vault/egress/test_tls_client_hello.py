@@ -1,7 +1,5 @@
 """Which host a client asks for in the first message of TLS."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 

@@ -55,7 +55,7 @@ from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
@@ -81,10 +81,17 @@ class StreamDecoder(ABC):
 
         Raises `MalformedResponse` if it is not of the dialect or out of order, and `ErrorEvent`.
         """
-        return () if self.done or not data else self._decode(data)
+        if self.done:
+            return tuple(self._after_end(data))
+        return self._decode(data) if data else ()
 
     @abstractmethod
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]: ...
+
+    def _after_end(self, data: bytes) -> Iterable[CanonicalEvent]:
+        """Return what an event after the terminal one tells: a usage, or nothing."""
+        del data
+        return ()
 
 
 class StreamEncoder(StreamEnding):
@@ -307,12 +314,13 @@ class TranslatedStream(AdaptedStream):
             self._seen_bytes += text_bytes(getattr(event, spoken))
         elif isinstance(event, StreamStarted):
             self.upstream_id = event.upstream_id
-            self._input = event.usage or self._input
+            self._begin(event.usage)
         elif isinstance(event, UsageReported):
             self.reported = event.usage
         elif isinstance(event, ChoiceFinished):
             self.finish_reason = event.finish_reason
             self.native_finish_reason = event.native_finish_reason
+            self._settle()
 
 
 _OF_CALLS: Final = "extra_content"

@@ -365,7 +365,7 @@ class StreamStarted(RedactedStruct, frozen=True):
 
     upstream_id: str | None = None
     usage: Usage | None = None
-    """The usage reported at the start: input tokens only."""
+    """The usage reported at the start; the output covers only what came until then."""
 
 
 class BlockEvent(RedactedStruct, frozen=True):

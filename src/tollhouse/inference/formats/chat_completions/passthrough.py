@@ -200,10 +200,11 @@ class ChunkStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data:
+        if self.done:
+            self._report(find_counts(try_decode(fields_decoder, data) or {}))
             return b""
-        if is_done(data):
-            self.done = True
+        if not data or is_done(data):
+            self.done = bool(data)
             return b""
         return self._chunk(join_lines(data))
 

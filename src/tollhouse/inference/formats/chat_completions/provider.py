@@ -71,7 +71,13 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
-from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
+from tollhouse.inference.formats.usage import (
+    Counts,
+    find_counts,
+    later,
+    may_tell_usage,
+    usage_of,
+)
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -80,6 +86,7 @@ from tollhouse.inference.formats.wire import (
     is_done,
     present,
     replace_invalid_text,
+    try_decode,
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint
@@ -266,6 +273,7 @@ class _Message(Struct):
     function_call: Function | None = None
     """As some servers still write a call: the format's first way, of one call."""
     extra_content: Raw = NULL
+    usage: Raw = NULL
 
     @property
     def text(self) -> str:
@@ -319,25 +327,26 @@ class _Choice(Struct):
     logprobs: Raw = NULL
     usage: Raw = NULL
 
+    @property
+    def tells_usage(self) -> bool:
+        said = self.delta or self.message
+        return self.usage != NULL or (said is not None and said.usage != NULL)
+
 
 class _Response(Struct):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
-    x_groq: Raw = NULL
-    usage_metadata: Raw = NULL
-    usageMetadata: Raw = NULL  # noqa: N815 - Google's name
-    timings: Raw = NULL
     object: str | None = None
     error: Raw = NULL
     service_tier: str | None = None
 
-    @property
-    def tells_usage(self) -> bool:
-        """Whether one of the places of a usage is filled."""
-        beside = (self.usage, self.x_groq, self.usage_metadata, self.usageMetadata, self.timings)
-        return any(each != NULL for each in beside) or any(
-            each.usage != NULL for each in self.choices or ()
+    def tells_usage(self, data: bytes) -> bool:
+        """Tell whether there may be a usage: here, in a choice, or elsewhere in what was read."""
+        return (
+            self.usage != NULL
+            or any(each.tells_usage for each in self.choices or ())
+            or may_tell_usage(data)
         )
 
 
@@ -359,7 +368,7 @@ def _read(data: bytes) -> _Response:
 
 
 def _counts(read: _Response, data: bytes) -> Counts:
-    if not read.tells_usage:
+    if not read.tells_usage(data):
         return {}
     return find_counts(fields_decoder.decode(replace_invalid_text(data)))
 
@@ -437,10 +446,9 @@ class ChatStreamDecoder(StreamDecoder):
             self.done = True
             return ()
         read = _read(data)
-        # To search comes first: it takes a tenth of the time.
-        tells_usage = (b"usage" in data or b"timings" in data) and read.tells_usage
-        if self._begun and read.choices and len(read.choices) == 1 and not tells_usage:
-            return tuple(self._choice(read.choices[0], 0))
+        choices = read.choices
+        if self._begun and choices and len(choices) == 1 and not read.tells_usage(data):
+            return tuple(self._choice(choices[0], 0))
         return tuple(self._events(read, data))
 
     def _choice(self, choice: _Choice, position: int) -> Iterable[CanonicalEvent]:
@@ -451,13 +459,19 @@ class ChatStreamDecoder(StreamDecoder):
             decoder = self._choices[index] = _ChoiceDecoder(index, order)
         return decoder.read(choice)
 
+    def _after_end(self, data: bytes) -> Iterator[CanonicalEvent]:
+        return self._usage(find_counts(try_decode(fields_decoder, data) or {}))
+
     def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
         if not self._begun:
             self._begun = True
             yield StreamStarted(read.id)
         for position, choice in enumerate(read.choices or ()):
             yield from self._choice(choice, position)
-        if counts := _counts(read, data):
+        yield from self._usage(_counts(read, data))
+
+    def _usage(self, counts: Counts) -> Iterator[CanonicalEvent]:
+        if counts:
             self._counts = later(self._counts, counts)
             if (usage := usage_of(self._counts)) is not None:
                 yield UsageReported(usage)

@@ -68,6 +68,7 @@ class ChatDelta(msgspec.Struct):
     """Not `Raw | None`, which the decoder takes for null only."""
     reasoning_details: Raw = NULL
     extra_content: Raw = NULL
+    usage: Raw = NULL
 
     @property
     def calls(self) -> bool:
@@ -79,7 +80,7 @@ class ChatDelta(msgspec.Struct):
         """Whether it is not as clients read it.
 
         One of the two fields in which they look for the reasoning is missing, the text is in parts,
-        or there is what only its maker can read.
+        or there is what only its maker can read, or a usage.
         """
         details = self.reasoning_details
         if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
@@ -87,7 +88,8 @@ class ChatDelta(msgspec.Struct):
         if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
             return True
         thinks = self.reasoning_content and not self.reasoning
-        return bool(thinks) or isinstance(self.content, list) or self.extra_content != NULL
+        beside = self.extra_content != NULL or self.usage != NULL
+        return bool(thinks) or isinstance(self.content, list) or beside
 
 
 class _Function(msgspec.Struct):

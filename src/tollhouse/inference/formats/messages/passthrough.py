@@ -35,7 +35,7 @@ from tollhouse.inference.formats.messages.wire import (
     MessagesRequest,
     delta_decoder,
     error_event,
-    input_of,
+    first_usage_of,
     mark_block,
     message_fields,
     output_bytes,
@@ -50,7 +50,7 @@ from tollhouse.inference.formats.messages.wire import (
     usage_of_stream,
 )
 from tollhouse.inference.formats.proofs import wrapped
-from tollhouse.inference.formats.usage import Counts, later, read_counts, usage_of
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
@@ -186,8 +186,8 @@ class MessagesStream(AdaptedStream):
     def _forward(self, event: MessagesEvent, data: bytes) -> bytes:
         kind = event.type
         if kind == "message_start":
-            return self._begin(event, data)
-        if kind == "message_delta":
+            return self._open(event, data)
+        if kind in _WITHHELD_EVENTS:
             self._keep(event, data)
         if kind in _WITHHELD_EVENTS or not self._order.started or not kind.isprintable():
             return b""
@@ -217,18 +217,18 @@ class MessagesStream(AdaptedStream):
         marked = mark_block(block, self._identity.maker)
         return data if marked is block else encoder.encode({**fields, "content_block": marked})
 
-    def _begin(self, event: MessagesEvent, data: bytes) -> bytes:
+    def _open(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         if event.message is not None:
             self.upstream_id = event.message.id
         self._first_usage = read_fields(message.get("usage", NULL))
-        self._first_counts = read_counts(message.get("usage"))
-        self._input = input_of(self._first_counts) or self._input
+        self._first_counts = find_counts(message)
+        self._begin(first_usage_of(self._first_counts))
         return self._start(message)
 
     def _start(self, message: Fields) -> bytes:
         usage = render_tokens(Usage()) | readable(self._first_usage)
-        counted = input_of(self._first_counts)
+        counted = self._first
         if counted is None or not counted.prompt_tokens:
             # Clients keep what a stream begins with; some servers count at its end alone.
             usage["input_tokens"] = self._identity.input_tokens
@@ -239,12 +239,13 @@ class MessagesStream(AdaptedStream):
 
     def _keep(self, event: MessagesEvent, data: bytes) -> None:
         fields = fields_decoder.decode(data)
-        self._delta |= read_fields(fields.pop("delta", NULL))
-        usage = fields.pop("usage", NULL)
-        self._last_usage |= read_fields(usage)
-        self._extra_fields |= fields
-        self._counts = later(self._counts, read_counts(usage))
+        self._counts = later(self._counts, find_counts(fields))
         self.reported = usage_of_stream(self._first_counts, self._counts)
+        self._settle()
+        self._last_usage |= read_fields(fields.pop("usage", NULL))
+        self._delta |= read_fields(fields.pop("delta", NULL))
+        if event.type == "message_delta":
+            self._extra_fields |= fields
         native = event.delta.stop_reason if event.delta else None
         if native is not None:
             self.native_finish_reason = native
@@ -292,7 +293,7 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         """Parse a provider's complete response."""
         fields, message = decode_message(body)
         reported, seen = counted(
-            usage_of(read_counts(message.usage)),
+            usage_of(find_counts(fields)),
             self._request.size,
             lambda: sum(map(output_bytes, message.content or ())),
         )

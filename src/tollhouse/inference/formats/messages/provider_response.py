@@ -46,13 +46,13 @@ from tollhouse.inference.formats.messages.wire import (
     MessagesDelta,
     MessagesEvent,
     event_decoder,
-    input_of,
+    first_usage_of,
     message_decoder,
     read_fields,
     usage_of_stream,
 )
 from tollhouse.inference.formats.provider_errors import read_error
-from tollhouse.inference.formats.usage import Counts, later, read_counts, usage_of
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     fields_decoder,
@@ -201,7 +201,7 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
 
 def parse_response(body: bytes) -> CanonicalResponse:
     """Parse a complete response; raises as `decode_message` does."""
-    _, message = decode_message(body)
+    fields, message = decode_message(body)
     usage = read_fields(message.usage)
     tier = try_decode(text_decoder, usage.get("service_tier", NULL))
     parsed = (_parse_block(block) for block in message.content or ())
@@ -215,7 +215,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     )
     return CanonicalResponse(
         choices=(choice,),
-        usage=usage_of(read_counts(message.usage)),
+        usage=usage_of(find_counts(fields)),
         upstream_id=message.id,
         service_tier="default" if tier == "standard" else tier,
     )
@@ -257,7 +257,8 @@ class MessagesStreamDecoder(StreamDecoder):
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
         if is_done(data):
             return ()
-        event = self._order.accept(replace_invalid_text(data))
+        data = replace_invalid_text(data)
+        event = self._order.accept(data)
         self.done = self._order.done
         if event.type == "content_block_stop":
             return self._end_block()
@@ -266,14 +267,15 @@ class MessagesStreamDecoder(StreamDecoder):
         if event.type == "content_block_delta" and event.delta is not None:
             return () if self._open is None else self._open.take(event.delta)
         if event.type == "message_start":
-            return self._start(event)
-        return self._delta(event) if event.type == "message_delta" else ()
+            return self._start(event, data)
+        return self._delta(event, data) if event.type in {"message_delta", "message_stop"} else ()
 
-    def _start(self, event: MessagesEvent) -> list[CanonicalEvent]:
+    def _start(self, event: MessagesEvent, data: bytes) -> list[CanonicalEvent]:
         if event.message is None:
             return []
-        self._first = read_counts(event.message.usage)
-        return [StreamStarted(event.message.id, input_of(self._first))]
+        message = fields_decoder.decode(fields_decoder.decode(data)["message"])
+        self._first = find_counts(message)
+        return [StreamStarted(event.message.id, first_usage_of(self._first))]
 
     def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
         opened = _OpenBlock(block, self._block + 1)
@@ -289,8 +291,8 @@ class MessagesStreamDecoder(StreamDecoder):
         self._open = None
         return ended
 
-    def _delta(self, event: MessagesEvent) -> list[CanonicalEvent]:
-        self._last = later(self._last, read_counts(event.usage))
+    def _delta(self, event: MessagesEvent, data: bytes) -> list[CanonicalEvent]:
+        self._last = later(self._last, find_counts(fields_decoder.decode(data)))
         events: list[CanonicalEvent] = []
         native = event.delta.stop_reason if event.delta else None
         if event.delta is not None and native is not None and not self._finished:

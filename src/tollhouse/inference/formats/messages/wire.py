@@ -210,9 +210,9 @@ def readable(fields: Fields) -> Fields:
     return fields if strict is not None and read_counts(raw(fields)) else {}
 
 
-def input_of(counts: Counts) -> Usage | None:
+def first_usage_of(counts: Counts) -> Usage | None:
     """Return the usage that a provider reported before its output."""
-    return usage_of({**counts, "output": 0})
+    return usage_of({"output": 0, **counts})
 
 
 def usage_of_stream(start: Counts, end: Counts) -> Usage | None:
@@ -241,11 +241,14 @@ def render_tokens(usage: Usage) -> dict[str, object]:
 def render_usage(charge: Charge, provider: Mapping[str, object] | None = None) -> dict[str, object]:
     """Return the final `usage` of a response.
 
-    The provider's own fields are kept unless the gateway has the same.
+    The provider's own fields are kept unless the gateway has the same and there are no iterations.
     """
     counts = render_tokens(charge.usage).items()
     ours = {name: value for name, value in counts if name not in _NULLABLE}
-    return {**_NULLABLE, **(provider or {}), **ours, **render_costs(charge)}
+    given = {**_NULLABLE, **(provider or {})}
+    # Anthropic's counts leave out what some of the iterations beside them used; clients add it up.
+    told = given | ours if "iterations" not in given else ours | given
+    return {**told, **render_costs(charge)}
 
 
 # Errors

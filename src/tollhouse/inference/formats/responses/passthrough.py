@@ -291,7 +291,7 @@ class ResponsesStream(AdaptedStream):
         items = output_items(response)
         calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
         self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
-        self._report(counts_of(response, fields.get("usage", NULL)))
+        self._report(counts_of(response, fields["response"], fields))
         self._patched(fields["response"])
         self._last_kind, self.done = kind, True
         ends = self._order.missing_ends(items)

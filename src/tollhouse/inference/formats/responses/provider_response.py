@@ -57,12 +57,20 @@ from tollhouse.inference.formats.responses.wire import (
     response_decoder,
 )
 from tollhouse.inference.formats.usage import usage_of
-from tollhouse.inference.formats.wire import NULL, encoder, is_done, raw, replace_invalid_text
+from tollhouse.inference.formats.wire import (
+    NULL,
+    encoder,
+    fields_decoder,
+    is_done,
+    raw,
+    replace_invalid_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.inference.formats.canonical.types import CanonicalEvent
+    from tollhouse.inference.formats.wire import Fields
 
 
 PARAGRAPH: Final = "\n\n"
@@ -72,7 +80,8 @@ PARAGRAPH: Final = "\n\n"
 def parse_response(body: bytes) -> CanonicalResponse:
     """Parse a complete response that has ended; raises `MalformedResponse` and `ErrorEvent`."""
     try:
-        response = response_decoder.decode(replace_invalid_text(body))
+        body = replace_invalid_text(body)
+        response = response_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is no response") from None
     if response.error != NULL:
@@ -95,7 +104,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     )
     return CanonicalResponse(
         choices=(choice,),
-        usage=usage_of(counts_of(response)),
+        usage=usage_of(counts_of(response, body)),
         upstream_id=response.id,
         service_tier=response.service_tier,
     )
@@ -178,7 +187,6 @@ class _ItemEvent(msgspec.Struct):
 
 class _Lifecycle(msgspec.Struct):
     response: Raw
-    usage: Raw = NULL
 
 
 class _Named(msgspec.Struct):
@@ -245,7 +253,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             done = _item_event.decode(data)
             return self._end(done.output_index, done.item)
         if kind in TERMINAL_EVENTS:
-            return self._finish(_lifecycle.decode(data))
+            return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
         if kind == "response.created":
             return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
         return ()
@@ -348,13 +356,13 @@ class ResponsesStreamDecoder(StreamDecoder):
         )
         return [*rest, proof]
 
-    def _finish(self, end: _Lifecycle) -> list[CanonicalEvent]:
-        response = response_decoder.decode(end.response)
+    def _finish(self, given: Raw, event: Fields) -> list[CanonicalEvent]:
+        response = response_decoder.decode(given)
         items = [] if self._seen else output_items(response)
         events = [event for index, item in enumerate(items) for event in self._end(index, item)]
         finish_reason, native = parse_finish_reason(response, calls=self._calls)
         self.done = True
-        usage = usage_of(counts_of(response, end.usage))
+        usage = usage_of(counts_of(response, given, event))
         reported = [] if usage is None else [UsageReported(usage)]
         return [*events, ChoiceFinished(0, finish_reason, native), *reported]
 

@@ -28,12 +28,14 @@ from tollhouse.inference.formats.adapter import (
 )
 from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
-from tollhouse.inference.formats.usage import Counts, later, read_counts
+from tollhouse.inference.formats.usage import Counts, find_counts, later
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
+    Fields,
     begins_list_of_objects,
     encoder,
+    fields_decoder,
     named_event,
     read_field,
     read_flag,
@@ -184,7 +186,6 @@ class ResponseObject(msgspec.Struct):
     status: str | None = None
     error: Raw = NULL
     incomplete_details: _IncompleteDetails | None = None
-    usage: Raw = NULL
     service_tier: str | None = None
 
 
@@ -245,14 +246,15 @@ class NumberedEventWriter:
 # Usage
 
 
-def counts_of(response: ResponseObject, beside: Raw = NULL) -> Counts:
+def counts_of(response: ResponseObject, given: Raw | bytes, beside: Fields | None = None) -> Counts:
     """Return what a response used; some servers say it in the event, beside the response.
 
-    Searches are items of the output; to open a page costs nothing.
+    It is given as it was decoded, and as it came. Searches are items of the output; to open a page
+    costs nothing.
 
     Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations".
     """
-    counts = later(read_counts(response.usage), read_counts(beside))
+    counts = later(find_counts(fields_decoder.decode(given)), find_counts(beside or {}))
     items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
     if counts and items:
         found = (try_decode(_search, item) for item in items)

@@ -216,7 +216,12 @@ class ActiveRun:
         elif self._ending is None and outcome == "failed":
             error = message["error"]
             text, retryable = clean(error["message"]), error["retryable"]
-            ending = RunEnding("failed", 502, "turn_failed", text, retryable)
+            limit = {
+                name: clean(error[name])
+                for name in ("limit_source", "remedy_hint")
+                if name in error
+            }
+            ending = RunEnding("failed", 502, "turn_failed", text, retryable, limit)
         self._end(ending, message)
         return None
 
@@ -250,7 +255,8 @@ def end_run(write: LogTransaction, run: SessionRun, ending: RunEnding | None) ->
     outcome, told = "completed", dict[str, object]()
     if ending is not None:
         fields = ("code", "reason", "message", "retryable")
-        outcome, told["error"] = ending.outcome, {name: getattr(ending, name) for name in fields}
+        error = {name: getattr(ending, name) for name in fields}
+        outcome, told["error"] = ending.outcome, {**error, **ending.limit}
     write.event(run, "run.ended", outcome=outcome, usage=run.spent.get("usage"), **told)
 
 

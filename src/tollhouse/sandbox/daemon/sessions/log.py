@@ -72,6 +72,8 @@ class RunEnding:
     reason: str
     message: str
     retryable: bool = False
+    limit: Mapping[str, str] = field(default_factory=dict[str, str])
+    """`limit_source` and `remedy_hint` of the gateway's refusal for want of credits."""
 
 
 CANCELLED: Final = RunEnding("cancelled", 410, "run_ended", "The run was cancelled.")

@@ -1,11 +1,8 @@
 """Attacks with the answer, the destination, and what exhausts resources."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -21,6 +18,7 @@ from tests.component.vault.egress.attacks.table import (
 from tests.component.vault.egress.egress_fixture import (
     API,
     VALUE,
+    Client,
     ConnectRefusedError,
     EgressFixture,
     FakeNameServer,
@@ -29,13 +27,10 @@ from tests.support.providers.raw_server import Peer, RawServer, reply, say
 from tests.support.waiting import take_turns
 from tollhouse.kernel import redaction
 from tollhouse.outbound import destinations, dialing
-from tollhouse.vault.egress import exchange, proxy, request_head, routes
+from tollhouse.vault.egress import exchange, proxy, request_head, routes, websocket
 from tollhouse.vault.egress.messages import SessionLimits
 from tollhouse.vault.egress.proxy import ProxySession
 from tollhouse.vault.egress.streams import BandwidthLimiter
-
-if TYPE_CHECKING:
-    from tests.component.vault.egress.egress_fixture import Client, EgressFixture
 
 # ------------------------------------------------------------------------------------ echo
 
@@ -100,6 +95,34 @@ async def a_websocket_that_is_compressed_unasked(egress: EgressFixture) -> None:
     client = await egress.tunnel()
     await client.send(egress.head(TOKEN, *UPGRADE))
     assert b"x-tollhouse-egress: extension\r\n" in await client.receive()
+
+
+@attack("websocket", without(websocket, "_EXTENDED", 0))
+async def a_compressed_frame_without_an_extension(egress: EgressFixture) -> None:
+    await _hidden(egress, b"\xc1\x20" + VALUE.encode()[::-1])
+
+
+@attack("websocket", without(websocket, "_MASKED", 0))
+async def a_masked_frame_of_a_host(egress: EgressFixture) -> None:
+    mask = b"\1\2\3\4" * 8
+    payload = bytes(each ^ mask[at] for at, each in enumerate(VALUE.encode()))
+    await _hidden(egress, b"\x81\xa0" + mask[:4] + payload)
+
+
+async def _hidden(egress: EgressFixture, frame: bytes) -> None:
+    """Check that a frame in which the value cannot be seen is not passed on."""
+
+    async def say_hidden(peer: Peer) -> None:
+        await peer.play(SWITCH + b"Sec-WebSocket-Accept: x\r\n\r\n", frame)
+        await peer.wait_closed()
+
+    egress.api.behave = say_hidden
+    client = await egress.tunnel()
+    await client.send(egress.head(TOKEN, *UPGRADE))
+    heard = b""
+    while not heard.partition(b"\r\n\r\n")[2]:
+        heard += await client.receive()
+    assert heard.endswith(b"\r\n\r\n\x88\x02\x03\xea")
 
 
 @attack("websocket", without(redaction.Redactor, "_places", lambda *_: ()))

@@ -1,11 +1,10 @@
 """Attacks with the request: the wrong host, two readings of one head, misplaced placeholders."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from h11._headers import Headers
@@ -24,14 +23,8 @@ from tests.component.vault.egress.egress_fixture import API, OTHER, VALUE, Clien
 from tests.support.providers.raw_server import RawServer
 from tollhouse.vault import policy
 from tollhouse.vault.egress import certificates, exchange, proxy, request_head, routes
-from tollhouse.vault.types import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.component.vault.egress.egress_fixture import Client, EgressFixture
-    from tollhouse.vault.egress.request_head import Field
-    from tollhouse.vault.types import Resolved
+from tollhouse.vault.egress.request_head import Field
+from tollhouse.vault.types import Resolved, Verdict
 
 SUB = f"sub.{API}"
 THIRD = "third.example"

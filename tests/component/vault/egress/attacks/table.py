@@ -6,17 +6,13 @@ r"""Attacks on the proxy: each sends bytes, and checks what reached the host.
 `off` disables the rule; the same attack must then succeed, or the test proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.component.vault.egress.egress_fixture import API, VALUE, Client, EgressFixture
-
-if TYPE_CHECKING:
-    from tests.support.providers.raw_server import RawServer
+from tests.support.providers.raw_server import RawServer
 
 DisableRule = Callable[[pytest.MonkeyPatch], None]
 RunAttack = Callable[[EgressFixture], Awaitable[None]]
