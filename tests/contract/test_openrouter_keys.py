@@ -34,19 +34,21 @@ def next_resets() -> dict[str, set[datetime]]:
     return found
 
 
-def assert_budget(key: dict[str, Any], **expected: Any) -> None:
+def assert_budget(key: dict[str, Any], limit: float, spent: float, interval: str) -> None:
     """Check that a key has one budget, which is the effective one, and ends when it should."""
     assert key["budgets"] == [key["effective_budget"]]
     budget = dict(key["effective_budget"])
     reset = datetime.fromisoformat(budget.pop("resets_at"))
-    assert reset in next_resets()[budget["reset_interval"]]
-    amounts = {name: pytest.approx(expected[name], rel=1e-9) for name in expected if "usd" in name}
+    assert reset in next_resets()[interval]
     assert budget == {
         "scope": "key_limit",
         "budget_id": None,
         "guardrail_id": None,
-        **expected,
-        **amounts,
+        "limit_usd": pytest.approx(limit, rel=1e-9),
+        "spend_usd": pytest.approx(spent, rel=1e-9),
+        "remaining_usd": pytest.approx(limit - spent, rel=1e-9),
+        "reset_interval": interval,
+        "include_byok": True,
     }
 
 
@@ -55,14 +57,7 @@ def test_a_new_key_has_the_limit_it_was_given(seen: dict[str, Any]) -> None:
     fresh = seen["fresh"]
     assert limits_in(fresh) == limits_in(seen["made"])
     assert [fresh[name] for name in PERIODS] == [0, 0, 0, 0]
-    assert_budget(
-        fresh,
-        limit_usd=LIMIT,
-        spend_usd=0,
-        remaining_usd=LIMIT,
-        reset_interval="monthly",
-        include_byok=True,
-    )
+    assert_budget(fresh, LIMIT, 0, "monthly")
 
 
 def test_a_keys_requests_count_against_its_limit(seen: dict[str, Any]) -> None:
@@ -71,14 +66,7 @@ def test_a_keys_requests_count_against_its_limit(seen: dict[str, Any]) -> None:
     assert [used[name] for name in PERIODS] == pytest.approx([2 * COST] * 4, rel=1e-12)
     assert [used[f"byok_{name}"] for name in PERIODS] == [0, 0, 0, 0]
     assert used["limit_remaining"] == pytest.approx(LIMIT - 2 * COST, abs=1e-10)
-    assert_budget(
-        used,
-        limit_usd=LIMIT,
-        spend_usd=2 * COST,
-        remaining_usd=LIMIT - 2 * COST,
-        reset_interval="monthly",
-        include_byok=True,
-    )
+    assert_budget(used, LIMIT, 2 * COST, "monthly")
 
 
 def test_a_manager_reads_the_same_key(seen: dict[str, Any]) -> None:
@@ -95,14 +83,7 @@ def test_a_manager_reads_the_same_key(seen: dict[str, Any]) -> None:
 def test_a_limit_below_what_is_used_has_nothing_left(seen: dict[str, Any]) -> None:
     assert limits_in(seen["lowered"]) == (0.000012, "daily", 0, True)
     assert limits_in(seen["overdrawn"]) == (0.000012, "daily", 0, True)
-    assert_budget(
-        seen["overdrawn"],
-        limit_usd=0.000012,
-        spend_usd=2 * COST,
-        remaining_usd=0.000012 - 2 * COST,
-        reset_interval="daily",
-        include_byok=True,
-    )
+    assert_budget(seen["overdrawn"], 0.000012, 2 * COST, "daily")
 
 
 def test_a_change_leaves_what_it_does_not_name(seen: dict[str, Any]) -> None:
@@ -114,14 +95,7 @@ def test_a_change_leaves_what_it_does_not_name(seen: dict[str, Any]) -> None:
 def test_each_limit_window_has_its_own_reset(seen: dict[str, Any]) -> None:
     left = pytest.approx(5 - 2 * COST, rel=1e-12)
     assert limits_in(seen["weekly"]) == (5, "weekly", left, True)
-    assert_budget(
-        seen["own_weekly"],
-        limit_usd=5,
-        spend_usd=2 * COST,
-        remaining_usd=5 - 2 * COST,
-        reset_interval="weekly",
-        include_byok=True,
-    )
+    assert_budget(seen["own_weekly"], 5, 2 * COST, "weekly")
 
 
 def test_nulls_clear_the_limit(seen: dict[str, Any]) -> None:

@@ -18,49 +18,27 @@ def test_what_is_on_the_internet_may_be_called(address: str) -> None:
     assert refusal(ip_address(address)) is None
 
 
+REFUSED = {
+    "loopback": "127.0.0.1 127.255.255.254 ::1 ::ffff:127.0.0.1",
+    "private": "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 ::ffff:10.0.0.1 fd12::1 fec0::1",
+    "link-local": "169.254.1.1 fe80::1 fe80::1%eth0",
+    "shared by a provider's customers": "100.64.0.1 100.127.255.255",
+    "multicast": "224.0.0.1 ff02::1",
+    "a way to another address": (
+        "64:ff9b::1.1.1.1 64:ff9b:1::1 2002:7f00:1:: 2001:0:4136:e378:8000:63bf:3fff:fdd2 "
+        "::7f00:1 :: 192.88.99.1"
+    ),
+    "reserved": (
+        "0.0.0.0 0.1.2.3 192.0.0.8 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 240.0.0.1 "
+        "255.255.255.255 100::1 2001:db8::1 3fff::1 5f00::1 4000::1"
+    ),
+}
+"""Addresses, by the reason for which they are."""
+
+
 @pytest.mark.parametrize(
     ("address", "reason"),
-    [
-        ("127.0.0.1", "loopback"),
-        ("127.255.255.254", "loopback"),
-        ("::1", "loopback"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("10.0.0.1", "private"),
-        ("172.16.0.1", "private"),
-        ("172.31.255.255", "private"),
-        ("192.168.1.1", "private"),
-        ("::ffff:10.0.0.1", "private"),
-        ("fd12::1", "private"),
-        ("fec0::1", "private"),
-        ("169.254.1.1", "link-local"),
-        ("fe80::1", "link-local"),
-        ("fe80::1%eth0", "link-local"),
-        ("100.64.0.1", "shared by a provider's customers"),
-        ("100.127.255.255", "shared by a provider's customers"),
-        ("224.0.0.1", "multicast"),
-        ("ff02::1", "multicast"),
-        ("64:ff9b::1.1.1.1", "a way to another address"),
-        ("64:ff9b:1::1", "a way to another address"),
-        ("2002:7f00:1::", "a way to another address"),
-        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "a way to another address"),
-        ("::7f00:1", "a way to another address"),
-        ("::", "a way to another address"),
-        ("192.88.99.1", "a way to another address"),
-        ("0.0.0.0", "reserved"),  # noqa: S104 - nobody binds to it
-        ("0.1.2.3", "reserved"),
-        ("192.0.0.8", "reserved"),
-        ("192.0.2.1", "reserved"),
-        ("198.18.0.1", "reserved"),
-        ("198.51.100.1", "reserved"),
-        ("203.0.113.1", "reserved"),
-        ("240.0.0.1", "reserved"),
-        ("255.255.255.255", "reserved"),
-        ("100::1", "reserved"),
-        ("2001:db8::1", "reserved"),
-        ("3fff::1", "reserved"),
-        ("5f00::1", "reserved"),
-        ("4000::1", "reserved"),
-    ],
+    [(each, why) for why, addresses in REFUSED.items() for each in addresses.split()],
 )
 def test_what_is_ours_a_neighbours_or_nobodys_may_not(address: str, reason: str) -> None:
     assert refusal(ip_address(address)) == reason

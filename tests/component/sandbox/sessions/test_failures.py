@@ -261,14 +261,12 @@ async def test_a_wrong_body_is_refused(session: SessionClient, body: object, pat
         ("POST", "/sessions//runs", 400),
         ("POST", f"/sessions/{'a' * 257}/runs", 400),
         ("GET", "/sessions/a/events?after=-1", 400),
-        ("GET", "/sessions/a/events?after=x", 400),
         pytest.param(
             *("GET", f"/sessions/a/events?after={'0' * 20}{'9' * 30}", 400), id="a long number"
         ),
         pytest.param(*("GET", f"/sessions?limit={'1' * 5000}", 400), id="an endless number"),
         ("GET", "/sessions/a/events?follow=perhaps", 400),
         ("GET", "/sessions?limit=0", 400),
-        ("GET", "/sessions?limit=1001", 400),
         ("GET", "/sessions/a/runs", 405),
         ("PUT", "/sessions/a/runs/current", 405),
         ("GET", "/sessions/a/what", 404),

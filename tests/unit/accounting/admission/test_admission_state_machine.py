@@ -340,7 +340,7 @@ SEEDS = {
     ClingingController: 11,
     CarelessController: 11,
     OverdrawingController: 11,
-    StingyController: 1,
+    StingyController: 7,
 }
 """A seed with which a fault is found within seconds: what others need depends on luck."""
 

@@ -37,6 +37,12 @@ async def test_retry_after_is_when_enough_of_what_has_ended_leaves() -> None:
     assert (await refused(admission, 2 * CREDIT)).retry_after == 2
 
 
+async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
+    admission = AdmissionFixture(balance=3 * CREDIT, rules=AccountingRules(wait_seconds=3_600))
+    await admission.admit(CREDIT)
+    assert (await refused(admission, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
+
+
 async def test_the_budget_has_a_ceiling() -> None:
     admission = AdmissionFixture(balance=499 * CREDIT)
     for _ in range(25):
