@@ -59,6 +59,7 @@ PLANTED = {
             ("vault", "policy"),
             ("audit", "repository"),
             ("interns", "repository"),
+            ("provider_keys", "policy"),
         ]
     },
 }

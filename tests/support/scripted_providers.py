@@ -53,6 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         provider = self.path.split("/")[1]
         self.server.seen.append((provider, json.loads(body)))
+        key = self.headers["x-api-key"] or self.headers["authorization"] or ""
+        self.server.shown.append((provider, key.removeprefix("Bearer ")))
         script = self.server.scripts[provider]
         answer = script.pop(0) if len(script) > 1 else script[0]
         self.wfile.write(answer if isinstance(answer, bytes) else answer(self.server.seen[-1][1]))
@@ -70,6 +72,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.scripts: dict[str, list[Answer]] = {}
         self.seen: list[tuple[str, Any]] = []
+        self.shown: list[tuple[str, str]] = []
 
 
 class ScriptedProviders:
@@ -86,11 +89,16 @@ class ScriptedProviders:
     def say(self, provider: str, *replies: Answer) -> None:
         """Set what a provider answers from now on, and forget what it was asked."""
         self._server.scripts[provider] = list(replies)
-        self._server.seen = [each for each in self._server.seen if each[0] != provider]
+        for seen in (self._server.seen, self._server.shown):
+            seen[:] = [each for each in seen if each[0] != provider]
 
     def asked(self, provider: str) -> list[Any]:
         """Return the bodies of the requests to a provider."""
         return [body for name, body in self._server.seen if name == provider]
+
+    def shown(self, *providers: str) -> list[tuple[str, str]]:
+        """Return some providers and the keys that they were shown, in the order of asking."""
+        return [each for each in self._server.shown if each[0] in providers]
 
     def __enter__(self) -> Self:
         self._thread.start()

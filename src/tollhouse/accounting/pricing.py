@@ -10,6 +10,7 @@ customer nothing, whatever the provider bills.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
@@ -196,3 +197,11 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     if usage.searches and rates_for(price, usage).web_search is None and not price.is_free:
         return Charge(CostState.UNKNOWN, usage, owed.total_nano, provider_cost_nano=None, cost=None)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)
+
+
+def with_own_key(charge: Charge) -> Charge:
+    """Return what is booked for a reply whose provider was shown the customer's own key.
+
+    The provider bills the customer for its whole work; here it costs nothing.
+    """
+    return replace(charge, cost_nano=0, is_byok=True)

@@ -175,7 +175,10 @@ class Charge:
     provider_cost_nano: int | None
     """What the provider's work costs at its price; None where nobody knows."""
     cost: Cost | None
-    """The customer's cost with its parts, for the reply; None where it is unknown."""
+    """The customer's cost with its parts, for the reply; None where it is unknown. With an own key
+    it is what the provider takes from the customer."""
+    is_byok: bool = False
+    """Whether the provider was shown the customer's own key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,8 @@ class Attempt:
     """Its HTTP status; None where none came."""
     latency_ms: int
     """Until its response head, or its failure."""
+    is_byok: bool = False
+    """Whether it was shown a customer's own key."""
 
 
 class GenerationRecord(

@@ -21,6 +21,7 @@ from tollhouse.batches import endpoints as batch_endpoints
 from tollhouse.identity import endpoints as identity_endpoints
 from tollhouse.inference import endpoints as inference_endpoints
 from tollhouse.interns import endpoints as intern_endpoints
+from tollhouse.provider_keys import endpoints as provider_key_endpoints
 from tollhouse.vault import endpoints as vault_endpoints
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def build_control_plane(
         vault_endpoints.router(
             vault.service, vault.maintenance, core.identity, core.database, programs=vault.programs
         ),
+        provider_key_endpoints.router(gateway.provider_keys.service),
         intern_endpoints.router(
             interns.service,
             interns.chats,

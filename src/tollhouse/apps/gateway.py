@@ -19,6 +19,7 @@ from tollhouse.api.request_gate import RequestGate, Routes
 from tollhouse.api.system import LateControlPlane, Readiness, Recovery, SystemRoutes
 from tollhouse.apps.accounting import AccountingComponents, build_accounting
 from tollhouse.apps.inference import InferenceComponents, build_inference
+from tollhouse.apps.provider_keys import ProviderKeyComponents, build_provider_keys
 from tollhouse.apps.vault import VaultComponents, add_egress, build_vault
 from tollhouse.inference.estimate import DryRun
 from tollhouse.inference.formats.registry import FORMATS
@@ -61,6 +62,7 @@ class Gateway:
     accounting: AccountingComponents
     inference: InferenceComponents
     vault: VaultComponents
+    provider_keys: ProviderKeyComponents
     port_forwarder: PortForwarder
     """To the daemons of interns that run here."""
     readiness: Readiness
@@ -103,8 +105,11 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
     """
     metrics = Metrics()
     accounting = build_accounting(settings.accounting, core, folder, metrics)
-    inference = build_inference(settings, core, accounting, catalog, metrics)
     vault = build_vault(settings.vault, core, keys)
+    provider_keys = build_provider_keys(settings, core, vault.service)
+    inference = build_inference(
+        settings, core, accounting, catalog, metrics, provider_keys.own_keys
+    )
     if address is not None:
         add_egress(vault, settings, folder, address, [*FORMATS, COUNT_TOKENS, "/models"])
     metrics.in_flight.set_function(lambda: inference.pipeline.running)
@@ -117,11 +122,12 @@ def build_gateway(  # noqa: PLR0913 - the composition roots build it once
         accounting,
         inference,
         vault,
+        provider_keys,
         PortForwarder(),
         Readiness(core.database, control),
         Recovery(),
         control,
-        [accounting, inference, vault],
+        [accounting, provider_keys, inference, vault],
     )
 
 

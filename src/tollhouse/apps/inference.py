@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tollhouse.apps.accounting import AccountingComponents
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.ports import Provider
+    from tollhouse.inference.ports import OwnKeySource, Provider
     from tollhouse.observability.metrics import Metrics
     from tollhouse.outbound.http.port import Upstream
     from tollhouse.settings.sections import ProviderSettings, Settings
@@ -49,12 +49,13 @@ class InferenceComponents:
         await self.services.steps.close()
 
 
-def build_inference(
+def build_inference(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     settings: Settings,
     core: Core,
     accounting: AccountingComponents,
     catalog: Catalog,
     metrics: Metrics,
+    own_keys: OwnKeySource,
 ) -> InferenceComponents:
     """Return inference with the providers of the settings; nothing is asked of them yet."""
     steps = Steps(WorkerPool(settings.server.large_body_workers))
@@ -73,6 +74,7 @@ def build_inference(
         Health(settings.upstream.cool_down_seconds),
         core.rules,
         steps,
+        own_keys,
     )
     as_tasks = settings.server.inference_driver == "tasks"
     return InferenceComponents(services, Pipeline(catalog, services, core.ids, as_tasks=as_tasks))

@@ -97,7 +97,6 @@ def build_vault(settings: VaultSettings, core: Core, keys: KeyEncryption) -> Vau
     resolutions = ResolutionCache(
         core.database, service, core.clock, max_age_seconds=core.max_age_seconds
     )
-    core.departures.heard_by = service.workspace_leaves
     return VaultComponents(context, service, VaultMaintenance(context, service), resolutions)
 
 

@@ -8,7 +8,7 @@ import typer.core
 import typer.main
 from typer import Option
 
-from tollhouse.cli.commands import audit, batch, egress, serve, vault
+from tollhouse.cli.commands import audit, batch, byok, egress, serve, vault
 from tollhouse.cli.commands.accounts import accounts_app, users_app, workspaces_app
 from tollhouse.cli.commands.credits import credits_app, ledger_app
 from tollhouse.cli.commands.inference import activity_app, estimate, generation_app, models_app
@@ -58,8 +58,8 @@ app.command(
 app.command(epilog=examples("tollhouse migrate", "tollhouse migrate --check"))(migrate)
 for _group in (
     *(accounts_app, workspaces_app, users_app, keys_app, credits_app, activity_app, ledger_app),
-    *(config_app, models_app, batch.app, intern_app, vault.app, egress.app, audit.app),
-    *(key_app, generation_app),
+    *(config_app, models_app, byok.app, batch.app, intern_app, vault.app, egress.app),
+    *(audit.app, key_app, generation_app),
 ):
     app.add_typer(_group)
 app.control(

@@ -1,6 +1,6 @@
 """The SQL of accounts, workspaces, users and keys."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
@@ -181,6 +181,14 @@ def _of_intern(statement: W, intern_id: str) -> W:
 async def get_key_ever(read: Read, key_hash: str) -> ApiKey | None:
     """Return a key, deleted or not, or None."""
     return await _one(read, sa.select(api_keys).where(api_keys.c.hash == key_hash), _key)
+
+
+async def keys_among(read: Read, account_id: str, key_hashes: Collection[str]) -> set[str]:
+    """Return those of some hashes that are keys of an account, and not deleted."""
+    query = sa.select(api_keys.c.hash).where(
+        api_keys.c.account_id == account_id, api_keys.c.hash.in_(key_hashes), _NOT_DELETED
+    )
+    return set((await read.execute(query)).scalars())
 
 
 async def list_keys(read: Read, wanted: KeyFilter, window: Window) -> Page[ApiKey]:

@@ -353,6 +353,12 @@ class IdentityService:
         """Return keys, newest first."""
         return await repository.list_keys(read, wanted, window)
 
+    async def keys_among(
+        self, read: Read, account_id: str, key_hashes: Collection[str]
+    ) -> Collection[str]:
+        """Return those of some hashes that are keys of an account."""
+        return await repository.keys_among(read, account_id, key_hashes)
+
     async def change_key(  # noqa: PLR0913 - each is a field that can be changed
         self,
         write: Write,

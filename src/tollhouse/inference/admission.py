@@ -73,19 +73,36 @@ def admission_request_of(
     for candidate in (candidates[0], *limited):
         if admission.rate is None:
             admission.rate = _rate(candidate, rules)
-    for candidate in candidates:
+    shared = [candidate for candidate in candidates if candidate.own_key is None]
+    # What may end at the gateway's own key holds what that costs.
+    admission.own_key = not shared
+    for candidate in shared or candidates:
         if not candidate.endpoint.price.is_free:
             demand = demand_of(request)
             _raise_to(admission, demand, candidate, rules)
             admission.paid = True
             admission.open_ended = demand.output_tokens is None
+    if shared and len(shared) < len(candidates):
+        admission.own_maximum_nano = _own_maximum(request, candidates)
     admission.free, admission.only_free = bool(limited), len(limited) == len(candidates)
     return admission
 
 
+def _own_maximum(request: InferenceRequest, candidates: Sequence[Candidate]) -> int:
+    demand = demand_of(request)
+    return max(
+        maximum_cost(
+            demand.input_tokens, most_output(demand, each), demand.images, each.endpoint.price
+        )
+        for each in candidates
+        if each.own_key is not None
+    )
+
+
 def uses_free_limits(candidate: Candidate) -> bool:
-    """Tell whether a candidate counts towards the limits of free models."""
-    return candidate.model.is_free_variant and candidate.endpoint.free_limits
+    """Tell whether a candidate counts towards the limits of free models: none with an own key."""
+    is_shared = candidate.own_key is None
+    return is_shared and candidate.model.is_free_variant and candidate.endpoint.free_limits
 
 
 def allowed_candidates(
@@ -167,6 +184,8 @@ def _least_limit(candidate: Candidate) -> int:
 
 def _rate(candidate: Candidate, rules: AccountingRules) -> Rate | None:
     own, is_free = candidate.model.requests_per_minute, uses_free_limits(candidate)
+    if candidate.own_key is not None and candidate.model.is_free_variant:
+        return None
     if own is not None:
         return Rate(FREE_PER_MINUTE if is_free else _PER_MINUTE, candidate.model.id, own)
     return Rate(FREE_PER_MINUTE, None, rules.free_per_minute) if is_free else None

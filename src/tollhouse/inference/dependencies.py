@@ -1,25 +1,31 @@
-"""What every generation uses: the providers, the books, and what is known of their health."""
+"""What every generation uses: providers, admission, settlement, own keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.limits import AccountingRules
 from tollhouse.inference import routing
+from tollhouse.inference.own_routing import OwnKeyUse, usable_by
 from tollhouse.inference.routing import Health
 from tollhouse.inference.steps import Steps
+from tollhouse.kernel.eager_task import in_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tollhouse.identity.types import Subject
     from tollhouse.inference.guardrails import Guardrails
-    from tollhouse.inference.ports import Admission, Provider, Settlement
+    from tollhouse.inference.ports import Admission, OwnKeySource, Provider, Settlement
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
     from tollhouse.inference.types import ExcludedEndpoint, Model
     from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.errors import ProviderFailure
     from tollhouse.observability.metrics import Metrics
+
+_NONE: Final = OwnKeyUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +41,53 @@ class PipelineDependencies:
     health: Health = field(default_factory=Health)
     rules: AccountingRules = field(default_factory=AccountingRules)
     steps: Steps = field(default_factory=Steps)
+    own_keys: OwnKeySource | None = None
 
-    def candidates(
+    async def candidates(
         self,
         request: InferenceRequest,
         models: Sequence[Model],
         on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
     ) -> Sequence[Candidate]:
         """Return the endpoints that can serve a request now: `routing.find_candidates`."""
-        now = self.clock.monotonic()
+        use = await self.own_keys_of(request.subject)
+        now, health = self.clock.monotonic(), self.health
         return routing.find_candidates(
             models,
             request.adapters,
             request.preferences,
             dialects_of=lambda endpoint: self.providers[endpoint.provider].dialects,
-            cooling=lambda endpoint: self.health.is_cooling(endpoint, now),
+            cooling=lambda endpoint: health.is_cooling(endpoint, now),
             policies=request.subject.policies,
+            own_keys=use,
             on_excluded=on_excluded,
         )
+
+    async def own_keys_of(self, subject: Subject) -> OwnKeyUse:
+        """Return the own keys that a caller may use; a look-up for accounts that have none."""
+        if self.own_keys is None:
+            return _NONE
+        keys = self.own_keys.known(subject.account_id)
+        if keys is None:
+            await in_task()
+            keys = await self.own_keys.read(subject.account_id)
+        if not keys:
+            return _NONE
+        now = self.clock.monotonic()
+        return OwnKeyUse(
+            usable_by(keys, subject),
+            lambda key: self.health.key_cools(key, now),
+            lambda endpoint: self.health.is_out(endpoint, now),
+        )
+
+    def failed(self, candidate: Candidate, error: ProviderFailure) -> None:
+        """Note that a provider failed, and to a key's owner why it was not taken."""
+        now, key = self.clock.monotonic(), candidate.own_key
+        known = key is not None and self.health.key_cools(key, now)
+        self.health.failed(candidate.endpoint, error, now, key)
+        if key is not None and error.concerns_key and not known and self.own_keys is not None:
+            self.own_keys.refused(key, error.message)
+
+    def answered(self, candidate: Candidate) -> None:
+        """Note that a provider accepted a request."""
+        self.health.answered(candidate.endpoint, candidate.own_key)

@@ -98,7 +98,7 @@ class DryRun:
         excluded: list[ExcludedEndpoint] = []
         models = self._catalog.wanted(request.parsed.model, request.preferences.models)
         try:
-            candidates = self._services.candidates(request, models, excluded.append)
+            candidates = await self._services.candidates(request, models, excluded.append)
         except (NotFound, Forbidden, Unavailable) as unserved:
             refusal = refusal or unserved
         demand = demand_of(request)

@@ -187,7 +187,7 @@ class Generation:
         services, request = self._services, self._request
         failures: list[ProviderFailure] = []
         unsayable: Invalid | None = None
-        rest = await self._admit(services.candidates(request, request.models))
+        rest = await self._admit(await services.candidates(request, request.models))
         await self._pass_guardrails()
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
@@ -205,10 +205,10 @@ class Generation:
                 failures.append(without_frames(error))
                 if error.ambiguous:
                     services.metrics.ambiguous_sends.inc()
-                services.health.failed(candidate.endpoint, error, services.clock.monotonic())
+                services.failed(candidate, error)
                 rest = routing.remaining(error, candidate, rest)
             else:
-                return services.health.answered(candidate.endpoint)
+                return services.answered(candidate)
         if unsayable is not None and not failures:
             raise unsayable
         raise await self._explained(routing.final_error(failures))
@@ -285,6 +285,7 @@ class Generation:
             query=adapter.query,
             headers=adapter.headers,
             owner=self._owner,
+            own_key=candidate.own_key,
         )
         request.candidate = candidate
         started = services.clock.monotonic()
@@ -296,7 +297,8 @@ class Generation:
             status = error.provider_status
             raise
         finally:
-            request.attempts.append(Attempt(provider.name, status, self._millis_since(started)))
+            millis, is_own = self._millis_since(started), candidate.own_key is not None
+            request.attempts.append(Attempt(provider.name, status, millis, is_own))
         return reply, adapter
 
     async def _relay_stream(self, reply: OpenedReply, stream: AdaptedStream) -> None:
@@ -395,7 +397,15 @@ class Generation:
         """Return the failure that a provider told of in a reply that had status 200."""
         attempt = self._request.attempts[-1]
         status = status_of_error_code(event.code) or STATUS["upstream"]
-        error = failure(attempt.provider, status, code=event.code, message=event.message)
+        candidate = self._request.candidate
+        key = None if candidate is None else candidate.own_key
+        error = failure(
+            attempt.provider,
+            status,
+            code=event.code,
+            message=event.message,
+            own_key=None if key is None else key.stored.label,
+        )
         error.ambiguous = self._has_begun
         return error
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.inference.types import Dialect, Endpoint
+    from tollhouse.provider_keys.types import OwnKey
 
 
 class Settlement(Protocol):
@@ -62,6 +63,25 @@ class Admission(Protocol):
         ...
 
 
+class OwnKeySource(Protocol):
+    """Knows the own keys of accounts."""
+
+    def known(self, account_id: str) -> Sequence[OwnKey] | None:
+        """Return an account's enabled keys in the order of their places; None: `read` them."""
+        ...
+
+    async def read(self, account_id: str) -> Sequence[OwnKey]:
+        """Return the same, read anew.
+
+        Raises whatever the database does where it cannot be asked.
+        """
+        ...
+
+    def refused(self, key: OwnKey, reason: str) -> None:
+        """Keep why a provider did not take a key, for its owner."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderCall:
     """One request to one provider."""
@@ -76,6 +96,8 @@ class ProviderCall:
     """The client's headers that pass through."""
     owner: str = ""
     """The account whose request it is."""
+    own_key: OwnKey | None = None
+    """The customer's own key that is shown in place of the gateway's."""
 
 
 class OpenedReply(Protocol):

@@ -249,6 +249,7 @@ def read_preferences(fields: Fields) -> Preferences:
         require_parameters=bool(given.require_parameters),
         deny_data_collection=given.data_collection == "deny",
         unsupported_guarantees=_unvouched(given),
+        zdr=given.zdr is True,
         by_price=(given.sort.by if isinstance(given.sort, _Sort) else given.sort) == "price",
         max_price=None if given.max_price is None else _ceiling(given.max_price),
     )
@@ -277,7 +278,7 @@ def _routing_field(decoder: msgspec.json.Decoder[T], fields: Fields, name: str) 
 
 def _unvouched(given: _Provider) -> bool:
     unknown = given.quantizations is not None and "unknown" not in given.quantizations
-    return bool(given.zdr or given.enforce_distillable_text or unknown)
+    return bool(given.enforce_distillable_text or unknown)
 
 
 def _ceiling(given: _MaxPrice) -> MaxPrice:

@@ -9,13 +9,15 @@ Health                                              which endpoints failed of la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
+from tollhouse.inference.own_routing import OwnKeyUse, attempts, closed_providers
 from tollhouse.inference.types import NO_PREFERENCES, ExcludedEndpoint
 from tollhouse.kernel.errors import (
+    STATUS,
     Invalid,
     NotFound,
     ProviderFailure,
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.adapter import FormatAdapter
     from tollhouse.inference.formats.registry import Adapters
     from tollhouse.inference.types import Dialect, Endpoint, MaxPrice, Model, Preferences, Reason
+    from tollhouse.provider_keys.types import OwnKey
 
 _HINTED: Final = (ProviderRateLimited, ProviderOverloaded)
 """The errors (429 and 503) whose answer may say when to try again."""
 _MILLION: Final = Decimal(1_000_000)
+_NO_OWN_KEYS: Final = OwnKeyUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Candidate:
     model: Model
     endpoint: Endpoint
     adapter: FormatAdapter
+    own_key: OwnKey | None = None
+    """The customer's own key that its provider is shown; None for the gateway's."""
 
 
 def find_candidates(  # noqa: PLR0913 - each decides something of its own
@@ -56,6 +62,7 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
     dialects_of: Callable[[Endpoint], Collection[Dialect]],
     cooling: Callable[[Endpoint], bool],
     policies: Sequence[AccessPolicy] = (),
+    own_keys: OwnKeyUse = _NO_OWN_KEYS,
     on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
 ) -> Sequence[Candidate]:
     """Return the endpoints that can serve a request, and how, first to last.
@@ -64,7 +71,8 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
     request's `order` comes before both. The models are the one that was asked for, and those that
     may stand in for it; the adapters come best first. `dialects_of` returns what an endpoint's
     provider speaks, `cooling` tells whether an endpoint failed of late, and `on_excluded` is called
-    with each endpoint of the models that is not a candidate.
+    with each endpoint of the models that is not a candidate. Own keys come in as `own_routing` has
+    it: an endpoint is a candidate for each of them.
 
     Raises:
         NotFound: None of the models answers requests of this kind at all.
@@ -87,19 +95,23 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
                 ExcludedEndpoint(candidate.model, candidate.endpoint, "policy", tuple(why))
             ),
         )
-    if len(possible) == 1 and preferences is NO_PREFERENCES:
+    if len(possible) == 1 and preferences is NO_PREFERENCES and not own_keys:
         return possible
     chosen: list[Candidate] = []
     for model in models:
         own = (candidate for candidate in possible if candidate.model is model)
-        ranked = sorted(
-            (candidate for candidate in own if _meets(candidate, preferences, on_excluded)),
-            key=lambda candidate: rank(candidate.endpoint, preferences, cooling),
-        )
-        tried = len(ranked) if preferences.allow_fallbacks else 1
-        chosen += ranked[:tried]
-        for candidate in ranked[tried:]:
-            on_excluded(ExcludedEndpoint(candidate.model, candidate.endpoint, "allow_fallbacks"))
+        wanted = [each for each in own if _meets(each, preferences, own_keys, on_excluded)]
+        ranked = _ranked(wanted, preferences, cooling)
+        if own_keys:
+            with_keys = _ranked(wanted, preferences, own_keys.is_out)
+            ranked = _with_own_keys(model, ranked, with_keys, preferences, own_keys, on_excluded)
+        if not preferences.allow_fallbacks:
+            # Further keys of the first endpoint are no other provider.
+            for candidate in ranked:
+                if candidate.endpoint is not ranked[0].endpoint and candidate.own_key is None:
+                    on_excluded(ExcludedEndpoint(model, candidate.endpoint, "allow_fallbacks"))
+            ranked = [each for each in ranked if each.endpoint is ranked[0].endpoint]
+        chosen += ranked
     if not chosen:
         raise Unroutable(f"No provider of {models[0].id} meets the request's routing requirements.")
     return chosen
@@ -120,10 +132,47 @@ def _possible(
             on_excluded(ExcludedEndpoint(model, endpoint, "not_spoken"))
 
 
+def _ranked(
+    candidates: Sequence[Candidate], wanted: Preferences, cooling: Callable[[Endpoint], bool]
+) -> list[Candidate]:
+    return sorted(candidates, key=lambda each: rank(each.endpoint, wanted, cooling))
+
+
+def _with_own_keys(  # noqa: PLR0913, PLR0917 - each decides something of its own
+    model: Model,
+    ranked: Sequence[Candidate],
+    with_keys: Sequence[Candidate],
+    wanted: Preferences,
+    use: OwnKeyUse,
+    on_excluded: Callable[[ExcludedEndpoint], None],
+) -> list[Candidate]:
+    by_endpoint = {id(each.endpoint): each for each in ranked}
+    for provider in closed_providers(model, use.keys):
+        for each in ranked:
+            if each.endpoint.provider == provider:
+                on_excluded(ExcludedEndpoint(model, each.endpoint, "own_keys"))
+
+    def admits(_: Endpoint, key: OwnKey | None) -> bool:
+        return not wanted.zdr or _promises_zdr(key)
+
+    shared, own = ([each.endpoint for each in some] for some in (ranked, with_keys))
+    found = attempts(model, shared, own, use, admits)
+    return [replace(by_endpoint[id(endpoint)], own_key=key) for endpoint, key in found]
+
+
+def _promises_zdr(key: OwnKey | None) -> bool:
+    return key is not None and key.rules.declared_zdr is True
+
+
 def _meets(
-    candidate: Candidate, wanted: Preferences, on_excluded: Callable[[ExcludedEndpoint], None]
+    candidate: Candidate,
+    wanted: Preferences,
+    use: OwnKeyUse,
+    on_excluded: Callable[[ExcludedEndpoint], None],
 ) -> bool:
     reason = objection(candidate.endpoint, wanted)
+    if reason is None and wanted.zdr and not any(map(_promises_zdr, use.keys)):
+        reason = "unvouched"
     if reason is None and wanted.require_parameters and _loses_parameters(candidate):
         reason = "require_parameters"
     if reason is not None:
@@ -228,14 +277,21 @@ _LONGEST_SECONDS: Final = 300.0
 class Health:
     """Endpoints that failed of late, and are tried after the others while they cool down.
 
-    One process's own memory; nothing is asked for its sake.
+    A key that a provider refuses or limits cools down by itself, whether it is the gateway's or a
+    customer's own: the others are asked as before. One process's own memory; nothing is asked for
+    its sake.
     """
 
     def __init__(self, cool_down_seconds: float = COOL_DOWN_SECONDS) -> None:
         self._cool_down_seconds = cool_down_seconds
         self._until: dict[tuple[str, str], float] = {}
+        """By the provider and its model: what failed whatever the key."""
+        self._keys: dict[tuple[str, str], float] = {}
+        """The same for the gateway's key alone; own keys by their ids and versions."""
 
-    def failed(self, endpoint: Endpoint, error: ProviderFailure, now: float) -> None:
+    def failed(
+        self, endpoint: Endpoint, error: ProviderFailure, now: float, own_key: OwnKey | None = None
+    ) -> None:
         """Note a failure, unless it is the request's own fault.
 
         A rate limit's own hint counts if it is longer than the usual time. `now` is in monotonic
@@ -243,17 +299,39 @@ class Health:
         """
         if isinstance(error, (ProviderRefused, ProviderModerated)):
             return
+        if own_key is not None and error.provider_status == STATUS["not_found"]:
+            return  # its owner's account lacks the model; ours may have it
         hint = min(float(error.retry_after or 0), _LONGEST_SECONDS)
         seconds = max(self._cool_down_seconds, hint)
-        self._until[endpoint.provider, endpoint.model] = now + seconds
+        if error.concerns_key:
+            self._keys[_key_place(endpoint, own_key)] = now + seconds
+        else:
+            self._until[endpoint.provider, endpoint.model] = now + seconds
 
-    def answered(self, endpoint: Endpoint) -> None:
+    def answered(self, endpoint: Endpoint, own_key: OwnKey | None = None) -> None:
         """Note that an endpoint accepted a request."""
         if self._until:
             self._until.pop((endpoint.provider, endpoint.model), None)
+        if self._keys:
+            self._keys.pop(_key_place(endpoint, own_key), None)
 
     def is_cooling(self, endpoint: Endpoint, now: float) -> bool:
-        """Tell whether an endpoint failed of late."""
-        if not self._until:
+        """Tell whether an endpoint failed of late, asked with the gateway's key."""
+        if not self._until and not self._keys:
             return False
+        place = endpoint.provider, endpoint.model
+        return max(self._until.get(place, 0.0), self._keys.get(place, 0.0)) > now
+
+    def is_out(self, endpoint: Endpoint, now: float) -> bool:
+        """Tell whether an endpoint failed of late, whatever the key."""
         return self._until.get((endpoint.provider, endpoint.model), 0.0) > now
+
+    def key_cools(self, key: OwnKey, now: float) -> bool:
+        """Tell whether an own key was refused or limited of late."""
+        return self._keys.get((key.stored.id, str(key.stored.version)), 0.0) > now
+
+
+def _key_place(endpoint: Endpoint, own_key: OwnKey | None) -> tuple[str, str]:
+    if own_key is None:
+        return endpoint.provider, endpoint.model
+    return own_key.stored.id, str(own_key.stored.version)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tollhouse.accounting.pricing import FULL_PRICE, charge_for
+from tollhouse.accounting.pricing import FULL_PRICE, charge_for, with_own_key
 from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_json
 from tollhouse.inference import policy_filter
 from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
@@ -298,7 +298,7 @@ def charge(
         if reported is not None and not reported.output_tokens and seen.output_tokens:
             # No output, although some came: the report is none.
             seen, reported = replace(reported, output_tokens=seen.output_tokens), None
-    return charge_for(
+    found = charge_for(
         reported,
         seen,
         FREE if candidate is None else candidate.endpoint.price,
@@ -310,6 +310,7 @@ def charge(
         if candidate is not None and request.in_batch
         else FULL_PRICE,
     )
+    return found if candidate is None or candidate.own_key is None else with_own_key(found)
 
 
 def record(
@@ -334,7 +335,7 @@ def record(
         provider=request.provider_name,
         provider_model=None if candidate is None else candidate.endpoint.model,
         upstream_id=None if response is None else response.upstream_id,
-        is_byok=False,
+        is_byok=cost.is_byok,
         streamed=request.parsed.stream,
         cancelled=cancelled,
         finish_reason=finish_reason,

@@ -175,6 +175,8 @@ class Preferences:
     """Only providers that keep nothing."""
     unsupported_guarantees: bool = False
     """Something is required that no endpoint here claims."""
+    zdr: bool = False
+    """Nothing may be kept at all: no endpoint claims that, but customers do of their own keys."""
     by_price: bool = False
     """The cheapest first."""
     max_price: MaxPrice | None = None
@@ -209,6 +211,7 @@ Reason = Literal[
     "require_parameters",
     "allow_fallbacks",
     "free_limits",
+    "own_keys",
 ]
 """Why an endpoint is not tried: a word of `provider`, or what else stands against it."""
 

@@ -250,6 +250,8 @@ class ProviderFailure(TollhouseError, kind="upstream", code="provider_unavailabl
         self.provider_code = provider_code
         self.provider_status: int | None = None
         """Its HTTP status, where one came."""
+        self.concerns_key = False
+        """Whether it refused or limited the key that it was shown, and not the request."""
         self.metadata["provider_name"] = provider_name
         if provider_code is not None:
             self.metadata["provider_code"] = provider_code

@@ -306,6 +306,36 @@ CREATE TABLE postings (
 	CONSTRAINT fk_postings_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT uq_postings_account_id_idempotency_key UNIQUE (account_id, idempotency_key)
 );
+CREATE TABLE provider_keys (
+	id TEXT NOT NULL, 
+	account_id TEXT NOT NULL, 
+	workspace_id TEXT NOT NULL, 
+	vault_id TEXT NOT NULL, 
+	provider TEXT NOT NULL, 
+	label TEXT NOT NULL, 
+	name TEXT, 
+	disabled BOOLEAN NOT NULL, 
+	is_fallback BOOLEAN NOT NULL, 
+	is_required BOOLEAN NOT NULL, 
+	is_byok_only BOOLEAN NOT NULL, 
+	sort_order BIGINT NOT NULL, 
+	version BIGINT NOT NULL, 
+	allowed_models JSON, 
+	allowed_user_ids JSON, 
+	allowed_api_key_hashes JSON, 
+	declared_region TEXT, 
+	declared_zdr BOOLEAN, 
+	sealed BLOB NOT NULL, 
+	last_error TEXT, 
+	last_error_at BIGINT, 
+	created_at BIGINT NOT NULL, 
+	updated_at BIGINT, 
+	CONSTRAINT pk_provider_keys PRIMARY KEY (id), 
+	CONSTRAINT fk_provider_keys_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
+	CONSTRAINT fk_provider_keys_workspace_id FOREIGN KEY(workspace_id) REFERENCES workspaces (id), 
+	CONSTRAINT fk_provider_keys_vault_id FOREIGN KEY(vault_id) REFERENCES vaults (id), 
+	CONSTRAINT ck_provider_keys_rules CHECK (NOT (is_fallback AND is_byok_only))
+);
 CREATE TABLE reservations (
 	id TEXT NOT NULL, 
 	account_id TEXT NOT NULL, 
@@ -427,4 +457,6 @@ CREATE UNIQUE INDEX uq_vaults_of_workspace ON vaults (workspace_id) WHERE kind =
 CREATE INDEX ix_vault_subjects_workspace_id ON vault_subjects (workspace_id);
 CREATE INDEX ix_vault_subjects_attached_vault_id ON vault_subjects (attached_vault_id);
 CREATE INDEX ix_interns_workspace_created ON interns (workspace_id, created_at, id);
+CREATE INDEX ix_provider_keys_account_id ON provider_keys (account_id);
+CREATE INDEX ix_provider_keys_place ON provider_keys (workspace_id, provider);
 COMMIT;

@@ -217,6 +217,12 @@ class VaultService:
                 if await self._add_vault(write, vault):
                     return await repository.workspace_vault(write, workspace_id) or vault
 
+    async def vault_of_workspace(self, account_id: str, workspace_id: str) -> str:
+        """Return the id of a workspace's vault, which is made if need be; see `make_vault`."""
+        async with self.context.database.reading() as read:
+            found = await repository.workspace_vault(read, workspace_id)
+        return (found or await self.make_vault(account_id, workspace_id)).id
+
     # Subjects, for whoever keeps interns
 
     async def new_vault(self, account_id: str, workspace_id: str, kind: VaultKind) -> Vault:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
-from tollhouse.storage.migrator import MIGRATIONS, upgrade
+from tests.component.storage.earlier_schema import execute, upgrade_to_before
+from tollhouse.storage.migrator import upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import sqlalchemy as sa
 
 _BEFORE = (
     "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)",
@@ -31,29 +29,12 @@ _CHANNEL = (
 )
 
 
-def execute(url: sa.URL, *statements: str) -> list[str]:
-    async def run() -> list[str]:
-        engine = create_async_engine(url, poolclass=NullPool)
-        async with engine.begin() as connection:
-            if url.get_backend_name() == "sqlite":
-                await connection.execute(sa.text("PRAGMA foreign_keys = ON"))
-            for each in statements:
-                await connection.execute(sa.text(each))
-            found = await connection.execute(sa.text("SELECT name FROM interns"))
-            return list(found.scalars())
-
-    return asyncio.run(run())
-
-
 def test_keeps_interns_and_takes_their_services(empty_url: sa.URL, tmp_path: Path) -> None:
-    earlier = shutil.copytree(MIGRATIONS, tmp_path / "earlier")
-    for each in (earlier / "versions").glob("*.py"):
-        if each.name >= "0003":
-            each.unlink()
-    upgrade(empty_url, earlier)
+    upgrade_to_before(empty_url, "0003", tmp_path)
     execute(empty_url, *_BEFORE)
     upgrade(empty_url)
-    assert execute(empty_url, _CHANNEL.format("i")) == ["ada"]
+    execute(empty_url, _CHANNEL.format("i"))
+    assert execute(empty_url, "SELECT name FROM interns") == ["ada"]
     for refused in ("i", "nobody"):
         with pytest.raises(IntegrityError):
             execute(empty_url, _CHANNEL.format(refused))

@@ -74,8 +74,12 @@ class AdmissionContext:
     def __post_init__(self) -> None:
         request, account = self.request, self.account
         self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
+        including = tuple(each for each in self.keys if each[0].limit.include_byok)
         if request.own_key:
-            self.counted_keys = tuple(each for each in self.keys if each[0].limit.include_byok)
+            self.counted_keys = including
+        elif including and request.own_maximum_nano:
+            self.counted_keys = self.keys if request.paid else including
+            request.maximum_nano = max(request.maximum_nano, request.own_maximum_nano)
         else:
             self.counted_keys = self.keys if request.paid else ()
         self.takes_credits = request.paid and not request.own_key and account.needs_credits

@@ -60,6 +60,10 @@ class AdmissionRequest:
     paid: bool = False
     """Whether it may cost anything at all: a request's fee alone is not estimated."""
     own_key: bool = False
+    """Whether it is served with the customer's own keys or not at all."""
+    own_maximum_nano: int = 0
+    """The most that the provider may take from the customer for it, where it may be served either
+    way: limits that include that hold it."""
     free: bool = False
     """Whether one of its models is free and limited."""
     only_free: bool = False

@@ -38,6 +38,8 @@ class ProviderResponse(ResponseModel):
     """The provider."""
     latency: int
     """Milliseconds until its response began, or until it failed."""
+    is_byok: bool
+    """Whether it was shown an own key of the customer's."""
 
 
 class GenerationData(ResponseModel):
@@ -188,7 +190,10 @@ def _reply(record: GenerationRecord) -> GenerationData:
         upstream_inference_cost=None if at_provider is None else nano_to_float(at_provider),
         provider_responses=[
             ProviderResponse(
-                status=each.status, provider_name=each.provider, latency=each.latency_ms
+                status=each.status,
+                provider_name=each.provider,
+                latency=each.latency_ms,
+                is_byok=each.is_byok,
             )
             for each in record.attempts
         ],

@@ -289,12 +289,13 @@ def estimate_usage(request_size: int, output_size: int) -> Usage:
 def render_costs(charge: Charge) -> dict[str, object]:
     """Return the cost fields of a `usage`; `cost` is null if it is unknown."""
     if charge.cost is None:
-        return {"cost": None, "is_byok": False}
+        return {"cost": None, "is_byok": charge.is_byok}
+    upstream = nano_to_float(charge.cost.total_nano) if charge.is_byok else None
     return {
         "cost": nano_to_float(charge.cost_nano),
-        "is_byok": False,
+        "is_byok": charge.is_byok,
         "cost_details": {
-            "upstream_inference_cost": None,
+            "upstream_inference_cost": upstream,
             "upstream_inference_prompt_cost": nano_to_float(charge.cost.prompt_nano),
             "upstream_inference_completions_cost": nano_to_float(charge.cost.completion_nano),
         },

@@ -58,6 +58,29 @@ _OPERATORS: Final[dict[int, str]] = {
     "model's name in its endpoint",
 }
 """What only the operator can mend, and where."""
+_OWNERS: Final[dict[int, str]] = {
+    401: "{name} refused the own key {own_key} (401)",
+    402: "{name} wants to be paid for the own key {own_key} (402)",
+    403: "{name} does not allow the own key {own_key} this request (403)",
+    404: "{name} does not know what it was asked for with the own key {own_key} (404)",
+    429: "{name} is rate limiting the own key {own_key}",
+}
+"""What only the owner of a key can mend."""
+_OF_KEYS: Final = frozenset({401, 402, 403, 429})
+_KEY_IN_WORDS: Final = tuple(
+    (status, re.compile(words, re.IGNORECASE))
+    for status, words in (
+        (401, r"(incorrect|invalid) api key|api key (not valid|not found|expired)"),
+        (402, r"credit balance is too low|insufficient (balance|credits?)"),
+    )
+)
+"""A refused key, in the words of a refused request: xAI, Google and others give it the status of
+one, and Anthropic a balance that is used up.
+
+Source: https://docs.x.ai/docs/key-information/debugging (400: "Incorrect API key provided"),
+https://ai.google.dev/gemini-api/docs/troubleshooting ("API key not valid. Please pass a valid API
+key."), https://docs.anthropic.com/en/api/errors ("Your credit balance is too low").
+"""
 _ID: Final = (
     r"(?<![\w-])(rs|msg|resp|fc|ctc|ws|ig|ci|mcp|cmp|tsc|conv|file|cntr|vs|prompt|pmpt|skill)[_-]\w"
 )
@@ -120,22 +143,38 @@ def failure(  # noqa: PLR0913 - what a provider may say of it
     message: str | None = None,
     retry_after: int | None = None,
     slug: str | None = None,
+    own_key: str | None = None,
 ) -> ProviderFailure:
     """Return our error for a provider's HTTP status, or the number that it gave in mid-stream.
 
     Only a refusal of the request shows the provider's `message`: there it tells the caller what to
     change, elsewhere it may tell strangers about the operator's account. `retry_after` is its hint
-    in whole seconds, `slug` its name in the settings, where that is not its `name`.
+    in whole seconds, `slug` its name in the settings, where that is not its `name`, `own_key` the
+    masked own key that it was shown.
     """
-    error = _failure(name, status, code, message, slug or name)
+    meant = _meant(status, message)
+    error = _failure(name, meant, code, message, slug or name, own_key)
     error.provider_status = status
+    error.concerns_key = meant in _OF_KEYS and not isinstance(error, ProviderModerated)
     if not isinstance(error, (ProviderRefused, ProviderModerated)):
         error.retry_after = retry_after
     return error
 
 
-def _failure(
-    name: str, status: int, code: str | int | None, message: str | None, slug: str
+def _meant(status: int, message: str | None) -> int:
+    """Return the status that says what is wrong: a refused key is no refused request."""
+    if status != STATUS["invalid"] or message is None:
+        return status
+    return next((meant for meant, words in _KEY_IN_WORDS if words.search(message)), status)
+
+
+def _failure(  # noqa: PLR0913, PLR0917 - as above
+    name: str,
+    status: int,
+    code: str | int | None,
+    message: str | None,
+    slug: str,
+    own_key: str | None,
 ) -> ProviderFailure:
     if isinstance(code, str) and code.lower() in _MODERATION_CODES:
         text = f"{name} stopped the request: its moderation flagged it."
@@ -144,8 +183,9 @@ def _failure(
     if status == STATUS["not_found"] and message and _CALLERS.search(message):
         status = STATUS["invalid"]
     kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
-    text = _OPERATORS.get(status, _TEXTS[kind]).format(
-        name=name, status=status, settings=f"providers[{slug}]"
+    texts = _OPERATORS if own_key is None or status not in _OWNERS else _OWNERS
+    text = texts.get(status, _TEXTS[kind]).format(
+        name=name, status=status, settings=f"providers[{slug}]", own_key=own_key
     )
     if kind is not ProviderRefused:
         return kind(f"{text}.", provider_name=name, provider_code=shown)

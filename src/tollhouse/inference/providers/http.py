@@ -7,9 +7,11 @@ when one is made; see `registry`.
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -20,7 +22,7 @@ from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.sse import EventParser, EventTooLarge
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.eager_task import Waiter
-from tollhouse.kernel.errors import ProviderFailure, ProviderTimeout, ProviderUnavailable
+from tollhouse.kernel.errors import Bug, ProviderFailure, ProviderTimeout, ProviderUnavailable
 from tollhouse.kernel.failpoints import failpoint
 from tollhouse.outbound.http.credentials import Credentials
 from tollhouse.outbound.http.port import (
@@ -44,11 +46,42 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import Dialect
     from tollhouse.kernel.clock import Clock
     from tollhouse.outbound.http.port import Upstream, UpstreamExchange
+    from tollhouse.provider_keys.types import OwnKey
 
 _FIRST_ERROR_STATUS = 300
 _LARGEST_ERROR = 64 * 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 """Tells `zlib` to see by itself which of the two it is."""
+
+
+_OPERATORS: Final = re.compile(
+    r"auth|key|token|secret|cookie|password|organization|project", re.IGNORECASE
+)
+"""Headers of the settings that say who the operator is: no call with another's key has them."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Shown:
+    """What a server is shown with each call, and takes out of what it answers."""
+
+    whole_headers: tuple[tuple[str, str], ...]
+    stream_headers: tuple[tuple[str, str], ...]
+    credentials: Credentials
+
+    @classmethod
+    def of(cls, headers: Sequence[tuple[str, str]]) -> _Shown:
+        """Return it with headers of this server's own."""
+        common = (
+            ("content-type", "application/json"),
+            ("accept-encoding", "identity"),
+            ("user-agent", "tollhouse"),
+            *headers,
+        )
+        return cls(
+            (*common, ("accept", "application/json")),
+            (*common, ("accept", "text/event-stream")),
+            Credentials(headers),
+        )
 
 
 @dataclass(kw_only=True, slots=True, repr=False, eq=False)
@@ -69,29 +102,24 @@ class HttpProvider:
     largest_reply: int
     """Bytes of a whole reply, and of one event."""
     on_disconnect: Literal["cancel", "drain"]
+    key_header: tuple[str, str] = ("authorization", "Bearer ")
+    """The header that shows a key, and what stands before it there."""
     clock: Clock = field(default_factory=SystemClock)
-    _credentials: Credentials = field(init=False)
-    _whole_headers: tuple[tuple[str, str], ...] = field(init=False)
-    _stream_headers: tuple[tuple[str, str], ...] = field(init=False)
+    _shown: _Shown = field(init=False)
+    _own: WeakKeyDictionary[OwnKey, _Shown] = field(init=False)
 
     def __post_init__(self) -> None:
         self.base_url = self.base_url.rstrip("/")
-        self._credentials = Credentials(self.headers)
-        common = (
-            ("content-type", "application/json"),
-            ("accept-encoding", "identity"),
-            ("user-agent", "tollhouse"),
-            *self.headers,
-        )
-        self._whole_headers = (*common, ("accept", "application/json"))
-        self._stream_headers = (*common, ("accept", "text/event-stream"))
+        self._shown = _Shown.of(self.headers)
+        self._own = WeakKeyDictionary()
 
     async def open(self, call: ProviderCall) -> HttpReply:
         """Send a request; return once the provider accepted it."""
         url = call.dialect.builder.url(
             self.base_url, call.endpoint.model, stream=call.stream, query=call.query
         )
-        headers = self._stream_headers if call.stream else self._whole_headers
+        shown = self._shown if call.own_key is None else self._shown_with(call.own_key)
+        headers = shown.stream_headers if call.stream else shown.whole_headers
         request = UpstreamRequest(
             method="POST",
             url=url,
@@ -99,11 +127,11 @@ class HttpProvider:
             body=call.body,
             limits=self.limits,
         )
-        reply = HttpReply(self.name, self.largest_reply, self._credentials)
+        reply = HttpReply(self.name, self.largest_reply, shown.credentials)
         reply.exchange = self.upstream.start(request, reply)
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
-                await self._refuse(reply)
+                await self._refuse(reply, call.own_key)
         except BaseException:
             reply.drop()
             raise
@@ -113,9 +141,9 @@ class HttpProvider:
     async def check(self) -> None:
         """Ask for its list of models, which costs nothing and usually takes a good key."""
         request = UpstreamRequest(
-            "GET", f"{self.base_url}/models", self._whole_headers, b"", self.limits
+            "GET", f"{self.base_url}/models", self._shown.whole_headers, b"", self.limits
         )
-        reply = HttpReply(self.name, self.largest_reply, self._credentials)
+        reply = HttpReply(self.name, self.largest_reply, self._shown.credentials)
         reply.exchange = self.upstream.start(request, reply)
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
@@ -127,13 +155,26 @@ class HttpProvider:
         """Give up every connection."""
         await self.upstream.close()
 
-    async def _refuse(self, reply: HttpReply) -> None:
+    def _shown_with(self, own_key: OwnKey) -> _Shown:
+        """Return what a call with an own key shows: nothing that is the operator's secret."""
+        shown = self._own.get(own_key)
+        if shown is None:
+            name, before = self.key_header
+            secret = own_key.secret
+            if secret is None:
+                raise Bug("an own key that cannot be used was asked with")
+            kept = [each for each in self.headers if not _OPERATORS.search(each[0])]
+            shown = _Shown.of([*kept, (name, f"{before}{secret.reveal()}")])
+            self._own[own_key] = shown
+        return shown
+
+    async def _refuse(self, reply: HttpReply, own_key: OwnKey | None = None) -> None:
         try:
             body = await reply.read(_LARGEST_ERROR)
         except ProviderFailure:
             # The status alone says enough; its text is a courtesy.
             body = b""
-        body = self._credentials.hidden_in_error(body)
+        body = reply.credentials.hidden_in_error(body)
         said = read_error(body)
         raise failure(
             self.name,
@@ -142,6 +183,7 @@ class HttpProvider:
             message=said.message,
             retry_after=retry_after(reply.headers, body, self.clock.now()),
             slug=self.slug,
+            own_key=None if own_key is None else own_key.stored.label,
         )
 
 
@@ -163,7 +205,7 @@ class HttpReply:
         """Take a reply of at most so many bytes, or of events of that size."""
         self._name = name
         self._largest = largest
-        self._credentials = credentials
+        self.credentials = credentials
         self._news = Waiter(asyncio.get_running_loop())
         self._status = 0
         self._pieces: list[bytes] = []
@@ -247,7 +289,7 @@ class HttpReply:
 
     async def whole(self) -> bytes:
         """Return the body of a whole reply."""
-        return self._credentials.hidden_in_reply(await self.read(self._largest))
+        return self.credentials.hidden_in_reply(await self.read(self._largest))
 
     async def read(self, limit: int) -> bytes:
         """Return the body as it came, of at most so many bytes."""
@@ -312,7 +354,7 @@ class HttpReply:
             self._hand(events, take)
 
     def _hand(self, events: list[bytes], take: Callable[[Sequence[bytes]], bool]) -> None:
-        hidden = self._credentials.hidden_in_reply
+        hidden = self.credentials.hidden_in_reply
         try:
             wants_more = take([hidden(data) for data in events])
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
@@ -325,7 +367,7 @@ class HttpReply:
 
     def _give_last(self, take: Callable[[Sequence[bytes]], bool]) -> None:
         """Give what came after the last blank line, unless it was cut off."""
-        hidden = self._credentials.hidden_in_reply
+        hidden = self.credentials.hidden_in_reply
         if self._instead and (error := error_in_place_of_reply(hidden(bytes(self._instead)))):
             self._fail(error)
         parser = self._parser

@@ -55,12 +55,12 @@ def _http_provider(
     if settings.kind == "anthropic":
         dialects = frozenset({Dialect.MESSAGES, Dialect.COUNT_TOKENS})
         headers.append(("anthropic-version", ANTHROPIC_VERSION))
-        credential = "x-api-key", key
+        key_header = "x-api-key", ""
     else:
         dialects = server_of(settings).dialects
-        credential = "authorization", f"Bearer {key}"
+        key_header = "authorization", "Bearer "
     if settings.api_key is not None:
-        headers.append(credential)
+        headers.append((key_header[0], f"{key_header[1]}{key}"))
     headers += [(name, value.reveal()) for name, value in settings.headers.items()]
     return HttpProvider(
         slug=settings.slug,
@@ -78,6 +78,7 @@ def _http_provider(
         ),
         largest_reply=limits.max_response_bytes,
         on_disconnect=settings.on_disconnect,
+        key_header=key_header,
     )
 
 

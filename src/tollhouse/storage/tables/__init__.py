@@ -4,7 +4,24 @@ Importing this package registers every table on `METADATA`, which the migrations
 with what the migrations make.
 """
 
-from tollhouse.storage.tables import accounting, audit, batches, identity, interns, vault
+from tollhouse.storage.tables import (
+    accounting,
+    audit,
+    batches,
+    identity,
+    interns,
+    provider_keys,
+    vault,
+)
 from tollhouse.storage.tables.base import METADATA
 
-__all__ = ["METADATA", "accounting", "audit", "batches", "identity", "interns", "vault"]
+__all__ = [
+    "METADATA",
+    "accounting",
+    "audit",
+    "batches",
+    "identity",
+    "interns",
+    "provider_keys",
+    "vault",
+]

@@ -1,7 +1,7 @@
 """Interns in chat services.
 
 Revision ID: r0003
-Revises: r0001
+Revises: r0002
 """
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ from alembic import op
 from tollhouse.storage.migrations import columns as c
 
 revision = "r0003"
-down_revision = "r0001"
+down_revision = "r0002"
 
 _TABLE = "intern_channels"
 

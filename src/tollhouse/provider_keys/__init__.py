@@ -1,0 +1,1 @@
+"""Customers' own keys of providers: kept sealed, asked before the gateway's own."""

@@ -1,0 +1,334 @@
+"""Customers' own keys of providers, over HTTP: who is asked with which key, and who pays."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.wire import DIALECTS, said, told
+from tests.support.accounts import Accounts
+from tests.support.scripted_providers import reply, stream
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import httpx2
+
+    from tests.acceptance.wire import Wire
+
+GATEWAYS = "k-chat-key"
+REFUSED = {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}
+PRICE = 7 * 0.001 + 3 * 0.01
+"""Of the scripted replies: 7 tokens in, 3 out."""
+
+
+class Customer:
+    """An account with a key, and its own keys."""
+
+    numbers = count()
+
+    def __init__(self, wire: Wire, credits: str = "1000", **fields: Any) -> None:  # noqa: A002 - the word for it
+        self.wire, self.accounts = wire, Accounts(wire.server)
+        self.client = self.accounts.create(credits, **fields)
+        self.account = self.client.account_id
+
+    def add(self, provider: str = "chat", **rules: Any) -> tuple[str, str]:
+        """Store an own key; return its id and its text."""
+        text = f"own-{next(self.numbers)}-of-the-customers"
+        content = {"provider": provider, "key": text, "account_id": self.account, **rules}
+        made = self.accounts.manage("POST", "/byok", **content)["data"]
+        assert text not in str(made)
+        return made["id"], text
+
+    def set(self, key_id: str, **rules: Any) -> Any:
+        path = f"/byok/{key_id}?account_id={self.account}"
+        return self.accounts.manage("PATCH", path, **rules)["data"]
+
+    def own(self, key_id: str) -> Any:
+        return self.accounts.manage("GET", f"/byok/{key_id}?account_id={self.account}")["data"]
+
+    def ask(self, model: str = "t/chat-two", **fields: Any) -> httpx2.Response:
+        return self.client.ask(model, **fields)
+
+    def asked(self, *providers: str, model: str = "t/chat-two", **fields: Any) -> list[str]:
+        """Send a request that succeeds; return the keys that providers were shown."""
+        answered = self.ask(model, **fields)
+        assert answered.status_code == 200, answered.text
+        return [key for _, key in self.wire.providers.shown(*providers or ("chat", "chat-b"))]
+
+    def generation(self, answered: httpx2.Response) -> Any:
+        return self.client.get("/generation", id=answered.headers["x-generation-id"])
+
+
+@pytest.fixture
+def customer(wire: Wire) -> Generator[Customer]:
+    """A customer before providers that answer, one of which keeps nothing."""
+    for dialect in DIALECTS:
+        for slug in (dialect, f"{dialect}-b"):
+            wire.providers.say(slug, reply(said(dialect, "hello")))
+    made = Customer(wire)
+    yield made
+    made.accounts.close()
+    assert wire.differences() == []
+
+
+def limited(seconds: int = 60) -> bytes:
+    return reply({"error": {"message": "slow down"}}, 429, {"retry-after": str(seconds)})
+
+
+def test_without_own_keys_the_gateways_key_is_shown(customer: Customer) -> None:
+    assert customer.asked() == [GATEWAYS]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_own_key_is_shown_and_its_owner_pays_the_provider(
+    customer: Customer, dialect: str, *, streams: bool
+) -> None:
+    _, text = customer.add(dialect)
+    if streams:
+        customer.wire.providers.say(dialect, stream(*told(dialect, "hello"), done=False))
+    answered = customer.ask(f"t/{dialect}", stream=streams)
+    assert customer.wire.providers.shown(dialect) == [(dialect, text)]
+    assert ('"is_byok":true' in answered.text) == (answered.status_code == 200)
+    found = customer.generation(answered)
+    assert (found["is_byok"], found["total_cost"]) == (True, 0)
+    assert found["upstream_inference_cost"] == pytest.approx(PRICE)
+    assert [each["is_byok"] for each in found["provider_responses"]] == [True]
+    key = customer.client.get("/key")
+    for window in ("", "_daily", "_weekly", "_monthly"):
+        assert key[f"byok_usage{window}"] == pytest.approx(PRICE)
+        assert key[f"usage{window}"] == 0
+
+
+def test_keys_come_by_their_places_then_the_gateway_then_fallbacks(customer: Customer) -> None:
+    last, late = customer.add(is_fallback=True)
+    first, early = customer.add()
+    second, text = customer.add("chat-b")
+    providers = customer.wire.providers
+    for slug in ("chat", "chat-b"):
+        providers.say(slug, reply({"error": "busy"}, 500))
+    assert customer.ask().status_code == 502
+    order = ["chat", "chat-b", "chat", "chat-b", "chat"]
+    shown = [early, text, GATEWAYS, "k-chat-b-key", late]
+    assert providers.shown("chat", "chat-b") == list(zip(order, shown, strict=True))
+    for slug in ("chat", "chat-b"):
+        providers.say(slug, reply(said("chat", "hello")))
+    assert customer.asked(provider={"order": ["chat"], "ignore": ["chat-b"]}) == [early]
+    providers.say("chat", reply(said("chat", "hello")))
+    assert customer.asked(provider={"order": ["chat-b"]}) == [text]
+    assert [customer.own(each)["sort_order"] for each in (last, first, second)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 402, 400])
+def test_a_key_that_is_refused_cools_down_alone_and_its_owner_sees_why(
+    customer: Customer, status: int
+) -> None:
+    own, text = customer.add()
+    _, other = customer.add()
+    refusal = reply(REFUSED, status, {"retry-after": "60"})
+    providers = customer.wire.providers
+    providers.say("chat", refusal, reply(said("chat", "hello")))
+    assert customer.asked() == [text, other]
+    if status == 400:
+        return  # nothing is read of when to try again
+    providers.say("chat", reply(said("chat", "hello")))
+    assert customer.asked() == [other]
+    wait_until(lambda: customer.own(own)["last_error"] is not None)
+    found = customer.own(own)
+    assert found["label"] in found["last_error"]
+    assert text not in str(found)
+    assert customer.set(own, key="another-key-of-the-customer")["last_error"] is None
+    providers.say("chat", reply(said("chat", "hello")))
+    assert customer.asked() == ["another-key-of-the-customer"]
+
+
+def test_neither_the_gateways_key_nor_an_own_one_cools_down_for_the_other(
+    customer: Customer,
+) -> None:
+    _, text = customer.add()
+    without = Customer(customer.wire)
+    providers = customer.wire.providers
+    providers.say("chat", limited(), reply(said("chat", "hello")))
+    assert customer.asked("chat") == [text, GATEWAYS]
+    providers.say("chat", limited(), reply(said("chat", "hello")))
+    assert without.asked("chat", "chat-b")[-2:] == [GATEWAYS, "k-chat-b-key"]
+    providers.say("chat", reply(said("chat", "hello")))
+    providers.say("chat-b", reply(said("chat", "hello")))
+    assert without.asked() == ["k-chat-b-key"]
+    another = Customer(customer.wire)
+    _, fresh = another.add()
+    providers.say("chat-b", reply(said("chat", "hello")))
+    assert another.asked() == [fresh]
+    providers.say("chat", reply(said("chat", "hello")))
+    assert without.asked("chat", provider={"only": ["chat"]}) == [GATEWAYS]  # cools no more
+    without.accounts.close()
+    another.accounts.close()
+
+
+@pytest.mark.parametrize("rule", ["is_required", "is_byok_only"])
+def test_a_rule_closes_the_gateways_endpoints_of_its_provider(
+    customer: Customer, rule: str
+) -> None:
+    _, text = customer.add(**{rule: True})
+    providers = customer.wire.providers
+    providers.say("chat", reply({"error": "busy"}, 500))
+    assert customer.asked() == [text, "k-chat-b-key"]
+    providers.say("chat", reply(REFUSED, 401))
+    refused = customer.ask("t/chat")
+    assert (refused.status_code, GATEWAYS in str(providers.shown("chat"))) == (502, False)
+    assert "own-" not in refused.text
+
+
+def test_a_required_key_closes_its_models_and_an_only_one_all(customer: Customer) -> None:
+    key, text = customer.add(is_required=True, allowed_models=["t/chat-two"])
+    assert customer.asked("chat", model="t/chat") == [GATEWAYS]
+    assert customer.asked("chat")[1:] == [text]
+    customer.set(key, is_required=False, is_byok_only=True)
+    assert customer.ask("t/chat").status_code == 503
+    assert customer.asked("chat")[2:] == [text]
+    customer.set(key, disabled=True)
+    assert customer.asked("chat", model="t/chat")[3:] == [GATEWAYS]
+
+
+def test_a_key_is_for_its_workspace_users_and_keys(customer: Customer) -> None:
+    accounts, account = customer.accounts, customer.account
+    user = accounts.manage("POST", "/users", name="Ada", account_id=account)["data"]["id"]
+    place = accounts.manage("POST", "/workspaces", name="Lab", slug="lab", account_id=account)[
+        "data"
+    ]["id"]
+    hers = accounts.another_key(account, creator_user_id=user)
+    there = accounts.another_key(account, workspace_id=place)
+    key, text = customer.add(allowed_user_ids=[user], is_byok_only=True)
+
+    def shown(*clients: Any) -> list[str]:
+        providers = customer.wire.providers
+        providers.say("chat", reply(said("chat", "hello")))
+        for client in clients:
+            assert client.ask("t/chat").status_code == 200
+        return [each for _, each in providers.shown("chat")]
+
+    everybody = (customer.client, hers, there)
+    assert shown(*everybody) == [GATEWAYS, text, GATEWAYS]
+    customer.set(key, allowed_user_ids=None, allowed_api_key_hashes=[customer.client.key_hash])
+    assert shown(*everybody) == [text, GATEWAYS, GATEWAYS]
+    customer.set(key, allowed_api_key_hashes=None)
+    assert shown(*everybody) == [text, text, GATEWAYS]
+    _, theirs = customer.add(workspace_id=place)
+    assert shown(*everybody) == [text, text, theirs]
+
+
+def test_data_policies_hold_for_own_keys(customer: Customer) -> None:
+    key, text = customer.add()
+    denied = customer.ask(provider={"data_collection": "deny"})
+    assert denied.status_code == 503
+    assert customer.ask(provider={"zdr": True}).status_code == 503
+    customer.set(key, declared_zdr=True)
+    assert customer.asked(provider={"zdr": True}) == [text]
+    path = f"/accounts/{customer.account}/policy"
+    customer.accounts.manage("PUT", path, blocked_providers=["chat"])
+    assert customer.ask("t/chat").status_code == 403
+    assert customer.wire.providers.shown("chat") == [("chat", text)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told_of"),
+    [
+        ({"provider": "unknown"}, "no such provider"),
+        ({"key": "short"}, "8 to"),
+        ({"is_fallback": True, "is_byok_only": True}, "is_byok_only"),
+        ({"allowed_api_key_hashes": ["0" * 64]}, "is no key of this account"),
+        ({"allowed_api_key_hashes": []}, "allowed_api_key_hashes"),
+        ({"allowed_models": ["m"] * 101}, "allowed_models"),
+        ({"workspace_id": "nowhere"}, "workspace_id"),
+        ({"name": "x" * 256}, "name"),
+        ({"declared_region": "mars"}, "declared_region"),
+        ({"unknown": True}, "unknown"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    customer: Customer, changes: dict[str, Any], told_of: str
+) -> None:
+    text = "own-key-that-is-not-stored"
+    content = {"provider": "chat", "key": text, "account_id": customer.account, **changes}
+    headers = {"Authorization": f"Bearer {customer.wire.server.management_key}"}
+    refused = customer.accounts.http.post("/byok", json=content, headers=headers)
+    assert (refused.status_code, told_of in refused.text) == (400, True), refused.text
+    assert text not in refused.text
+    as_api_key = customer.client.post("/byok", {"provider": "chat", "key": text})
+    assert as_api_key.status_code == 403
+
+
+def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
+    wire.providers.say("chat", reply(said("chat", "hello")))
+    poor = Customer(wire, "0")
+    key, text = poor.add()
+    assert poor.ask("t/chat").status_code == 402  # it may end at the gateway's own key
+    poor.set(key, is_required=True)
+    assert poor.asked("chat", model="t/chat") == [text]
+    assert poor.ask("t/chat-two", max_tokens=5).status_code == 402
+    poor.accounts.manage(
+        "POST", "/credits", amount="-1", kind="adjustment", note="n", account_id=poor.account
+    )
+    assert "negative_balance" in poor.ask("t/chat").text
+    poor.accounts.close()
+
+
+def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
+    _, text = customer.add(is_required=True)
+    providers = customer.wire.providers
+    echo = said("chat", f"your key is {text}")
+    providers.say("chat", reply(echo), reply({"error": {"message": f"bad: {text}"}}, 400))
+    answers = [customer.ask("t/chat"), customer.ask("t/chat")]
+    providers.say("chat", stream(*told("chat", f"key {text}")))
+    answers.append(customer.ask("t/chat", stream=True))
+    assert [text in each.text for each in answers] == [False] * 3
+    assert [each.status_code for each in answers] == [200, 400, 200]
+
+
+def test_a_request_under_way_ends_with_the_key_that_it_began_with(customer: Customer) -> None:
+    key, text = customer.add(is_required=True)
+    rotated: list[str] = []
+
+    def rotate(_: Any) -> bytes:
+        rotated.append(customer.set(key, key="the-next-key-of-the-customer")["label"])
+        return reply(said("chat", "hello"))
+
+    customer.wire.providers.say("chat", rotate, reply(said("chat", "hello")))
+    assert customer.asked("chat") == [text]
+    assert customer.asked("chat") == [text, "the-next-key-of-the-customer"]
+    assert rotated == ["the...mer"]
+
+
+@pytest.mark.parametrize("included", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_of_many_requests_with_own_keys_a_limit_that_includes_them_lets_in_what_it_pays_for(
+    customer: Customer, *, included: bool, alone: bool
+) -> None:
+    customer.add(is_required=alone)
+    cost, tokens = 3 * 0.001 + 3 * 0.01, 3
+    customer.wire.providers.say(
+        "chat", reply(said("chat", "hi") | {"usage": {"prompt_tokens": 3, "completion_tokens": 3}})
+    )
+    fields = {"limit": 1, "include_byok_in_limit": included}
+    client = customer.accounts.another_key(customer.account, **fields)
+    with ThreadPoolExecutor(64) as pool:
+        statuses = list(
+            pool.map(lambda _: client.ask("t/chat", max_tokens=tokens).status_code, range(64))
+        )
+    key = client.get("/key")
+    assert key["usage"] == 0
+    assert key["byok_usage"] == pytest.approx(statuses.count(200) * cost)
+    assert set(statuses) <= {200, 402}
+    if included:
+        assert key["byok_usage"] <= 1
+        assert 402 in statuses
+        assert key["limit_remaining"] == pytest.approx(1 - key["byok_usage"])
+    else:
+        assert key["limit_remaining"] == 1
+    if alone and not included:
+        assert set(statuses) == {200}

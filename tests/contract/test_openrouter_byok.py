@@ -1,0 +1,53 @@
+"""The life of an own provider key, led with the published `openrouter` library, two releases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.client_process import CLIENTS
+
+if TYPE_CHECKING:
+    from tests.contract.conftest import Gateway
+
+pytestmark = pytest.mark.contract
+TEXT = "own-key-of-the-published-client"
+COST = 3 * 0.000_001 + 3 * 0.000_002
+
+
+@pytest.fixture(scope="module", params=["openrouter", "openrouter-1-3-30"])
+def seen(request: pytest.FixtureRequest, gateway: Gateway) -> dict[str, Any]:
+    script = str(CLIENTS / "openrouter" / "check_byok.py")
+    return gateway.run(request.param, script, PROVIDER=gateway.provider)
+
+
+def test_a_key_is_what_was_said_of_it_and_never_its_text(seen: dict[str, Any]) -> None:
+    made = seen["made"]
+    assert made == seen["got"]
+    assert TEXT not in str(seen)
+    assert (made["label"], made["name"], made["is_required"]) == ("own...ent", "mine", True)
+    assert (made["declared_region"], made["declared_zdr"]) == ("europe", True)
+    changed = seen["changed"]
+    assert (changed["label"], changed["name"], changed["is_required"]) == ("own...t-2", None, False)
+    assert (made["allowed_models"] is None, changed["allowed_models"]) == (False, None)
+    assert changed["allowed_api_key_hashes"] == made["allowed_api_key_hashes"]
+    assert seen["listed"] == [changed]
+    assert seen["disabled"] == changed | {"disabled": True}
+    assert seen["deleted"] == {"deleted": True}
+
+
+def test_its_use_is_counted_apart_and_costs_nothing_here(seen: dict[str, Any]) -> None:
+    assert seen["used"] == {"cost": 0, "is_byok": True, "booked": True}
+    assert seen["after"]["usage"] == 0
+    assert seen["after"]["byok_usage"] == pytest.approx(COST)
+    assert seen["unused"]["is_byok"] is False
+    assert seen["unused"]["cost"] > 0
+
+
+def test_refusals_are_of_the_librarys_classes(seen: dict[str, Any]) -> None:
+    assert seen["refused"] == {
+        "gone": {"class": "NotFoundResponseError", "status": 404},
+        "contradiction": {"class": "BadRequestResponseError", "status": 400},
+        "api key": {"class": "ForbiddenResponseError", "status": 403},
+    }
