@@ -43,6 +43,8 @@ interns:
   max_per_creator: 100000000
 providers:
   - {slug: simulated, kind: simulated}
+interns:
+  slack_url: http://127.0.0.1:9/api/
 """
 SECRET_NAME: Final = "known"
 SECRET: Final = {"value": "hunter2", "hosts": ["api.example.com"]}
@@ -74,8 +76,10 @@ NEED_A_SANDBOX: Final = {
     "GET /interns/{internId}/daemon-access",
     "POST /interns/{internId}/chat/completions",
     "POST /interns/{internId}/invoke",
+    "POST /interns/{internId}/install",
+    "POST /interns/{internId}/slack/events",
 }
-"""Operations that only a running intern accepts."""
+"""Operations that only a running intern accepts, or one whose chat service answers."""
 TEXTS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": "Hello"}],
     "input": "Hello",

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import defaultdict
+from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import WSMsgType, web
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator
 
 BOT_TOKEN = "xoxb-1-standin-bot-token"
 APP_TOKEN = "xapp-1-standin-app-token"
@@ -148,6 +153,27 @@ class SlackStandIn:
         if request.headers.get("Authorization") != f"Bearer {BOT_TOKEN}":
             return web.Response(status=403)
         return web.Response(body=self.files[request.match_info["name"]])
+
+
+@contextmanager
+def serve_slack() -> Generator[tuple[SlackStandIn, Callable[[Coroutine[Any, Any, Any]], Any]]]:
+    """Run one in a thread; yield it, and what runs a coroutine of its in there."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def do(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+    slack = SlackStandIn()
+    do(slack.start())
+    try:
+        yield slack, do
+    finally:
+        do(slack.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 _ids: defaultdict[str, count[int]] = defaultdict(lambda: count(1))

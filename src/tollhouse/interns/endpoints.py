@@ -448,7 +448,7 @@ class InternChannelEndpoints:
             tags=["Interns"],
             response_class=Response,
             dependencies=[Depends(_CHAT_BODIES.read)],
-            responses=refusals(400, 401, 404, 408, 413, 503),
+            responses=refusals(*_BODY_REFUSED),
             openapi_extra={"security": []},
         )
 

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 _BEFORE = (
     "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)",
-    "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
-    " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)",
-    "INSERT INTO interns (id, account_id, workspace_id, creator, name, status, desired, number,"
-    " idempotency_key, request_digest, created_at, updated_at) VALUES ('i', 'a', 'w', '', 'ada',"
-    " 'awaiting_chat_install', 'idle', 1, 'k', 'd', 0, 0)",
+    (
+        "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
+        " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
+    ),
+    (
+        "INSERT INTO interns (id, account_id, workspace_id, creator, name, status, desired, number,"
+        " idempotency_key, request_digest, created_at, updated_at)"
+        " VALUES ('i', 'a', 'w', '', 'ada', 'awaiting_chat_install', 'idle', 1, 'k', 'd', 0, 0)"
+    ),
 )
 _CHANNEL = (
     "INSERT INTO intern_channels (intern_id, service, settings, updated_at)"

@@ -114,12 +114,15 @@ class Channels:
     async def receive(self, intern_id: str, event: HttpEvent) -> bytes:
         """Take an event that a service sends over HTTP, and return what to answer.
 
-        Raises `Unauthenticated` where it is not signed, and `Unavailable` where the intern is not
-        connected here, so that it is sent again.
+        Raises `Unauthenticated` where it is not signed, `NotFound` where the intern is in no
+        service, and `Unavailable` where it is not connected here, so that it is sent again.
         """
         connected = self._connected.get(intern_id)
         if connected is None:
-            raise Unavailable("The intern is in no chat service, or another server has it.")
+            async with self._context.database.reading() as read:
+                if await repository.channel(read, intern_id) is None:
+                    raise policy.intern_not_found()
+            raise Unavailable("The intern is not connected here now.")
         return await connected.channel.receive(event)
 
     # Connecting
