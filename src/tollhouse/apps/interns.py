@@ -10,7 +10,7 @@ import structlog
 
 from tollhouse.identity.access import InternKeys
 from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
-from tollhouse.interns.chat.channels.slack import SlackServer
+from tollhouse.interns.chat.channels.slack_server import SlackServer
 from tollhouse.interns.chat.channels.supervisor import Channels
 from tollhouse.interns.chat.invocations import Invocations
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService

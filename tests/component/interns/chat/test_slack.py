@@ -39,7 +39,7 @@ from tests.support.slack_server import (
 )
 from tests.support.waiting import until
 from tollhouse.interns.chat.channels import HttpEvent
-from tollhouse.interns.chat.channels.slack import SlackPace, SlackServer
+from tollhouse.interns.chat.channels.slack_server import SlackPace, SlackServer
 from tollhouse.interns.chat.channels.supervisor import Channels, Installation
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
 from tollhouse.interns.types import InternStatus, Operation
@@ -151,8 +151,14 @@ async def test_a_reply_grows_by_edits_and_shows_what_is_done(installed: InSlack)
 
 async def test_a_long_reply_is_several_messages(installed: InSlack) -> None:
     lines = "".join(f"line {number} & more\n" for number in range(600))
-    pieces = [("text", {"text": lines[at : at + 4000]}) for at in range(0, len(lines), 4000)]
-    installed.daemon.script(stream(STARTED, *pieces, ENDED))
+    told = [lines[at : at + 3_000] for at in range(0, len(lines), 3_000)]
+    texts = [event("text", {"text": each}, at) for at, each in enumerate(told, 2)]
+    pieces = [step for each in texts for step in (0.1, chunk(each))]
+    ended = chunk(event(*ENDED, len(told) + 2))
+    installed.daemon.script([STREAM, chunk(event(*STARTED, 1)), *pieces, ended, chunk(b"")])
+    # More comes while a message is waited for.
+    late = (429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "0"})
+    installed.slack.refuse["chat.postMessage"] = [late, late]
     await installed.send()
     await installed.says("line 599")
     whole = "".join(installed.slack.texts)
@@ -206,6 +212,22 @@ async def test_a_permission_is_a_row_of_buttons(installed: InSlack) -> None:
     assert installed.daemon.asked[1].session == installed.daemon.asked[0].session
     now = installed.slack.messages[ts]
     assert (now["blocks"], now["text"].endswith(f"<@{USER}>: allow always")) == ([], True)
+
+
+async def test_what_is_not_shown_whole_cannot_be_allowed(installed: InSlack) -> None:
+    for length, labels in ((9_000, 4), (90_000, 2)):
+        asked = {**PERMISSION[1]["permission"], "operation": "x&y```" * (length // 6) + "the end"}
+        question = ("question", {**PERMISSION[1], "permission": asked})
+        installed.daemon.script(stream(STARTED, question))
+        before = len(installed.slack.messages)
+        await installed.send()
+        await until(lambda before=before: len(installed.slack.messages) > before)
+        blocks = list(installed.slack.messages.values())[-1]["blocks"]
+        shown = [each["text"]["text"] for each in blocks if each["type"] == "section"]
+        assert all(len(each) <= 3_000 and each.count("```") in {0, 2} for each in shown)
+        assert ("the end" in shown[-1]) is (labels == 4)
+        assert len(blocks[-1]["elements"]) == labels
+        assert len(blocks) <= 50
 
 
 async def test_a_form_is_filled_in_or_declined(installed: InSlack) -> None:

@@ -52,21 +52,17 @@ if TYPE_CHECKING:
     from slack_sdk.socket_mode.request import SocketModeRequest
 
     from tollhouse.interns.chat.channels.conversations import Conversations
+    from tollhouse.interns.chat.channels.slack_server import SlackServer
     from tollhouse.interns.chat.events import QuestionEvent
     from tollhouse.kernel.clock import Clock
 
 BOT, APP, SIGNING = "bot_token", "app_token", "signing_secret"
 TOKENS: Final = (BOT, APP, SIGNING)
-SLACK_URL: Final = "https://slack.com/api/"
-_EDIT_SECONDS: Final = 1.2
-"""Between two edits of a message: Slack takes some fifty a minute."""
-_PING_SECONDS: Final = 5.0
 _CALL_SECONDS: Final = 30
 _MOST_WAITS: Final = 20
 """How often a call is sent again that came too soon."""
 _MOST_SEEN: Final = 2_000
 """Events that are remembered, so that one which comes again is known."""
-_FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _IGNORED: Final = frozenset(("bot_id", "bot_profile"))
 _SUBTYPES: Final = frozenset((None, "file_share", "thread_broadcast"))
@@ -75,24 +71,6 @@ FAILURES: Final = (SlackClientError, aiohttp.ClientError, OSError, TimeoutError,
 _quiet = logging.getLogger("tollhouse.slack_sdk")
 _quiet.disabled = True
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SlackPace:
-    """How fast things go, in seconds."""
-
-    edit: float = _EDIT_SECONDS
-    ping: float = _PING_SECONDS
-    pause: float = _FIRST_PAUSE
-    """Until a connection is tried again that failed; each time twice as long, up to a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlackServer:
-    """Where Slack is, and how it is talked to."""
-
-    url: str = SLACK_URL
-    pace: SlackPace = SlackPace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +182,8 @@ class SlackThread:
                     self._shown = text
                 if not rest:
                     return
-                self._text, self._shown, self._message = rest, "", None
+                # More may have been written meanwhile.
+                self._text, self._shown, self._message = self._text[len(shown) :], "", None
 
     async def _put(self, text: str) -> None:
         if self._message is None:
@@ -241,6 +220,26 @@ class SlackChannel:
         self._seen: dict[str, None] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._web: SlackApi | None = None
+
+    @staticmethod
+    async def check_tokens(tokens: ChannelTokens, server: SlackServer) -> Mapping[str, Any]:
+        """Make sure that Slack knows an app's tokens; return what it says of the app.
+
+        Raises `ChannelFailed`, with Slack's word for what is wrong.
+        """
+        bot = tokens.get(BOT)
+        if bot is None or (tokens.get(APP) is None and tokens.get(SIGNING) is None):
+            raise ChannelFailed(
+                "Slack needs the bot's token (xoxb-), and the app's (xapp-) or its signing secret."
+            )
+        try:
+            async with web_client(server, bot.reveal()) as web:
+                who = await web.ask("auth.test")
+                if (app := tokens.get(APP)) is not None:
+                    await web.open_socket(app.reveal())
+                return {"bot_user": str(who["user_id"]), "team": str(who["team_id"])}
+        except FAILURES as error:
+            raise ChannelFailed(f"Slack refuses the tokens ({_reason(error)}).") from None
 
     # Connecting
 
@@ -481,23 +480,3 @@ async def web_client(server: SlackServer, token: str) -> AsyncGenerator[SlackApi
                 token, server.url, session=session, logger=_quiet, retry_handlers=[retry]
             )
         )
-
-
-async def check_tokens(tokens: ChannelTokens, server: SlackServer) -> Mapping[str, Any]:
-    """Make sure that Slack knows an app's tokens; return what it says of the app.
-
-    Raises `ChannelFailed`, with Slack's word for what is wrong.
-    """
-    bot = tokens.get(BOT)
-    if bot is None or (tokens.get(APP) is None and tokens.get(SIGNING) is None):
-        raise ChannelFailed(
-            "Slack needs the bot's token (xoxb-), and the app's (xapp-) or its signing secret."
-        )
-    try:
-        async with web_client(server, bot.reveal()) as web:
-            who = await web.ask("auth.test")
-            if (app := tokens.get(APP)) is not None:
-                await web.open_socket(app.reveal())
-            return {"bot_user": str(who["user_id"]), "team": str(who["team_id"])}
-    except FAILURES as error:
-        raise ChannelFailed(f"Slack refuses the tokens ({_reason(error)}).") from None

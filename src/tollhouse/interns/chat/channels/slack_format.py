@@ -23,6 +23,8 @@ MOST_FIELDS: Final = 10
 """Of a form in a message."""
 MOST_OPTIONS: Final = 100
 _LONGEST_SECTION: Final = 2_900
+_MOST_SECTIONS: Final = 30
+"""Of a question; a message has at most 50 blocks."""
 _LONGEST_LABEL: Final = 75
 ANSWER: Final = "intern_answer"
 """What the ids of the actions of a question begin with; a word for the answer follows."""
@@ -100,28 +102,43 @@ def wake_blocks(text: str) -> list[dict[str, Any]]:
 
 
 def question_text(question: QuestionEvent) -> str:
-    """Return what an intern asks, in one text."""
+    """Return what an intern asks, in one text; the beginning of a long one."""
     if question.permission is not None:
-        return f"May I do this?\n```{escaped(question.permission.operation or '')}```"
-    return escaped("" if question.elicitation is None else question.elicitation.message)
+        asked = f"May I do this?\n{question.permission.operation or ''}"
+    else:
+        asked = "" if question.elicitation is None else question.elicitation.message
+    text, rest = first_message(escaped(asked))
+    return f"{text}..." if rest else text
 
 
 def question_blocks(question: QuestionEvent) -> list[dict[str, Any]]:
-    """Return a message that asks what an intern asks."""
+    """Return a message that asks what an intern asks; what is not shown whole cannot be allowed."""
     asked = question.elicitation
-    blocks = [_section(question_text(question))]
     if asked is None:
-        options: list[str] = [] if question.permission is None else [*question.permission.options]
-        if not options:
-            options = ["cancel"]
-        return [*blocks, _actions([_answer(question, option) for option in options])]
-    if not _fits(asked):
+        operation, options = "", list[str]()
+        if question.permission is not None:
+            operation, options = question.permission.operation or "", [*question.permission.options]
+        shown, is_whole = _sections(operation.replace("```", "` ` `"), "```")
+        options = [each for each in options if is_whole or not each.startswith("allow")]
+        buttons = _actions([_answer(question, each) for each in options or ["cancel"]])
+        return [_section("May I do this?"), *shown, buttons]
+    shown, is_whole = _sections(asked.message)
+    if not _fits(asked) or not is_whole:
         note = _section("This form does not fit into a message; I can only go on without it.")
-        return [*blocks, note, _actions([_answer(question, _DECLINE)])]
+        return [*shown, note, _actions([_answer(question, _DECLINE)])]
     inputs = [_input(place, each) for place, each in enumerate(asked.fields)]
     kinds = {each.name: each.type for each in asked.fields}
     sent = _answer(question, SUBMIT, json.dumps([question.interaction, kinds]))
-    return [*blocks, *inputs, _actions([sent, _answer(question, _DECLINE)])]
+    return [*shown, *inputs, _actions([sent, _answer(question, _DECLINE)])]
+
+
+def _sections(text: str, around: str = "") -> tuple[list[dict[str, Any]], bool]:
+    """Return the blocks of a text, and whether they are all of it."""
+    # An escape of one character is five at most.
+    size = _LONGEST_SECTION // 5
+    pieces = [text[at : at + size] for at in range(0, len(text), size)] or [" "]
+    shown = [_section(f"{around}{escaped(each)}{around}") for each in pieces[:_MOST_SECTIONS]]
+    return shown, len(pieces) <= _MOST_SECTIONS
 
 
 def _fits(asked: ElicitationRequest) -> bool:
