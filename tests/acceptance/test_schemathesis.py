@@ -40,11 +40,10 @@ server:
 batches:
   submits_per_hour: 100000000
 interns:
+  slack_url: http://127.0.0.1:9/api/
   max_per_creator: 100000000
 providers:
   - {slug: simulated, kind: simulated}
-interns:
-  slack_url: http://127.0.0.1:9/api/
 """
 SECRET_NAME: Final = "known"
 SECRET: Final = {"value": "hunter2", "hosts": ["api.example.com"]}

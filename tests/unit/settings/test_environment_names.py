@@ -103,6 +103,8 @@ STRATEGIES: dict[str, st.SearchStrategy[object]] = {
     "TOLLHOUSE_INTERNS__PUBLIC_URL": _words.map(lambda word: f"https://{{intern}}.{word}"),
     "TOLLHOUSE_INTERNS__MAX_PER_CREATOR": _counts,
     "TOLLHOUSE_INTERNS__CHATS_PER_MINUTE": _counts,
+    "TOLLHOUSE_INTERNS__INVOKE_SECONDS": _seconds,
+    "TOLLHOUSE_INTERNS__SLACK_URL": _words.map(lambda word: f"https://{word}/api"),
     "TOLLHOUSE_INTERNS__FIRST_USER": st.integers(min_value=1_000, max_value=2_147_000_000),
     "TOLLHOUSE_INTERNS__MEMORY_BYTES": st.integers(min_value=2**27, max_value=2**40),
     "TOLLHOUSE_INTERNS__PROCESSES": st.integers(min_value=32, max_value=100_000),
