@@ -135,7 +135,9 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Generator[Deployment
         manager, person = Caller(http, server.management_key), Caller(http, server.api_key)
         person.make("/vault/secrets/token", SECRET, "PUT")
         user = manager.make("/users", {"name": "Grace"}).json()["data"]["id"]
+        own_key = manager.make("/byok", {"provider": "simulated", "key": "sk-of-theirs-0"})
         names = {
+            "byok": own_key.json()["data"]["id"],
             "account_id": told["account_id"],
             "workspaces": told["workspace_id"],
             "user_id": user,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.acceptance.batch_requests import batch_body, chats, ended, send
 from tests.acceptance.wire import DIALECTS, said, told
 from tests.support.accounts import Accounts
 from tests.support.scripted_providers import reply, stream
@@ -332,3 +333,36 @@ def test_of_many_requests_with_own_keys_a_limit_that_includes_them_lets_in_what_
         assert key["limit_remaining"] == 1
     if alone and not included:
         assert set(statuses) == {200}
+
+
+def test_items_of_batches_use_own_keys_and_give_back_what_was_reserved(customer: Customer) -> None:
+    _, text = customer.add()
+    client, account = customer.client, customer.account
+    asked = batch_body(*chats(3, max_tokens=5), model="t/chat")
+    before = customer.accounts.manage("GET", f"/credits?account_id={account}")
+    sent = send(client, asked).json()
+    found = ended(client, sent["id"])
+    assert (found["status"], found["usage"]["is_byok"]) == ("completed", True)
+    assert found["usage"]["cost"] == 0
+    assert [key for _, key in customer.wire.providers.shown("chat")] == [text] * 3
+    assert customer.accounts.manage("GET", f"/credits?account_id={account}") == before
+    assert client.get("/key")["byok_usage"] == pytest.approx(3 * PRICE)
+
+
+def test_tokens_are_counted_with_own_keys_alone_where_a_rule_wants_it(customer: Customer) -> None:
+    _, text = customer.add("messages", is_required=True)
+    customer.wire.providers.say("messages", reply({"input_tokens": 5}), reply(REFUSED, 401))
+    said_ = {"model": "t/messages", "messages": [{"role": "user", "content": "hi"}]}
+    for _ in range(2):
+        assert customer.client.post("/messages/count_tokens", said_).status_code == 200
+    assert customer.wire.providers.shown("messages") == [("messages", text)] * 2
+
+
+def test_neither_the_log_nor_the_database_has_an_own_key_in_clear(customer: Customer) -> None:
+    _, text = customer.add()
+    customer.wire.providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")))
+    assert customer.asked("chat") == [text, GATEWAYS]
+    folder = customer.wire.server.data_dir
+    kept = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".db" for path in kept)
+    assert [path for path in kept if text.encode() in path.read_bytes()] == []

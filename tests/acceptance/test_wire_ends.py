@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import FORMATS, events, said, told
+from tests.acceptance.wire import FORMATS, events, said, text_of, told
 from tests.support.scripted_providers import reply, stream
 from tests.support.stream_folding import streamed
 
@@ -93,6 +94,23 @@ def test_a_stop_with_tool_calls_is_the_end_of_a_turn_with_tool_calls(wire: Wire)
         answer = wire.ask("t/chat", stream=stream_too)
         assert finish_of(answer) == "tool_calls"
         assert '"native_finish_reason":"stop"' in answer.text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_stream_that_ends_without_a_reason_is_whole_unless_arguments_are_missing(
+    wire: Wire, form: str
+) -> None:
+    first, last, usage = told("chat", "yes")
+    last["choices"][0]["finish_reason"] = None
+    calls = json.loads(json.dumps(first))
+    for arguments, whole in (("{}", True), ('{"a":', False)):
+        call = CALL | {"index": 0, "function": {"name": "f", "arguments": arguments}}
+        calls["choices"][0]["delta"] = {"tool_calls": [call]}
+        wire.providers.say("chat", stream(calls, last, usage))
+        answer = wire.ask("t/chat", form, stream=True)
+        assert ('"cost":0.037' in answer.text) == whole
+    wire.providers.say("chat", stream(first, last, usage))
+    assert text_of(wire.ask("t/chat", form, stream=True), form) == "yes"
 
 
 def test_an_unknown_word_is_counted(wire: Wire) -> None:

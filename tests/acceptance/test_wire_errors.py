@@ -34,9 +34,11 @@ INSTEAD: tuple[Any, ...] = (
     {"detail": "Internal Server Error"},
     {"object": "error", "message": "busy", "code": 500},
     {"success": False, "message": "busy"},
+    {"base_resp": {"status_code": 1002, "status_msg": "busy"}},
     b"<html><title>502 Bad gateway</title></html>",
 )
 """What servers send with a 200 in place of a reply, asked for a stream or not."""
+LIMITED = {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "busy"}}
 OVERLOADED: dict[str, list[Any]] = {
     "chat": [
         {"error": {"message": "busy", "type": "server_error", "code": "server_is_overloaded"}},
@@ -95,6 +97,19 @@ def test_an_error_in_place_of_a_stream_goes_to_the_next_endpoint(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_error_behind_a_beginning_that_says_nothing_goes_to_the_next_endpoint(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    begun, *_ = told(dialect, "")
+    within = begun | {"choices": [{"index": 0, "error": {"code": 503}, "finish_reason": "error"}]}
+    for event in (*OVERLOADED[dialect][:2], *([within, LIMITED] if dialect == "chat" else [])):
+        wire.providers.say(dialect, stream(begun, event, done=False))
+        wire.providers.say(f"{dialect}-b", stream(*told(dialect, "from b")))
+        assert text_of(wire.ask(f"t/{dialect}-two", form, stream=True), form) == "from b"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_an_error_in_place_of_a_reply_goes_to_the_next_endpoint(
     wire: Wire, dialect: str, form: str
 ) -> None:
@@ -107,7 +122,7 @@ def test_an_error_in_place_of_a_reply_goes_to_the_next_endpoint(
         assert text_of(answer, form) == "from b"
 
 
-@pytest.mark.parametrize("status", [413, 422])
+@pytest.mark.parametrize("status", [413, 422, 500])
 def test_a_full_context_is_one_under_other_statuses(wire: Wire, status: int) -> None:
     wire.providers.say("chat", reply({"error": {"message": FULL}}, status))
     refused = wire.ask("t/chat")
@@ -140,6 +155,8 @@ def test_without_another_endpoint_the_error_has_the_status_that_it_means(wire: W
         ({"retry-after": "1.2"}, b"", "2"),
         ({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}, b"", "1"),
         ({}, b'[{"error": {"details": [{"retryDelay": "17s"}]}}]', "17"),
+        ({"retry-after": "Thu, 01 Jan 2126 00:00:00 GMT"}, b"", "86400"),
+        ({"x-ratelimit-reset-requests": "1m30s"}, b"", "90"),
     ],
 )
 def test_a_hint_to_wait_is_passed_on_in_seconds(

@@ -67,8 +67,18 @@ def test_odd_bytes_around_a_reply_cost_nothing_of_it(wire: Wire, dialect: str, f
     events = stream(*told(dialect, "yes"), done=False).partition(b"\r\n\r\n")[2]
     whole = json.dumps(said(dialect, "yes")).encode()
     named = (b'"model":', b'"a": NaN, "b": -Infinity, "c": "NaN", "model":')
-    streams = (events[:-2], events[:-1], b"\xef\xbb\xbf" + events, events.replace(*named))
-    replies = (b"\xef\xbb\xbf" + whole, whole.replace(*named))
+    number = (b'"id": "', b'"id": 7, "was": "', 1)
+    noise = (b'"model":', b'"e": "a\tb\x01", "model":')
+    nothing = b"data: null\n\n"
+    streams = (
+        *(events[:-2], events[:-1], b"\xef\xbb\xbf" + events, events.replace(*named)),
+        *(events.replace(*number), events.replace(*noise), events.replace(b"}\n\n", b"}\0\n\n")),
+        *(nothing + events + nothing + b'data: "[DONE]"\n\n', whole, b"data: " + whole + b"\n\n"),
+    )
+    replies = (
+        *(b"\xef\xbb\xbf" + whole, whole.replace(*named), whole.replace(*number)),
+        *(whole.replace(*noise), whole + b"\0", whole + b"\n<html>", whole + whole, events),
+    )
     for body, streamed in (*product(streams, [True]), *product(replies, [False])):
         wire.providers.say(dialect, reply(body, raw=streamed))
         answer = wire.ask(f"t/{dialect}", form, stream=streamed)

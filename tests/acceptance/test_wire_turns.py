@@ -69,6 +69,11 @@ CASES = {
         "chat", in_chat(content=[THOUGHT, {"type": "text", "text": "I read"}]), THOUGHT
     ),
     "extra_content of a call": Case("chat", in_chat(tool_calls=[CALL | EXTRA]), EXTRA),
+    "encrypted content beside a summary": Case(
+        "responses",
+        [SEALED | {"summary": [{"type": "summary_text", "text": "hm"}]}, ITEM],
+        {"encrypted_content": MINE},
+    ),
     "extra_content of a text": Case("chat", in_chat(content="I read", **EXTRA), EXTRA),
 }
 

@@ -17,6 +17,7 @@ EXACT: Final = (
     "tests/acceptance/test_journal.py",
     "tests/acceptance/test_keys_in_use.py",
     "tests/acceptance/test_limits.py",
+    "tests/acceptance/test_own_keys.py",
     "tests/component/accounting/",
     "tests/component/api/test_credits",
     "tests/component/api/test_ledger.py",

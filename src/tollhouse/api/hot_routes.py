@@ -30,12 +30,13 @@ from tollhouse.kernel.money import format_credits
 from tollhouse.observability.server_log import log_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from tollhouse.api.exchange import Exchange
     from tollhouse.identity.types import Subject
     from tollhouse.inference.formats.registry import ApiFormat
     from tollhouse.inference.guardrails import Guardrails
+    from tollhouse.inference.own_routing import OwnKeyUse
     from tollhouse.inference.pipeline import Pipeline
     from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
     from tollhouse.kernel.errors import TollhouseError
@@ -198,6 +199,7 @@ class CountTokens:
     _guardrails: Guardrails
     _settings: ServerSettings
     _large: LargeBodies
+    _own_keys_of: Callable[[Subject], Awaitable[OwnKeyUse]]
     refuse = staticmethod(FORMATS["/messages"].render_error)
 
     async def __call__(
@@ -221,6 +223,7 @@ class CountTokens:
                 forwarded_query(scope["query_string"]),
                 forwarded_headers(headers),
                 subject.policies,
+                await self._own_keys_of(subject),
             )
         await respond(send, 200, [JSON], msgspec.json.encode({"input_tokens": tokens}))
 

@@ -169,6 +169,8 @@ def _hot_routes(settings: Settings, gateway: Gateway) -> dict[str, HotRoute]:
             path: Inference(format_, gateway.inference.pipeline, core.clock, settings.server, large)
             for path, format_ in FORMATS.items()
         },
-        COUNT_TOKENS: CountTokens(counter, services.guardrails, settings.server, large),
+        COUNT_TOKENS: CountTokens(
+            counter, services.guardrails, settings.server, large, services.own_keys_of
+        ),
         "/estimate": Estimate(dry_run, core.clock, settings.server, source_prefix, large),
     }

@@ -226,7 +226,7 @@ class BatchUsageReply(ResponseModel):
     """Input and output tokens together."""
     cost: float
     """Credits that were charged."""
-    is_byok: bool = False
+    is_byok: bool
     """Whether provider keys of one's own were used."""
     prompt_tokens_details: PromptDetails
     """How many of the input tokens came from a cache or went into one."""
@@ -378,6 +378,7 @@ def _usage(batch: Batch) -> BatchUsageReply:
         completion_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens,
         cost=nano_to_float(batch.cost_nano),
+        is_byok=batch.is_byok,
         prompt_tokens_details=PromptDetails(
             cached_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens + usage.cache_write_1h_tokens,

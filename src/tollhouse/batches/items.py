@@ -113,6 +113,7 @@ def _narrowed(own: Preferences, batchs: Preferences) -> Preferences:
         require_parameters=own.require_parameters or batchs.require_parameters,
         deny_data_collection=own.deny_data_collection or batchs.deny_data_collection,
         unsupported_guarantees=own.unsupported_guarantees or batchs.unsupported_guarantees,
+        zdr=own.zdr or batchs.zdr,
         by_price=own.by_price or batchs.by_price,
         max_price=_lower(own.max_price, batchs.max_price),
     )
@@ -269,6 +270,7 @@ def progress_of(outcomes: Sequence[ItemResult], booked: Collection[str]) -> Batc
         unrun=len(unrun),
         usage=Usage(*(sum(getattr(each, name) for each in records) for name in _COUNTS)),
         cost_nano=sum(record.cost_nano for record in records),
+        is_byok=any(record.is_byok for record in records),
         provider=first.record.provider if first and first.record else None,
         error=_told(unrun[0]) if unrun else None,
     )

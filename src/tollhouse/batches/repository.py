@@ -343,6 +343,8 @@ async def advance(write: Write, batch_id: str, progress: BatchProgress) -> Batch
         **progress.usage.tokens,
     }
     raised: dict[str, Any] = {name: batches.c[name] + by for name, by in columns.items() if by}
+    if progress.is_byok:
+        raised["is_byok"] = True
     advanced = (
         sa.update(batches)
         .where(batches.c.id == batch_id)

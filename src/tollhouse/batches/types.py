@@ -114,6 +114,8 @@ class Batch:
     idempotency_key: str | None = None
     payer_hash: str | None = None
     """The key that answered for `key_hash` when it was submitted, if another one did."""
+    is_byok: bool = False
+    """Whether own keys of providers served some of it."""
 
 
 class StoredChunk(NamedTuple):
@@ -198,6 +200,7 @@ class BatchProgress:
     unrun: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_nano: int = 0
+    is_byok: bool = False
     provider: str | None = None
     error: str | None = None
     """The first error of an item, as it would be told for all of them."""

@@ -39,6 +39,7 @@ from tollhouse.inference.providers.failures import (
     too_long,
     unreadable,
 )
+from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
 from tollhouse.inference.steps import (
     LARGE,
@@ -85,6 +86,8 @@ _OK = 200
 _LET_END_SECONDS = 0.25
 """How long a stream may take for what follows its last event, so its connection is used again."""
 _CLIENT_GONE = 499
+_MOST_HELD = 4096
+"""Bytes."""
 _log = structlog.get_logger(__name__)
 
 
@@ -109,6 +112,8 @@ class Generation:
         self._waiting_events: Sequence[bytes] = ()
         """Events that arrived, of which the first is large."""
         self._client_has_room = True
+        self._held = b""
+        """The beginning of a stream that says nothing yet: another provider may still be asked."""
         self._has_begun = False
         """Whether the client got any of the reply: then no other provider is asked."""
         self._reply: OpenedReply | None = None
@@ -222,7 +227,7 @@ class Generation:
         """Let go of a reply that came to nothing before the client got any of it."""
         await self._close_reply()
         self._reply = self._stream = self._whole = None
-        self._waiting_events, self._large_events = (), 0
+        self._waiting_events, self._large_events, self._held = (), 0, b""
         request = self._request
         request.identity = request.response = request.first_byte_at = None
 
@@ -239,7 +244,7 @@ class Generation:
                 body = await reply.whole()
                 self._note_first_byte()
                 self._whole = request.response = await steps.parse_response(
-                    self._owner, adapter, body, self._repeated
+                    self._owner, request.adapters.reader(adapter, body), body, self._repeated
                 )
         except MalformedResponse as error:
             raise self._unreadable() from error
@@ -351,10 +356,13 @@ class Generation:
             self._take(rest)
 
     def _say(self, said: bytes) -> None:
-        if said:
-            self._has_begun = True
+        held = self._held + said
+        if said and self._stream is not None and self._stream.is_silent and len(held) < _MOST_HELD:
+            self._held = held
+        elif said:
+            self._held, self._has_begun = b"", True
             self._note_first_byte()
-            self._client_has_room = self._client.write(said)
+            self._client_has_room = self._client.write(held)
 
     async def _close_reply(self, patience: float = 0.0) -> None:
         if self._reply is not None:
@@ -397,6 +405,7 @@ class Generation:
         """Return the failure that a provider told of in a reply that had status 200."""
         attempt = self._request.attempts[-1]
         status = status_of_error_code(event.code) or STATUS["upstream"]
+        hint = retry_after({}, (event.message or "").encode(), self._services.clock.now())
         candidate = self._request.candidate
         key = None if candidate is None else candidate.own_key
         error = failure(
@@ -404,6 +413,7 @@ class Generation:
             status,
             code=event.code,
             message=event.message,
+            retry_after=hint,
             own_key=None if key is None else key.stored.label,
         )
         error.ambiguous = self._has_begun
@@ -477,11 +487,11 @@ class Generation:
             stream = self._stream or request.adapters.passthrough.open_stream(
                 identity or reply_identity(self._request)
             )
-            client.finish(await run(stream.fail, error))
+            client.finish(self._held + await run(stream.fail, error))
         elif error is not None:
             client.fail(error)
         elif self._stream is not None:
-            client.finish(await run(self._stream.end, cost))
+            client.finish(self._held + await run(self._stream.end, cost))
         elif self._whole is not None and identity is not None:
             rendered = await steps.render_response(self._owner, self._whole, identity, cost)
             client.finish(rendered)

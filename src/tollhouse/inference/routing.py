@@ -170,9 +170,8 @@ def _meets(
     use: OwnKeyUse,
     on_excluded: Callable[[ExcludedEndpoint], None],
 ) -> bool:
-    reason = objection(candidate.endpoint, wanted)
-    if reason is None and wanted.zdr and not any(map(_promises_zdr, use.keys)):
-        reason = "unvouched"
+    vouched = wanted.zdr and any(map(_promises_zdr, use.keys))
+    reason = objection(candidate.endpoint, replace(wanted, zdr=False) if vouched else wanted)
     if reason is None and wanted.require_parameters and _loses_parameters(candidate):
         reason = "require_parameters"
     if reason is not None:
@@ -186,7 +185,7 @@ def objection(endpoint: Endpoint, wanted: Preferences) -> Reason | None:
         return "only"
     if _is_named(endpoint, wanted.ignore):
         return "ignore"
-    if wanted.unsupported_guarantees:
+    if wanted.unsupported_guarantees or wanted.zdr:
         return "unvouched"
     if wanted.deny_data_collection and endpoint.keeps_data:
         return "data_collection"

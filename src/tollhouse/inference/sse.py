@@ -11,6 +11,8 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-str
 
 from __future__ import annotations
 
+from typing import Final
+
 EVENT_STREAM = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -20,6 +22,17 @@ EVENT_STREAM = (
 """The headers of a stream that we write."""
 LARGEST_EVENT = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+
+
+_FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+def is_event_stream(body: bytes) -> bool:
+    """Tell whether a body is a stream of events, whatever its head says."""
+    return body[:_LONGEST_SPACE].removeprefix(_BOM).lstrip().startswith(_FIELDS)
+
+
+_LONGEST_SPACE: Final = 100
 
 
 class EventTooLarge(ValueError):

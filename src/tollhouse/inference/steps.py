@@ -30,6 +30,7 @@ from tollhouse.inference.workers.pool import StepTooLong, WorkerGone, WorkerPool
 from tollhouse.kernel.clock import to_millis, unix_seconds
 from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import ProviderFailure
+from tollhouse.kernel.json_text import first_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,15 +89,10 @@ class Steps:
         The client's response may repeat so many bytes of the request.
         """
         size = len(body) + repeated
-        try:
-            if size <= LARGE:
-                return adapter.parse_response(body)
-            small = adapter.without_content()
-            return await self.run_for_reply(owner, size, _parse_large_response, small, body)
-        except MalformedResponse:
-            if len(body) <= LARGE and (error := error_in_place_of_reply(body)):
-                raise error from None
-            raise
+        if size <= LARGE:
+            return _parsed(adapter, body)[0]
+        small = adapter.without_content()
+        return await self.run_for_reply(owner, size, _parse_large_response, small, body)
 
     async def render_response(
         self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
@@ -252,8 +248,21 @@ class _LargeResponse(AdaptedResponse):
         return self.adapter.parse_response(self.body).render(identity, charge)
 
 
+def _parsed(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
+    """Return a provider's response and its body, without what some servers add behind it."""
+    try:
+        return adapter.parse_response(body), body
+    except MalformedResponse:
+        if error := error_in_place_of_reply(body):
+            raise error from None
+        alone = first_value(body)
+        if len(alone) == len(body):
+            raise
+        return adapter.parse_response(alone), alone
+
+
 def _parse_large_response(adapter: FormatAdapter, body: bytes) -> _LargeResponse:
-    found = adapter.parse_response(body)
+    found, body = _parsed(adapter, body)
     return _LargeResponse(
         found.reported,
         found.seen,

@@ -6,7 +6,7 @@ A provider that counts is asked; for the others it is an estimate from the reque
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
 from tollhouse.inference.formats.adapter import MalformedResponse, without_content
@@ -14,6 +14,7 @@ from tollhouse.inference.formats.messages.passthrough import parse_count, render
 from tollhouse.inference.formats.messages.wire import parse_request
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
+from tollhouse.inference.own_routing import OwnKeyUse, attempts
 from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import ProviderFailure, ProviderRefused
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.messages.wire import MessagesRequest
     from tollhouse.inference.ports import Provider
     from tollhouse.inference.types import Endpoint
+    from tollhouse.provider_keys.types import OwnKey
+
+_NO_OWN_KEYS: Final = OwnKeyUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +39,19 @@ class TokenCounter:
     _catalog: Catalog
     _providers: Mapping[str, Provider]
 
-    async def count(
+    async def count(  # noqa: PLR0913, PLR0917 - what a request is, and who sends it
         self,
         request: MessagesRequest,
         asks: Callable[[Endpoint], Awaitable[bytes]],
         query: str,
         headers: Sequence[tuple[str, str]],
         policies: Sequence[AccessPolicy] = (),
+        own_keys: OwnKeyUse = _NO_OWN_KEYS,
     ) -> int:
         """Return the number of input tokens.
 
-        Nothing of what the request says is needed here: `asks` returns the body with which an
-        endpoint's provider is asked to count.
+        Providers are asked with own keys as for a reply. Nothing of what the request says is needed
+        here: `asks` returns the body with which an endpoint's provider is asked to count.
 
         Raises:
             NotFound: No such model.
@@ -55,12 +60,14 @@ class TokenCounter:
         """
         model = self._catalog.find(request.model)
         endpoints = policy_filter.allowed(policies, model.endpoints, lambda each: (model.id, each))
-        for endpoint in endpoints:
+        found = attempts(model, endpoints, endpoints, own_keys, lambda _endpoint, _key: True)
+        for endpoint, own_key in found:
             dialects = endpoint.dialects or self._providers[endpoint.provider].dialects
             if Dialect.COUNT_TOKENS not in dialects:
                 continue
             try:
-                return await self._ask(endpoint, await asks(endpoint), query, headers)
+                body = await asks(endpoint)
+                return await self._ask(endpoint, own_key, body, query, headers)
             except ProviderRefused:
                 raise
             except (ProviderFailure, MalformedResponse):
@@ -69,10 +76,21 @@ class TokenCounter:
         return estimate_tokens(request.size)
 
     async def _ask(
-        self, endpoint: Endpoint, body: bytes, query: str, headers: Sequence[tuple[str, str]]
+        self,
+        endpoint: Endpoint,
+        own_key: OwnKey | None,
+        body: bytes,
+        query: str,
+        headers: Sequence[tuple[str, str]],
     ) -> int:
         call = ProviderCall(
-            endpoint, Dialect.COUNT_TOKENS, stream=False, body=body, query=query, headers=headers
+            endpoint,
+            Dialect.COUNT_TOKENS,
+            stream=False,
+            body=body,
+            query=query,
+            headers=headers,
+            own_key=own_key,
         )
         reply = await self._providers[endpoint.provider].open(call)
         try:

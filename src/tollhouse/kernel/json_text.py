@@ -6,10 +6,14 @@ and so would many that we pass it on to.
 
 Python's encoder writes `NaN`, `Infinity` and `-Infinity` (of log-probabilities), which are no JSON
 at all (RFC 8259, section 6).
+
+Other servers write line breaks and tabs in texts as they are, and NUL behind what they say; it is
+no JSON either (section 7).
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -24,6 +28,11 @@ _ESCAPE: Final = re.compile(
     re.DOTALL,
 )
 _TEXT_OR_NONE: Final = re.compile(rb'(?P<text>"(?:[^"\\]++|\\.)*+")|NaN|-?Infinity', re.DOTALL)
+_CONTROLS: Final = bytes(range(0x20))
+_TEXT_OR_CONTROL: Final = re.compile(
+    rb'(?P<text>"(?:[^"\\]++|\\.)*+")|[\x00-\x08\x0b\x0c\x0e-\x1f]', re.DOTALL
+)
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
 _INSTEAD: Final = rb"\ufffd"
 
 
@@ -42,6 +51,32 @@ def replace_numbers_that_are_none(data: bytes) -> bytes:
     if b"NaN" not in data and b"Infinity" not in data:
         return data
     return _TEXT_OR_NONE.sub(lambda found: found["text"] or b"null", data)
+
+
+def escape_controls(data: bytes) -> bytes:
+    """Return JSON with control characters in texts escaped, and none elsewhere but white space."""
+    if len(data.translate(None, _CONTROLS)) == len(data):
+        return data
+    return _TEXT_OR_CONTROL.sub(
+        lambda found: _CONTROL.sub(_escaped, found["text"]) if found["text"] else b"", data
+    )
+
+
+def first_value(data: bytes) -> bytes:
+    """Return the first of several JSON values, or JSON without what follows it; else the same."""
+    text = data.decode("utf-8", "replace").lstrip()
+    try:
+        _, end = _lenient.raw_decode(text)
+    except (ValueError, RecursionError):
+        return data
+    return text[:end].encode("utf-8", "replace") if text[end:].strip() else data
+
+
+_lenient: Final = json.JSONDecoder(strict=False)
+
+
+def _escaped(control: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(control[0])
 
 
 def _mended(escape: re.Match[bytes]) -> bytes:

@@ -153,7 +153,7 @@ CREATE TABLE batches (
 	purged_at BIGINT, 
 	payer_hash TEXT, 
 	wish JSON DEFAULT '{}' NOT NULL, 
-	compress_at BIGINT, 
+	compress_at BIGINT, is_byok BOOLEAN DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_batches PRIMARY KEY (id), 
 	CONSTRAINT fk_batches_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT uq_batches_workspace_id_idempotency_key UNIQUE (workspace_id, idempotency_key), 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -25,12 +25,12 @@ def upgrade_to_before(url: sa.URL, number: str, folder: Path) -> None:
     upgrade(url, earlier)
 
 
-def execute(url: sa.URL, *statements: str) -> list[str]:
+def execute(url: sa.URL, *statements: str) -> list[Any]:
     """Run statements, and return what the last one has found, if it looks for something."""
 
-    async def run() -> list[str]:
+    async def run() -> list[Any]:
         engine = create_async_engine(url, poolclass=NullPool)
-        found: list[str] = []
+        found: list[Any] = []
         async with engine.begin() as connection:
             if url.get_backend_name() == "sqlite":
                 await connection.execute(sa.text("PRAGMA foreign_keys = ON"))

@@ -44,6 +44,7 @@ __getattr__ = names(
         "model_wire": "pricing_reply",
         "dependencies": "PipelineDependencies",
         "pipeline": "Pipeline",
+        "own_routing": "OwnKeyUse usable_by",
         "policy_filter": "allowed BUILT_IN excerpt flagged objections texts",
         "ports": "ProviderCall",
         "price_texts": "plain price_texts",

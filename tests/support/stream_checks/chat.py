@@ -37,6 +37,9 @@ def check_stream(stream: bytes) -> CheckedStream:
     events, behind = until_done([event.removeprefix(b"data: ") for event in events])
     *chunks, last = [json.loads(event) for event in events]
     assert behind == ([{"error": last["error"]}] if "error" in last else [])
+    if "error" in last:
+        assert last == chunks[-1] | {"choices": []}
+        last = chunks.pop()
     for chunk in [*chunks, last]:
         _check_chunk(chunk)
         for field in ("id", "created", "model", "provider"):

@@ -43,6 +43,8 @@ def check_stream(stream: bytes) -> CheckedStream:
     data, behind = until_done([event.removeprefix(b"data: ") for event in events])
     chunks = [json.loads(each) for each in data]
     assert behind == ([{"error": chunks[-1]["error"]}] if "error" in chunks[-1] else [])
+    if behind:
+        assert chunks.pop() == chunks[-1] | {"choices": []}
     assert all(chunk["object"] == "text_completion" for chunk in chunks)
     assert len({(chunk["id"], chunk["model"]) for chunk in chunks}) == 1
     assert not any("error" in chunk or "usage" in chunk for chunk in chunks[:-1])

@@ -101,7 +101,7 @@ def test_an_items_preferences_hold_within_its_batchs() -> None:
         ignore=("a", "c"),
         require_parameters=True,
         deny_data_collection=True,
-        unsupported_guarantees=True,
+        zdr=True,
         by_price=True,
         max_price=MaxPrice(prompt=Decimal(2), completion=Decimal(5), image=Decimal(1)),
     )

@@ -134,6 +134,11 @@ class AdaptedStream(StreamEnding):
         return self.done
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing has come yet that a client would show, and no end."""
+        return not self._seen_bytes and self.finish_reason is None
+
+    @property
     def seen(self) -> Usage:
         """The tokens seen so far; the output is estimated from its bytes."""
         return dataclasses.replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))

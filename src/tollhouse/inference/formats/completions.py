@@ -53,10 +53,10 @@ from tollhouse.inference.formats.wire import (
     given_fields,
     read_field,
     read_flag,
+    read_id,
     read_model,
     read_object,
     read_typed,
-    text_decoder,
     texts,
 )
 from tollhouse.inference.sse import event as sse_event
@@ -162,7 +162,7 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-_choices: Final = msgspec.json.Decoder(list[_Choice])
+_choices: Final = msgspec.json.Decoder(list[_Choice] | None)
 
 
 def _output_bytes(choice: _Choice) -> int:
@@ -232,6 +232,10 @@ class CompletionsStream(ChunkStream):
         ours = reply_fields(self._identity, "text_completion")
         return sse_event(encoder.encode({**fields, **ours})) if choices else b""
 
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
+        choice = render_choice(index, "", finish_reason)
+        return sse_event(encoder.encode(_completion(self._identity, [choice])))
+
     def _end(self, charge: Charge) -> bytes:
         return _render_end(self._identity, self._request, charge)
 
@@ -242,8 +246,7 @@ class CompletionsStream(ChunkStream):
 def _read(data: bytes) -> tuple[Fields, Sequence[_Choice], str | None]:
     try:
         fields = decode_fields(data)
-        upstream_id = text_decoder.decode(fields.get("id", NULL))
-        return fields, _choices.decode(fields.get("choices", b"[]")), upstream_id
+        return fields, _choices.decode(fields.get("choices", NULL)) or (), read_id(fields)
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is no completion") from None
 

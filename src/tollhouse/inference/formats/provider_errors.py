@@ -8,6 +8,8 @@
     {"detail": [{"loc": [...], "msg": "words"}]}         FastAPI's validation, Mistral
     {"object": "error", "message", "code"}               older vLLM, SGLang
     {"message", "__type"}                                AWS
+    {"choices": [{"error": {...}}]}                      AI gateways
+    {"base_resp": {"status_code", "status_msg"}}         MiniMax
     words, <title>words</title>                          proxies in between
 
 The same reader serves a body, an event of a stream, and the `error` inside of either.
@@ -22,17 +24,47 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from tollhouse.inference.formats.adapter import ErrorEvent
-from tollhouse.inference.formats.wire import fields_decoder, replace_invalid_text, try_decode
+from tollhouse.inference.formats.wire import (
+    NULL,
+    fields_decoder,
+    replace_invalid_text,
+    try_decode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_NESTED: Final = ("error", "errors", "detail")
+    from tollhouse.inference.formats.wire import Fields
+
+_NESTED: Final = ("error", "errors", "detail", "base_resp")
 """Where the error stands, if it is not at the top; the first that says anything counts."""
-_WORDS: Final = ("message", "msg", "error_message", "error_description", "description", "title")
+_WORDS: Final = (
+    *("message", "msg", "error_message", "error_description", "description", "title"),
+    "status_msg",
+)
 _CODES: Final = ("code", "type", "__type", "status", "reason", "error_code")
 _NO_CODES: Final = frozenset({"", "error", "about:blank"})
 """Say that it is an error, not which."""
+BASE_RESP: Final[Mapping[int, str]] = {
+    # https://platform.minimax.io/docs/api-reference/errorcode
+    1000: "internal_error",
+    1001: "timeout",
+    1002: "rate_limit_exceeded",
+    1004: "invalid_api_key",
+    1008: "insufficient_balance",
+    1013: "internal_error",
+    1024: "internal_error",
+    1026: "content_filter",
+    1027: "content_filter",
+    1033: "internal_error",
+    1039: "rate_limit_exceeded",
+    1041: "rate_limit_exceeded",
+    2013: "bad_request",
+    2045: "rate_limit_exceeded",
+    2049: "invalid_api_key",
+    2056: "insufficient_quota",
+}
+"""MiniMax's numbers, as the codes that others have for the same; 0 is no error."""
 _DEEPEST: Final = 4
 _LONGEST_TEXT: Final = 2_000
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -55,6 +87,32 @@ def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
         return None
     found = read_error(data)
     return found if found.message else None
+
+
+class _InReply(msgspec.Struct):
+    error: msgspec.Raw = NULL
+
+
+class _Refusal(msgspec.Struct):
+    status_code: int = 0
+
+
+_errors: Final = msgspec.json.Decoder(list[_InReply])
+_refusal: Final = msgspec.json.Decoder(_Refusal)
+
+
+def raise_error_within(fields: Fields) -> None:
+    """Raise the error that a chat reply or a chunk holds beside or within its choices."""
+    if fields.get("error", NULL) != NULL:
+        raise read_error(fields["error"])
+    refused = try_decode(_refusal, fields["base_resp"]) if "base_resp" in fields else None
+    if refused is not None and refused.status_code:
+        raise read_error(fields["base_resp"])
+    choices = fields.get("choices", NULL)
+    if b'"error"' in memoryview(choices).tobytes():
+        for each in try_decode(_errors, choices) or ():
+            if each.error != NULL:
+                raise read_error(each.error)
 
 
 class _FieldError(msgspec.Struct):
@@ -84,6 +142,8 @@ def _said(value: object, depth: int = 0) -> tuple[str | int | None, str | None]:
 
 def _said_by_object(value: Mapping[str, Any], depth: int) -> tuple[str | int | None, str | None]:
     code = next((found for name in _CODES if (found := _code(value.get(name)))), None)
+    if isinstance(number := value.get("status_code"), int):
+        code = code or BASE_RESP.get(number, number)
     words = next((value[name] for name in _WORDS if _is_text(value.get(name))), None)
     given = value.get("error")
     if isinstance(given, str) and words and " " not in given:

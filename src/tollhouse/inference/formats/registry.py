@@ -39,6 +39,7 @@ from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
 from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
 from tollhouse.inference.formats.responses.wire import parse_request as parse_responses
+from tollhouse.inference.sse import is_event_stream
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Invalid, TollhouseError, error_body
 
@@ -88,6 +89,13 @@ class Adapters(Mapping["Dialect", "FormatAdapter"]):
     def passthrough(self) -> FormatAdapter:
         """The adapter to the client's own format."""
         return self[self.api_format.dialect]
+
+    def reader(self, adapter: FormatAdapter, body: bytes) -> FormatAdapter:
+        """Return the adapter that reads a whole reply: if it was streamed, the translation."""
+        source, provider = self._source, PROVIDER_FORMATS.get(adapter.dialect)
+        if source is None or provider is None or not is_event_stream(body):
+            return adapter
+        return TranslatingAdapter(source, provider)
 
     def __getitem__(self, dialect: Dialect) -> FormatAdapter:
         """Return the adapter to a dialect; raises `KeyError` if the format has none."""

@@ -11,6 +11,7 @@ from msgspec import Raw
 from tollhouse.accounting.types import Charge, Usage
 from tollhouse.kernel.errors import Invalid, parse_validation_error
 from tollhouse.kernel.json_text import (
+    escape_controls,
     replace_lone_surrogates,
     replace_numbers_that_are_none,
 )
@@ -184,13 +185,14 @@ def replace_invalid_text(data: bytes) -> bytes:
     The same for halves of characters, which the decoder would refuse.
 
     A byte order mark at its start is taken away, and `NaN` and infinity, which Python's servers
-    write, become null.
+    write, become null. Control characters in texts are escaped, and others taken away.
 
     Raw values are not checked later, and clients reject a response with such bytes.
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
-    data = replace_numbers_that_are_none(replace_lone_surrogates(data)).removeprefix(_BOM)
+    data = escape_controls(data.removeprefix(_BOM))
+    data = replace_numbers_that_are_none(replace_lone_surrogates(data))
     if data.isascii():
         return data
     try:
@@ -201,8 +203,31 @@ def replace_invalid_text(data: bytes) -> bytes:
 
 
 def is_done(data: bytes) -> bool:
-    """Tell whether an event is the last of a stream; some servers pad it with spaces."""
-    return len(data) <= _LONGEST_DONE and data.strip() == DONE
+    """Tell whether an event is the last of a stream; some servers pad it with spaces or quotes."""
+    return len(data) <= _LONGEST_DONE and data.strip().strip(b'"').strip() == DONE
+
+
+def says_nothing(data: bytes) -> bool:
+    """Tell whether an event is empty, or null."""
+    return not data or (len(data) <= _LONGEST_DONE and data.strip() in _NOTHING)
+
+
+_NOTHING: Final = (b"", b"null")
+
+
+def read_id(fields: Fields) -> str | None:
+    """Return the id of a reply, which some servers write as a number."""
+    return id_text(try_decode(_text_or_number, fields.get("id", NULL)))
+
+
+def id_text(given: AnyId) -> str | None:
+    """Return an id as text."""
+    return None if given is None else str(given)
+
+
+AnyId = str | int | float | None
+"""An id as servers write it."""
+_text_or_number: Final = msgspec.json.Decoder(AnyId)
 
 
 def join_lines(data: bytes) -> bytes:

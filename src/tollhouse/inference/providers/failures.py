@@ -17,6 +17,7 @@ import re
 from typing import Final
 
 from tollhouse.kernel.errors import (
+    CONTEXT_LENGTH_EXCEEDED,
     STATUS,
     ProviderFailure,
     ProviderModerated,
@@ -121,6 +122,7 @@ _STATUS_BY_CODE: Final = {
     code: status for status, codes in CODES_BY_STATUS.items() for code in codes.split()
 }
 _STATUSES: Final = range(400, 600)
+_OWN_FAILURES: Final = range(500, 600)
 
 
 def status_of_error_code(code: str | int | None) -> int | None:
@@ -180,7 +182,10 @@ def _failure(  # noqa: PLR0913, PLR0917 - as above
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
-    if status == STATUS["not_found"] and message and _CALLERS.search(message):
+    if message and (
+        (status == STATUS["not_found"] and _CALLERS.search(message))
+        or (status in _OWN_FAILURES and _tells_full_context(code, message))
+    ):
         status = STATUS["invalid"]
     kind = _ERROR_BY_STATUS.get(status, ProviderUnavailable)
     texts = _OPERATORS if own_key is None or status not in _OWNERS else _OWNERS
@@ -258,6 +263,19 @@ _TYPE_BY_WORDS: Final = [
         (r"could not process image|invalid image", "invalid_image"),
     )
 ]
+
+
+_TOO_MUCH: Final = re.compile(
+    r"exceed|too (long|large|many|big)|longer|greater|larger|reduce|shorten|maximum|requested",
+    re.IGNORECASE,
+)
+
+
+def _tells_full_context(code: str | int | None, message: str) -> bool:
+    """Tell whether a server's own failure is a full context: those of some models are."""
+    if isinstance(code, str) and TYPE_BY_CODE.get(code.lower()) == CONTEXT_LENGTH_EXCEEDED:
+        return True
+    return bool(_TYPE_BY_WORDS[0][0].search(message) and _TOO_MUCH.search(message))
 
 
 def _error_type(status: int, code: str | int | None, message: str | None) -> str:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
+from tollhouse.inference.formats.whole_replies import events_of
 from tollhouse.inference.formats.wire import is_done, replace_invalid_text, try_decode
 from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
@@ -127,7 +128,7 @@ class HttpProvider:
             body=call.body,
             limits=self.limits,
         )
-        reply = HttpReply(self.name, self.largest_reply, shown.credentials)
+        reply = HttpReply(self.name, self.largest_reply, shown.credentials, call.dialect)
         reply.exchange = self.upstream.start(request, reply)
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
@@ -181,7 +182,7 @@ class HttpProvider:
             await reply.status(),
             code=said.code,
             message=said.message,
-            retry_after=retry_after(reply.headers, body, self.clock.now()),
+            retry_after=retry_after(reply.headers, body, self.clock.now(), await reply.status()),
             slug=self.slug,
             own_key=None if own_key is None else own_key.stored.label,
         )
@@ -201,9 +202,12 @@ class HttpReply:
     exchange: UpstreamExchange
     """Set once it was started."""
 
-    def __init__(self, name: str, largest: int, credentials: Credentials) -> None:
+    def __init__(
+        self, name: str, largest: int, credentials: Credentials, dialect: Dialect | None = None
+    ) -> None:
         """Take a reply of at most so many bytes, or of events of that size."""
         self._name = name
+        self._dialect = dialect
         self._largest = largest
         self.credentials = credentials
         self._news = Waiter(asyncio.get_running_loop())
@@ -213,7 +217,8 @@ class HttpReply:
         self._most = largest
         self._parser: EventParser | None = None
         self._instead: bytearray | None = bytearray()
-        """What has come in place of events; None once it cannot be an error."""
+        """What has come in place of events; None once it cannot be an error or a whole reply."""
+        self._has_events = False
         self._take: Callable[[Sequence[bytes]], bool] | None = None
         self._inflate: Callable[[bytes, int], bytes] | None = None
         self._ended = False
@@ -341,8 +346,8 @@ class HttpReply:
     def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
         if self._instead is not None:
             self._instead += piece
-            begun = bytes(self._instead.lstrip()[:1])
-            if (begun and begun not in _BEGIN_ERRORS) or len(self._instead) > _LONGEST_ERROR:
+            begun = bytes(self._instead[:_LONGEST_SPACE].lstrip()[:1])
+            if (begun and begun not in _BEGIN_ERRORS) or len(self._instead) > self._largest:
                 self._instead = None
         try:
             if self._parser is None or not (events := self._parser.feed(piece)):
@@ -356,7 +361,11 @@ class HttpReply:
     def _hand(self, events: list[bytes], take: Callable[[Sequence[bytes]], bool]) -> None:
         hidden = self.credentials.hidden_in_reply
         try:
-            wants_more = take([hidden(data) for data in events])
+            shown = [hidden(data) for data in events]
+            if not self._has_events and self._dialect is not None:
+                self._has_events = True
+                shown[:1] = events_of(self._dialect, shown[0]) or shown[:1]
+            wants_more = take(shown)
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
             self._fail(error)
             self._take = None
@@ -368,8 +377,13 @@ class HttpReply:
     def _give_last(self, take: Callable[[Sequence[bytes]], bool]) -> None:
         """Give what came after the last blank line, unless it was cut off."""
         hidden = self.credentials.hidden_in_reply
-        if self._instead and (error := error_in_place_of_reply(hidden(bytes(self._instead)))):
-            self._fail(error)
+        if self._instead and not self._has_events:
+            body = hidden(bytes(self._instead))
+            if error := error_in_place_of_reply(body):
+                self._fail(error)
+            elif self._dialect is not None and events_of(self._dialect, body):
+                self._hand([body], take)
+                return
         parser = self._parser
         if parser is None or not (events := parser.end()):
             return
@@ -388,7 +402,7 @@ class HttpReply:
 
 
 _BEGIN_ERRORS: Final = (b"{", b"[", b"<")
-_LONGEST_ERROR: Final = 100_000
+_LONGEST_SPACE: Final = 1000
 _json: Final = msgspec.json.Decoder(msgspec.Raw)
 _TIMEOUTS = (ConnectTimeout, HeadTimeout, IdleTimeout, TotalTimeout)
 

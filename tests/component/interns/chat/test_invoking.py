@@ -1,14 +1,13 @@
 """Runs that nobody watches: begun, steered, gone on with, refused, and driven to their end."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
+from tests.component.interns.chat_server import ChatServer
 from tests.component.interns.fake_daemon import (
     ANSWERED,
     DISCONNECT,
@@ -19,6 +18,7 @@ from tests.component.interns.fake_daemon import (
     STARTED,
     STEERED,
     STREAM,
+    FakeDaemon,
     chunk,
     error_response,
     event,
@@ -27,10 +27,6 @@ from tests.component.interns.fake_daemon import (
 from tests.support.builders import OPERATOR
 from tests.support.seams.identity import NewKey
 from tests.support.waiting import until, wait_for_event
-
-if TYPE_CHECKING:
-    from tests.component.interns.chat_server import ChatServer
-    from tests.component.interns.fake_daemon import FakeDaemon
 
 FIRST = chunk(event(*STARTED, 1))
 

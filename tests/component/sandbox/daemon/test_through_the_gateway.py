@@ -1,22 +1,23 @@
 """A daemon on the gateway's port, as another machine reaches it."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import io
 import json
 import os
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from websockets.asyncio.client import connect
-from websockets.asyncio.server import unix_serve
+from websockets.asyncio.server import ServerConnection, unix_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.http11 import Response
 
 from tests.component.sandbox.daemon.daemon_process import DaemonProcess
 from tests.support.clock import FakeClock
@@ -28,14 +29,6 @@ from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.metrics import Metrics
 from tollhouse.settings.sections import ServerSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
-
-    from websockets.asyncio.server import ServerConnection
-    from websockets.http11 import Response
-
 
 TAKEN = f"{DAEMON_PREFIX}taken"
 """The token of a daemon that an agent has taken over."""

@@ -1,18 +1,11 @@
 """Nobody gets in without the token, on any path, and nothing is told to who has none."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 
-from tests.component.sandbox.daemon.daemon_process import text_of
-
-if TYPE_CHECKING:
-    import httpx2
-
-    from tests.component.sandbox.daemon.daemon_process import DaemonProcess
+from tests.component.sandbox.daemon.daemon_process import DaemonProcess, text_of
 
 PATHS = ("/healthz", "/files/", "/files/secret", "/terminals", "/terminal", "/nowhere")
 

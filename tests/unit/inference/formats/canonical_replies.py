@@ -58,6 +58,7 @@ thoughts = (
 blocks = st.lists(
     st.builds(TextBlock, words) | st.builds(RefusalBlock, words) | calls | freeform | thoughts,
     max_size=5,
+    unique_by=lambda each: each.id if isinstance(each, ToolCall) else id(each),
 )
 finishes = st.sampled_from(["stop", "length", "tool_calls", "content_filter"])
 

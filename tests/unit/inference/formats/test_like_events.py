@@ -32,7 +32,7 @@ def open_stream(path: str, **options: Any) -> AdaptedStream:
     return adapters.passthrough.open_stream(IDENTITY)
 
 
-def outcome(stream: AdaptedStream, data: bytes) -> object:
+def outcome(stream: AdaptedStream, data: bytes) -> bytes | str:
     try:
         return stream.feed(data)
     except (MalformedResponse, ErrorEvent) as error:
@@ -158,7 +158,7 @@ def test_a_delta_of_a_message_is_shown_as_the_first_of_its_block(
         alone = begun()
         shown = outcome(alone, data)
         assert outcome(stream, data) == shown
-        if isinstance(shown, str):
+        if isinstance(shown, str) or shown.count(b"event: ") != 1:
             return
         tokens += alone.seen.output_tokens
     if not any(change for *_, change in sent):
@@ -230,7 +230,7 @@ def test_a_delta_of_a_response_is_shown_as_the_first_of_its_part(
         alone = begun(count)
         shown = outcome(alone, data)
         assert outcome(stream, data) == shown
-        if isinstance(shown, str):
+        if isinstance(shown, str) or shown.count(b"event: ") != 1:
             return
         tokens += alone.seen.output_tokens
     if not any(odd or change for *_, odd, change in sent):

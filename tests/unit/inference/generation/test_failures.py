@@ -274,7 +274,7 @@ async def test_a_full_context_is_refused(form: str, *, stream: bool) -> None:
 
 
 async def test_a_chat_that_streams_says_that_its_context_is_full() -> None:
-    w = make_pipeline(FakeReply([replies.chunk(replies.ROLE), TOO_LONG_IN_STREAM]))
+    w = make_pipeline(FakeReply([replies.chunk({"content": "a"}), TOO_LONG_IN_STREAM]))
     assert WORDS in (await received(w.begin(stream=True))).decode()
 
 

@@ -77,7 +77,7 @@ async def test_a_reply_and_its_record_say_what_happened(*, stream: bool) -> None
 async def test_times_are_measured(*, stream: bool) -> None:
     head, end = asyncio.Event(), asyncio.Event()
     body = good_reply(stream=stream)
-    body.body.insert(1 if stream else 0, end)
+    body.body.insert(2 if stream else 0, end)
     w = PipelineFixture([FakeProvider(body, accepts=head)])
     exchange = w.begin(stream=stream)
     await steps()
@@ -120,7 +120,7 @@ async def test_a_policy_decides_on_the_model_whatever_it_was_called() -> None:
 
 FORMS = ["/chat/completions", "/responses", "/messages", "/completions"]
 UNFINISHED = {
-    "said": [chunk(ROLE), chunk({"content": "Half"}), USAGE_CHUNK, DONE],
+    "said": [chunk(ROLE), chunk({"content": "Half"}), USAGE_CHUNK],
     "empty": [chunk(ROLE), USAGE_CHUNK, DONE],
     "no choices": [USAGE_CHUNK, DONE],
     "an empty event": [replies.event({}), DONE],
@@ -200,7 +200,7 @@ async def test_the_last_bytes_wait_for_the_settlement_and_it_holds_until_then(
 @pytest.mark.parametrize("reply", ["whole", "stream", "a failure"])
 async def test_a_settlement_that_fails_withholds_the_end_of_a_reply(reply: str) -> None:
     broken = FakeSettler(broken=OSError("disk full"))
-    cut = FakeReply([chunk(ROLE), CUT])
+    cut = FakeReply([chunk({"content": "a"}), CUT])
     stream = reply != "whole"
     w = make_pipeline(cut if reply == "a failure" else good_reply(stream=stream), settler=broken)
     exchange = w.begin(stream=stream)

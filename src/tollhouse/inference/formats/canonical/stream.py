@@ -10,14 +10,14 @@ events of later blocks are held back until then.
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.arguments import ArgumentsScanner
 from tollhouse.inference.formats.canonical.types import (
     Block,
     BlockDelta,
@@ -48,11 +48,6 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.canonical.types import ReasoningField
 
 
-_MARK: Final = re.compile(r"\\(?s:.)?|[\"{}\[\]]")
-"""The delimiters of JSON; an escaped character is none."""
-_SPACE: Final = " \t\r\n"
-
-
 class BlockSequencer:
     """Orders the blocks of one stream."""
 
@@ -75,8 +70,9 @@ class BlockSequencer:
             return (event,)
         if isinstance(event, (StreamStarted, UsageReported)):
             return (event,)
-        if event.choice:
-            return ()
+        ends = isinstance(event, BlockEnded) and event.block in self._ended
+        if event.choice or ends:
+            return ()  # of another choice, or of a block that ended where the next one began
         if self._finished:
             raise MalformedResponse("the reply goes on after its end")
         if isinstance(event, ChoiceFinished):
@@ -134,55 +130,6 @@ class BlockSequencer:
         return [*written, *self._end(), event]
 
 
-class ArgumentsScanner:
-    """The arguments of one tool call; scans each piece once."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._looked_at = 0
-        """How many pieces are scanned."""
-        self._depth = 0
-        self._in_text = False
-        self._escape = ""
-        """A backslash at the end of the scanned text."""
-        self._is_object: bool | None = None
-        """None until the first JSON value is closed."""
-
-    @property
-    def text(self) -> str:
-        """All pieces."""
-        return "".join(self._pieces)
-
-    def add(self, piece: str) -> None:
-        """Take one more piece."""
-        self._pieces.append(piece)
-
-    def is_complete(self) -> bool:
-        """Return whether the arguments are one JSON object."""
-        more = self._escape + "".join(self._pieces[self._looked_at :])
-        self._looked_at = len(self._pieces)
-        if self._is_object is None:
-            if self._close(more):
-                self._is_object = try_decode(fields_decoder, "".join(self._pieces)) is not None
-        elif more.strip(_SPACE):
-            self._is_object = False
-        return bool(self._is_object)
-
-    def _close(self, more: str) -> bool:
-        """Return whether the first JSON value is closed within more text."""
-        self._escape = ""
-        for mark in _MARK.findall(more):
-            if mark == '"':
-                self._in_text = not self._in_text
-            elif mark == "\\":
-                self._escape = mark
-            elif not self._in_text and len(mark) == 1:
-                self._depth += 1 if mark in "{[" else -1
-                if self._depth <= 0:
-                    return True
-        return False
-
-
 def arguments_object(arguments: str) -> Mapping[str, msgspec.Raw]:
     """Return a tool call's arguments as an object, for formats that require one.
 
@@ -197,7 +144,7 @@ def arguments_object(arguments: str) -> Mapping[str, msgspec.Raw]:
 
 # Building a response
 
-_logprobs: Final = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
+_logprobs = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
 
 
 class ResponseBuilder:

@@ -28,6 +28,7 @@ from tollhouse.inference.formats.adapter import (
     without_content,
 )
 from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
+from tollhouse.inference.formats.canonical.stream import ResponseBuilder
 from tollhouse.inference.formats.canonical.types import (
     Block,
     CanonicalEvent,
@@ -50,7 +51,8 @@ from tollhouse.inference.formats.canonical.types import (
     without_turns,
 )
 from tollhouse.inference.formats.tool_names import ToolNames
-from tollhouse.inference.formats.wire import text_bytes
+from tollhouse.inference.formats.wire import says_nothing, text_bytes
+from tollhouse.inference.sse import EventParser, is_event_stream
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import Invalid
 
@@ -83,7 +85,7 @@ class StreamDecoder(ABC):
         """
         if self.done:
             return tuple(self._after_end(data))
-        return self._decode(data) if data else ()
+        return () if says_nothing(data) else self._decode(data)
 
     @abstractmethod
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]: ...
@@ -201,7 +203,8 @@ class TranslatingAdapter(FormatAdapter):
 
     def parse_response(self, body: bytes) -> TranslatedResponse:
         """Parse a provider's complete response."""
-        reply = self._provider_format.parse_response(body)
+        streamed = is_event_stream(body)
+        reply = self._joined(body) if streamed else self._provider_format.parse_response(body)
         if self._tool_names.changed:
             reply = _with_own_names(reply, self._tool_names)
         if self._hides_reasoning:
@@ -223,13 +226,26 @@ class TranslatingAdapter(FormatAdapter):
             reply=reply,
         )
 
-    def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
-        """Return the adapter of one streamed response."""
+    def _joined(self, body: bytes) -> CanonicalResponse:
+        """Return what a stream says that came although none was asked for."""
+        decoder, parser, builder = self._decoder(), EventParser(), ResponseBuilder()
+        for data in (*parser.feed(body), *parser.end()):
+            for event in decoder.feed(data):
+                builder.add(event)
+        if not decoder.complete:
+            raise MalformedResponse("the stream in place of a reply is not complete")
+        return builder.build()
+
+    def _decoder(self) -> StreamDecoder:
         decoder = self._provider_format.stream_decoder()
         tools = self._source.prompt.tools
         decoder.tool_names = frozenset(self._tool_names.add(tool.name) for tool in tools)
+        return decoder
+
+    def open_stream(self, identity: ReplyIdentity) -> TranslatedStream:
+        """Return the adapter of one streamed response."""
         return TranslatedStream(
-            decoder,
+            self._decoder(),
             self._source.client_format.stream_encoder(self._source, identity),
             self._source.request.size,
             hides_reasoning=self._hides_reasoning,

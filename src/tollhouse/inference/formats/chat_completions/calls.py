@@ -9,7 +9,10 @@ all calls one index or one id, and send names late or in pieces. What holds for 
     an index that is new
     everything else goes on with the call of that id, of that index, or else with the last one:
     a new id without a name, too, at the index of a call whose arguments are not complete
+    a new id with the same name, too, while its arguments are not complete
     an id may be a number, an index a text or a fraction
+    name and arguments may stand in the call itself, without `function`, and one call alone
+    without a list
 
 Sources: https://platform.openai.com/docs/api-reference/chat-streaming and the issues of clients:
 langchain (pieces with empty ids of DashScope and SiliconFlow), LibreChat (Ollama sends calls
@@ -25,8 +28,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from tollhouse.inference.formats.canonical.stream import ArgumentsScanner
-from tollhouse.inference.formats.wire import NULL, raw, try_decode
+from tollhouse.inference.formats.arguments import Arguments, arguments_text, whole_arguments
+from tollhouse.inference.formats.wire import NULL, Fields, raw, try_decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +40,22 @@ class Function(Struct):
 
     name: str | None = None
     arguments: Raw = NULL
+    parameters: Raw = NULL
+    """What Llama's servers call the arguments."""
+    input: Raw = NULL
+    """What Anthropic calls them."""
+
+    @property
+    def given(self) -> Raw | None:
+        """The arguments, whatever they are called."""
+        names = (self.arguments, self.parameters, self.input)
+        return next((each for each in names if each != NULL), None)
 
 
-class CallPiece(Struct):
+class CallPiece(Function):
     """A piece of a call, or a whole one, as a server sends it."""
 
-    index: int | float | str | None = None
+    index: bool | int | float | str | None = None
     id: str | int | None = None
     type: str | None = None
     function: Function | None = None
@@ -63,24 +76,47 @@ class CallPiece(Struct):
         return "" if self.id is None else str(self.id)
 
     @property
-    def name(self) -> str:
+    def called(self) -> str:
         """The name; empty if this piece has none."""
-        return (self.function and self.function.name) or ""
+        return (self.function and self.function.name) or self.name or ""
 
     @property
-    def arguments(self) -> str:
-        """The text of the arguments; some servers send an object instead."""
-        given = NULL if self.function is None else self.function.arguments
-        if given == NULL:
-            return ""
-        text = try_decode(_text, given)
-        return memoryview(given).tobytes().decode() if text is None else text
+    def text(self) -> str:
+        """The text of the arguments."""
+        return arguments_text((self.function and self.function.given) or self.given or NULL)
 
 
 _LONGEST_INDEX: Final = 9
 _LAST_INDEX: Final = 10**_LONGEST_INDEX
-_text: Final = msgspec.json.Decoder(str)
-pieces_decoder: Final = msgspec.json.Decoder(list[CallPiece] | None)
+Pieces = list[CallPiece | None] | CallPiece | None
+"""What stands in `tool_calls`."""
+_list: Final = msgspec.json.Decoder(list[CallPiece])
+_pieces: Final = msgspec.json.Decoder(Pieces)
+_items: Final = msgspec.json.Decoder(list[Fields | None] | Fields | None)
+function_decoder: Final = msgspec.json.Decoder(Function | None)
+
+
+def pieces_in(calls: Pieces) -> list[CallPiece]:
+    """Return the pieces in `tool_calls`."""
+    if calls is None:
+        return []
+    return [each for each in calls if each is not None] if isinstance(calls, list) else [calls]
+
+
+def read_pieces(tool_calls: Raw) -> tuple[list[CallPiece], bool] | None:
+    """Return the pieces in `tool_calls`, and whether they are a list; None if they are neither."""
+    if (usual := try_decode(_list, tool_calls)) is not None:
+        return usual, True
+    found = try_decode(_pieces, tool_calls)
+    return None if found is None else (pieces_in(found), False)
+
+
+def read_items(tool_calls: Raw) -> list[Fields]:
+    """Return the fields of each piece, as `read_pieces` does."""
+    found = _items.decode(tool_calls)
+    return (
+        [found] if isinstance(found, dict) else [each for each in found or () if each is not None]
+    )
 
 
 class CallPart(NamedTuple):
@@ -107,12 +143,12 @@ class CallPart(NamedTuple):
 class _Call:
     """One call so far."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self) -> None:
+        self.number = -1
+        """Its place among those that were shown."""
         self.id = ""
         self.name = ""
-        self.scanner = ArgumentsScanner()
-        self.has_arguments = False
+        self.arguments = Arguments()
         self.shown_id = ""
         """The id that it was shown with, once it was."""
         self.named_again = False
@@ -127,7 +163,7 @@ class _Call:
 
     @property
     def complete(self) -> bool:
-        return self.has_arguments and self.scanner.is_complete()
+        return self.arguments.complete
 
 
 class CallOrder:
@@ -139,30 +175,54 @@ class CallOrder:
         self._calls: list[_Call] = []
         self._of_index: dict[int, _Call] = {}
         self._used_ids: set[str] = set()
+        self._shown = 0
 
     def __bool__(self) -> bool:
         """Tell whether there is any call."""
         return bool(self._calls)
 
-    def read(self, pieces: Sequence[CallPiece]) -> Iterator[tuple[int, CallPart]]:
-        """Return what the pieces of a delta say in order, each with its place in the delta."""
+    @property
+    def complete(self) -> bool:
+        """Whether there are calls, and none of them is cut off."""
+        return bool(self) and all(
+            each.name and (each.complete or not each.arguments.begun) for each in self._calls
+        )
+
+    def read(self, pieces: Sequence[CallPiece]) -> Iterator[tuple[int | None, CallPart]]:
+        """Return what the pieces of a delta say in order, each with its place in the delta.
+
+        What was held back before has no place.
+        """
         several = len(pieces) > 1
         for place, piece in enumerate(pieces):
+            before = len(self._calls)
             call = self._of(piece, place if several else None)
+            if 0 < before < len(self._calls):
+                last = self._calls[before - 1]
+                if last.name and not last.shown:  # its name is whole
+                    yield None, self._begun(last)
             if (part := self._take(call, piece)) is not None:
                 yield place, part
 
     def end(self) -> list[CallPart]:
         """Return what was held back, at the end of the choice."""
-        return [self._begun(call) for call in self._calls if not call.shown]
+        parts: list[CallPart] = []
+        for call in self._calls:
+            rest = call.arguments.end()
+            if not call.shown:
+                call.held.append(rest)
+                parts.append(self._begun(call))
+            elif rest:
+                parts.append(CallPart(call.number, None, None, rest, call.shown_id))
+        return parts
 
     def _of(self, piece: CallPiece, place: int | None) -> _Call:
         """Return the call of a piece, which it may begin."""
         index = piece.place
         call = self._known(piece, index, place)
         if call is None:
-            call = _Call(len(self._calls))
-            if self._calls and self._calls[-1].named_again and not piece.name:
+            call = _Call()
+            if self._calls and self._calls[-1].named_again and not piece.called:
                 call.name = self._calls[-1].name
             self._calls.append(call)
         if index is not None:
@@ -174,18 +234,18 @@ class CallOrder:
         if not self._calls:
             return None
         at = None if index is None else self._of_index.get(index)
-        if index is not None and at is None and piece.name:
+        if index is not None and at is None and piece.called:
             return None
         if index is None and place is not None and not piece.own_id:
             # Of several pieces in one delta, none goes on with the one before.
-            if place >= len(self._calls) or (place and piece.name):
+            if place >= len(self._calls) or (place and piece.called):
                 return None
             at = self._calls[place]
         last = at or self._calls[-1]
         own = piece.own_id
         if own and own != last.id:
             same = next((each for each in reversed(self._calls) if each.id == own), None)
-            goes_on = at is not None and self._goes_on(piece, at)
+            goes_on = self._goes_on(piece, last, alone=at is None)
             if same is None and not goes_on and (last.id or self._is_other(piece, last)):
                 return None
             last = same or last
@@ -193,63 +253,71 @@ class CallOrder:
             return None
         return None if self._begins(piece, last) else last
 
-    def _goes_on(self, piece: CallPiece, call: _Call) -> bool:
-        """Tell whether a piece with an id of its own can only be more arguments of a call."""
-        return bool(call.name and piece.arguments and not piece.name and not call.complete)
+    def _goes_on(self, piece: CallPiece, call: _Call, *, alone: bool) -> bool:
+        """Tell whether a piece with an id of its own can only be more arguments of a call.
+
+        `alone`: nothing but its place after the last one says whose it is.
+        """
+        if not call.name or not piece.text or call.complete:
+            return False
+        if piece.called and (piece.called != call.name or (alone and not call.arguments.begun)):
+            return False
+        begins = alone and piece.text.startswith("{")
+        return not begins or call.arguments.says_again(piece.text)
 
     def _is_other(self, piece: CallPiece, last: _Call) -> bool:
         """Tell whether a piece with an id belongs to another call than one without."""
-        if piece.name and last.name and piece.name != last.name:
+        if piece.called and last.name and piece.called != last.name:
             return True
-        return last.complete and bool(piece.name or piece.arguments)
+        return last.complete and bool(piece.called or piece.text)
 
     def _begins(self, piece: CallPiece, last: _Call) -> bool:
         """Tell whether a piece begins another call after one that is complete."""
-        if not (piece.name or (last.named_again and piece.arguments)):
+        name, text = piece.called, piece.text
+        if not (name or (last.named_again and text)):
             return False
-        if not last.name and not piece.arguments:
+        if not last.name and not text:
             return False  # its name, which came last
         if not last.complete:
             # Some calls have no arguments: then only their names tell them apart.
             return (
-                not last.has_arguments
-                and piece.name != last.name
+                not last.arguments.begun
+                and name != last.name
                 and self._is_whole_name(last.name)
-                and self._is_whole_name(piece.name)
+                and self._is_whole_name(name)
             )
-        if piece.name and piece.name != last.name:
+        if name and name != last.name:
             return True
         repeats = bool(piece.own_id) and piece.own_id == last.id
-        if not piece.arguments.strip():
+        if not text.strip():
             # Perhaps it only repeats the name; the arguments of another call would tell.
             last.named_again = not repeats
             return False
-        return not (repeats and piece.arguments == last.scanner.text)
+        same_place = not piece.own_id and piece.place is not None
+        return not ((repeats or same_place) and last.arguments.says_again(text))
 
     def _take(self, call: _Call, piece: CallPiece) -> CallPart | None:
-        name, arguments = piece.name, piece.arguments
-        if arguments.startswith("{") and call.complete and arguments == call.scanner.text:
-            return None  # all of them once more
+        name = piece.called
         call.id = call.id or piece.own_id
-        if name and not call.shown and not (call.has_arguments and call.name):
+        if name and not call.shown and not (call.arguments.begun and call.name):
             # A name in pieces, or repeated, or longer each time.
             grows = name.startswith(call.name)
             call.name = name if grows else call.name + name
-        if arguments:
-            call.has_arguments = True
-            call.scanner.add(arguments)
+        text = call.arguments.add(piece.text)
         extra = piece.extra_content
         if call.shown:
-            if not arguments and extra == NULL:
+            if not text and extra == NULL:
                 return None
-            return CallPart(call.number, None, None, arguments, call.shown_id, extra)
-        call.held.append(arguments)
+            return CallPart(call.number, None, None, text, call.shown_id, extra)
+        call.held.append(text)
         call.extra_content = call.extra_content if extra == NULL else extra
-        if call.name and (call.has_arguments or self._is_whole_name(call.name)):
+        if call.name and (call.arguments.begun or self._is_whole_name(call.name)):
             return self._begun(call)
         return None
 
     def _begun(self, call: _Call) -> CallPart:
+        call.number = self._shown
+        self._shown += 1
         own = call.id or f"call_{call.number}"
         if own in self._used_ids:
             own = f"{own}_{call.number}"
@@ -267,8 +335,8 @@ def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
         own = piece.own_id or f"call_{number}"
         own = f"{own}_{number}" if own in used else own
         used.add(own)
-        extra = piece.extra_content
-        found.append(CallPart(number, own, piece.name, piece.arguments, own, extra))
+        text = whole_arguments(piece.text)
+        found.append(CallPart(number, own, piece.called, text, own, piece.extra_content))
     return found
 
 
@@ -277,7 +345,7 @@ def names_in(tools: Raw) -> Callable[[str], bool]:
     return lambda name: memoryview(raw(name)).tobytes() in memoryview(tools).tobytes()
 
 
-def are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int, CallPart]]) -> bool:
+def are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int | None, CallPart]]) -> bool:
     """Tell whether pieces are already written as OpenAI writes them, so that parts say no more."""
     if len(pieces) != len(parts):
         return False
@@ -296,5 +364,5 @@ def _is_regular(piece: CallPiece, part: CallPart) -> bool:
     if part.id is not None and piece.type != "function":
         return False
     given = memoryview(function.arguments)
-    is_text = function.arguments == NULL or given[0] == ord('"')
-    return is_text and function.name == part.name and piece.arguments == part.arguments
+    is_text = given[0] == ord('"')
+    return is_text and function.name == part.name and piece.text == part.arguments

@@ -24,10 +24,13 @@ from tollhouse.inference.formats.adapter import (
 from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
 from tollhouse.inference.formats.chat_completions.calls import (
     CallOrder,
+    CallPiece,
     are_regular,
+    function_decoder,
     is_whole,
     names_in,
-    pieces_decoder,
+    read_items,
+    read_pieces,
     whole_calls,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
@@ -45,6 +48,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
     error_chunk,
     message_bytes,
     output_bytes,
+    render_chunk,
     render_end,
     render_stream_error,
     render_usage,
@@ -64,6 +68,8 @@ from tollhouse.inference.formats.wire import (
     is_done,
     join_lines,
     raw,
+    read_id,
+    says_nothing,
     text_decoder,
     try_decode,
     without,
@@ -146,14 +152,18 @@ def _shown(message: Raw, identity: ReplyIdentity, *, hides: bool) -> Fields:
     return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
 
 
-def _choice(choice: Fields, index: int) -> Fields:
+def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
+    """Return a choice with all fields; `keeps` the call of a client that asked for functions."""
     native = choice.get("finish_reason", NULL)
     # It has ended, or it would not be whole.
     reason = text_decoder.decode(native) or "stop"
     message = choice["message"]
-    if called := _delta.decode(message).calls:
-        fields = fields_decoder.decode(message)
-        message = raw({**fields, "tool_calls": _whole_calls(fields["tool_calls"])})
+    said = _delta.decode(message)
+    if called := said.calls:
+        fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
+        if not keeps or said.tool_calls != NULL:
+            fields["tool_calls"] = _whole_calls(said)
+        message = raw(fields)
     return {
         "logprobs": NULL,
         **choice,
@@ -164,15 +174,42 @@ def _choice(choice: Fields, index: int) -> Fields:
     }
 
 
-def _whole_calls(given: msgspec.Raw) -> msgspec.Raw:
+def _whole_calls(said: ChatDelta) -> msgspec.Raw:
     """Return the calls of a whole reply, each with an id of its own and its arguments as text."""
-    pieces = try_decode(pieces_decoder, given) or ()
+    pieces, items, usual = _calls_of(said) or _NO_CALLS
     parts = whole_calls(pieces)
-    if all(map(is_whole, pieces, parts)):
-        return given
-    items = zip(_items.decode(given), parts, strict=True)
-    return raw([item | _raw_fields(part.rendered()) for item, part in items])
+    if usual and all(map(is_whole, pieces, parts)):
+        return said.tool_calls
+    given = zip(items, parts, strict=True)
+    return raw([_written(item, part.rendered()) for item, part in given])
 
+
+def _asks_for_functions(fields: Fields) -> bool:
+    """Tell whether a client asks in the format's first way, and reads its `function_call`."""
+    return "functions" in fields and "tools" not in fields
+
+
+def _calls_of(said: ChatDelta) -> tuple[list[CallPiece], list[Fields], bool] | None:
+    """Return the calls of a message or the pieces in a delta: read, as they are, and if as usual.
+
+    None if they cannot be read.
+    """
+    if said.tool_calls == NULL:
+        legacy = try_decode(function_decoder, said.function_call)
+        return None if legacy is None else ([CallPiece(function=legacy)], [{}], False)
+    found = read_pieces(said.tool_calls)
+    return None if found is None else (found[0], read_items(said.tool_calls), found[1])
+
+
+_NO_CALLS: tuple[list[CallPiece], list[Fields], bool] = ([], [], True)
+
+
+def _written(item: Fields, part: Mapping[str, object]) -> Fields:
+    return without(item, _FLAT) | {name: raw(value) for name, value in part.items()}
+
+
+_FLAT = frozenset({"name", "arguments", "parameters", "input"})
+"""What some servers write in a call, without a `function`."""
 
 # Streams
 
@@ -203,10 +240,31 @@ class ChunkStream(AdaptedStream):
         if self.done:
             self._report(find_counts(try_decode(fields_decoder, data) or {}))
             return b""
-        if not data or is_done(data):
-            self.done = bool(data)
+        if says_nothing(data):
             return b""
+        if is_done(data):
+            self.done = True
+            return self._finish_rest()
         return self._chunk(join_lines(data))
+
+    def _finish_rest(self) -> bytes:
+        """Return the ends of choices that spoke, where the provider's stream ended without them."""
+        if not self._seen_bytes or self.finish_reason is not None:
+            return b""
+        ends: list[bytes] = []
+        for index in sorted(self._unfinished):
+            if self._is_whole(index):
+                self.finish_reason = "tool_calls" if index in self._called else "stop"
+                ends.append(self._end_of_choice(index, self.finish_reason))
+        return b"".join(ends)
+
+    def _is_whole(self, index: int) -> bool:
+        """Tell whether a choice may have ended here."""
+        del index
+        return True
+
+    @abstractmethod
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes: ...
 
     @abstractmethod
     def _chunk(self, data: bytes) -> bytes: ...
@@ -238,6 +296,9 @@ class ChatStream(ChunkStream):
         self._ours: Fields = {name: raw(value) for name, value in ours.items()}
         self._orders: dict[int, CallOrder] = {}
         """The tool calls of each choice."""
+        self._keeps = _asks_for_functions(request.fields)
+        self._spoken: set[int] = set()
+        """Choices with deltas, of which a message is a repetition."""
         self._thought: set[int] = set()
         """Choices with reasoning."""
         self._before: Fields = {}
@@ -251,6 +312,22 @@ class ChatStream(ChunkStream):
 
     def _fail(self, error: TollhouseError) -> bytes:
         return render_stream_error(error, error_chunk(self._identity))
+
+    def _is_whole(self, index: int) -> bool:
+        order = self._orders.get(index)
+        return not order or order.complete
+
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
+        order = self._orders.get(index)
+        calls = [part.rendered() for part in order.end()] if order is not None else []
+        choice = {
+            "index": index,
+            "delta": {"tool_calls": calls} if calls else {},
+            "finish_reason": finish_reason,
+            "native_finish_reason": None,
+            "logprobs": None,
+        }
+        return render_chunk(self._identity, [choice])
 
     def _chunk(self, data: bytes) -> bytes:
         template = self._template
@@ -267,26 +344,43 @@ class ChatStream(ChunkStream):
         except (msgspec.DecodeError, RecursionError):
             raise MalformedResponse("an event of the stream is not a chat chunk") from None
 
+    def _said(
+        self, index: int, delta: ChatDelta | None, message: ChatDelta | None
+    ) -> ChatDelta | None:
+        """Return a delta, or what a message in its place says that was not said before."""
+        if message is None or not (delta is None or delta.is_silent):
+            if delta is not None and index not in self._spoken and not delta.is_silent:
+                self._spoken.add(index)
+            return delta
+        if index not in self._spoken:
+            return message
+        if index in self._orders:
+            return _REPEATED
+        return ChatDelta(tool_calls=message.tool_calls, function_call=message.function_call)
+
     def _repaired(
         self, index: int, delta: ChatDelta | None, finish_reason: str | None
     ) -> list[Fields] | None:
         """Return a delta's tool calls as OpenAI would write them; None if they are like that."""
         order = self._orders.get(index)
-        pieces = None
-        if delta is not None and delta.calls:
-            pieces = try_decode(pieces_decoder, delta.tool_calls)
+        called = None
+        if delta is not None and delta.calls and not (self._keeps and delta.tool_calls == NULL):
+            called = _calls_of(delta)
             if order is None:
                 order = CallOrder(names_in(self._request.get("tools", NULL)))
                 self._orders[index] = order
-        if order is None or (pieces is None and not finish_reason):
+        if order is None or (called is None and not finish_reason):
             return None
-        parts = list(order.read(pieces or ()))
+        pieces, items, usual = called or _NO_CALLS
+        parts = list(order.read(pieces))
         held = order.end() if finish_reason else []
-        if not held and are_regular(pieces or (), parts):
+        if not held and usual and are_regular(pieces, parts):
             return None
-        given = [] if delta is None or pieces is None else _items.decode(delta.tool_calls)
-        written = [given[place] | _raw_fields(part.rendered()) for place, part in parts]
-        return [*written, *(_raw_fields(part.rendered()) for part in held)]
+        written = [
+            _written({} if place is None else items[place], part.rendered())
+            for place, part in parts
+        ]
+        return [*written, *(_written({}, part.rendered()) for part in held)]
 
     def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None = None) -> bytes:
         if fields.get("system_fingerprint") == NULL:
@@ -295,7 +389,7 @@ class ChatStream(ChunkStream):
         self._report(find_counts(fields))
         fields.pop("usage", None)
         if self.upstream_id is None:
-            self.upstream_id = text_decoder.decode(fields.get("id", NULL))
+            self.upstream_id = read_id(fields)
         given = fields.get("choices", _NO_CHOICES)
         choices = chunk_choices_decoder.decode(given)
         if not choices:
@@ -304,15 +398,18 @@ class ChatStream(ChunkStream):
         calls: dict[int, list[Fields]] = {} if repaired is None else {0: repaired}
         for position, choice in enumerate(choices):
             index = position if choice.index is None else choice.index
-            if repaired is None and (choice.finish_reason or (choice.delta and choice.delta.calls)):
-                written = self._repaired(index, choice.delta, choice.finish_reason or None)
+            delta = self._said(index, choice.delta, choice.message)
+            if repaired is None and (choice.finish_reason or (delta and delta.calls)):
+                written = self._repaired(index, delta, choice.finish_reason or None)
                 if written is not None:
                     calls[position] = written
+            if delta is _REPEATED:
+                calls.setdefault(position, [])
             self._follow(
                 index,
-                0 if choice.delta is None else output_bytes(choice.delta),
+                0 if delta is None else output_bytes(delta),
                 choice.finish_reason or None,
-                called=choice.delta is not None and choice.delta.calls,
+                called=delta is not None and delta.calls,
             )
             needs_change = needs_change or position in calls or not _needs_no_change(choice)
         fields |= self._ours
@@ -325,6 +422,7 @@ class ChatStream(ChunkStream):
         if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
             self._lessons -= 1
             self._template = _ChunkTemplate.of(data, shown, self._before, fields)
+            self._spoken.add(choices[0].index or 0)
         self._before = fields
         return shown
 
@@ -332,11 +430,15 @@ class ChatStream(ChunkStream):
         native = choice.get("finish_reason", NULL)
         if choice.get("index", NULL) == NULL:
             choice["index"] = raw(position)
+        index = _index.decode(choice["index"])
         given = choice.get("delta", NULL)
         delta = {} if given == NULL else fields_decoder.decode(given)
+        if (instead := choice.pop("message", NULL)) != NULL and _delta.decode(raw(delta)).is_silent:
+            said = fields_decoder.decode(instead)
+            names = said.keys() & _CALL_FIELDS if index in self._spoken else said.keys()
+            delta |= {name: said[name] for name in names}
         if calls is not None:
-            delta = {**delta, "tool_calls": raw(calls)} if calls else without(delta, {"tool_calls"})
-        index = _index.decode(choice["index"])
+            delta = without(delta, _CALL_FIELDS) | ({"tool_calls": raw(calls)} if calls else {})
         maker = self._identity.maker
         shown = shown_message(
             delta, maker, hides=self._hides_reasoning, tells_field=index not in self._thought
@@ -352,9 +454,11 @@ class ChatStream(ChunkStream):
         return choice
 
 
+_REPEATED = ChatDelta()
+"""What a message says that only repeats the deltas before it."""
 _MOST_LESSONS = 2
 _any = msgspec.json.Decoder(msgspec.Raw)
-_items = msgspec.json.Decoder(list[Fields])
+_CALL_FIELDS = frozenset({"tool_calls", "function_call"})
 _delta = msgspec.json.Decoder(ChatDelta)
 
 
@@ -407,15 +511,12 @@ class _ChunkTemplate:
         return None if delta.needs_change else (delta, self._shown.fill(values))
 
 
-def _raw_fields(fields: Mapping[str, object]) -> Fields:
-    return {name: raw(value) for name, value in fields.items()}
-
-
 def _needs_no_change(choice: ChunkChoice) -> bool:
     """Return whether a choice needs no change: it has all required fields and is not the last."""
     return (
         choice.finish_reason is None
         and choice.index is not None
+        and choice.message is None
         and choice.delta is not None
         and not choice.delta.needs_change
     )
@@ -463,8 +564,9 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             fields = decode_fields(body)
             choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            upstream_id = text_decoder.decode(fields.get("id", NULL))
-            patched = [_choice(choice, index) for index, choice in enumerate(choices)]
+            upstream_id = read_id(fields)
+            keeps = _asks_for_functions(self._request.fields)
+            patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
         reported, seen = counted(

@@ -1,4 +1,4 @@
-"""The provider's side of the chat format: canonical requests to its own, its replies back. Pure.
+"""The provider's side of the chat format: its replies and streams in canonical form. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create, .../chat/object and
 .../chat/streaming, and the fields in which other servers of this dialect send reasoning
@@ -14,24 +14,16 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.translation import ProviderFormat, StreamDecoder
 from tollhouse.inference.formats.canonical.types import (
     COMMON_PARAMETERS,
-    FREEFORM_SCHEMA,
     SAMPLING,
-    AudioBlock,
     Block,
     CanonicalEvent,
-    CanonicalRequest,
     CanonicalResponse,
-    CanonicalToolChoice,
     Choice,
     ChoiceFinished,
-    DocumentBlock,
     FinishReason,
-    ImageBlock,
-    JsonOutput,
     ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
@@ -40,36 +32,33 @@ from tollhouse.inference.formats.canonical.types import (
     StreamStarted,
     TextBlock,
     TextDelta,
-    ThinkingOptions,
     ToolCall,
     ToolCallDelta,
     ToolCallStarted,
-    ToolDefinition,
-    ToolResult,
-    Turn,
     UsageReported,
-    usual_effort,
 )
 from tollhouse.inference.formats.chat_completions.calls import (
     CallOrder,
     CallPart,
     CallPiece,
     Function,
+    Pieces,
+    pieces_in,
     whole_calls,
 )
+from tollhouse.inference.formats.chat_completions.provider_request import render_request
 from tollhouse.inference.formats.chat_completions.reasoning import (
     ContentPart,
     ReasoningDetail,
     parse_details,
     parse_extra,
-    render_extra,
-    render_thoughts,
-)
-from tollhouse.inference.formats.chat_completions.wire import (
-    render_call,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
+from tollhouse.inference.formats.provider_errors import (
+    error_in_place_of_reply,
+    raise_error_within,
+    read_error,
+)
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.usage import (
     Counts,
@@ -80,185 +69,18 @@ from tollhouse.inference.formats.usage import (
 )
 from tollhouse.inference.formats.wire import (
     NULL,
-    encoder,
+    AnyId,
     fields_decoder,
     given,
+    id_text,
     is_done,
-    present,
     replace_invalid_text,
     try_decode,
-    without,
 )
-from tollhouse.inference.types import Dialect, Endpoint
+from tollhouse.inference.types import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-
-_MOST_STOPS: Final = 4
-
-
-def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-    """Return the body of a request."""
-    profile = endpoint.profile
-    with_usage = prompt.stream and profile.usage_in_streams
-    fields: dict[str, object] = {
-        "model": endpoint.model,
-        "messages": [each for turn in prompt.turns for each in _messages(turn, endpoint)],
-        "stream": prompt.stream or None,
-        "stream_options": {"include_usage": True} if with_usage else None,
-        profile.output_limit: prompt.max_tokens,
-        "stop": list(prompt.stop[:_MOST_STOPS]) or None,
-        "user": prompt.user,
-        "metadata": prompt.metadata,
-        "n": prompt.choices,
-        **_tools(prompt),
-        "response_format": None if prompt.output is None else _format(prompt.output),
-        "reasoning_effort": None if prompt.thinking is None else _effort(prompt.thinking),
-        "verbosity": prompt.verbosity,
-        "logprobs": prompt.logprobs or None,
-        "top_logprobs": prompt.top_logprobs if prompt.logprobs else None,
-        **{name: prompt.sampling[name] for name in SAMPLING if name in prompt.sampling},
-    }
-    return encoder.encode(without(present(fields), profile.refused_in_chat))
-
-
-def _effort(thinking: ThinkingOptions) -> str | None:
-    effort = usual_effort(thinking)
-    return "low" if effort is None and thinking.budget_tokens is not None else effort
-
-
-def _format(output: JsonOutput) -> dict[str, object]:
-    if output.schema is None:
-        return {"type": "json_object"}
-    schema: dict[str, object] = {"name": output.name or "answer", "schema": output.schema}
-    if output.description is not None:
-        schema["description"] = output.description
-    if output.strict is not None:
-        schema["strict"] = output.strict
-    return {"type": "json_schema", "json_schema": schema}
-
-
-# Tools
-
-
-def _tools(prompt: CanonicalRequest) -> dict[str, object]:
-    if not prompt.tools:
-        return {}
-    return {
-        "tools": [_tool(each) for each in prompt.tools],
-        "tool_choice": None if prompt.tool_choice is None else _tool_choice(prompt.tool_choice),
-        "parallel_tool_calls": prompt.parallel_tool_calls,
-    }
-
-
-def _tool_choice(choice: CanonicalToolChoice) -> object:
-    if choice.mode == "named":
-        return {"type": "function", "function": {"name": choice.name}}
-    return choice.mode
-
-
-def _tool(tool: ToolDefinition) -> Mapping[str, object]:
-    fields = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": FREEFORM_SCHEMA if tool.freeform else tool.parameters,
-        "strict": tool.strict,
-    }
-    return {"type": "function", "function": present(fields)}
-
-
-# Messages
-
-
-def _messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
-    if turn.role == "assistant":
-        message = _assistant(turn, endpoint)
-        if len(message) > 1:
-            yield message
-        return
-    results = [block for block in turn.blocks if isinstance(block, ToolResult)]
-    yield from map(_result, results)
-    # A tool message holds text only; other content follows in a user message.
-    pictures = [
-        each for result in results for each in result.content if not isinstance(each, TextBlock)
-    ]
-    rest = [block for block in turn.blocks if not isinstance(block, ToolResult)]
-    if pictures or rest:
-        yield {"role": turn.role, "content": _content([*pictures, *rest])}
-
-
-def _result(result: ToolResult) -> dict[str, object]:
-    texts = [each.text for each in result.content if isinstance(each, TextBlock)]
-    return {"role": "tool", "tool_call_id": result.call_id, "content": "\n".join(texts)}
-
-
-def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
-    mine = [
-        block
-        for block in turn.blocks
-        if isinstance(block, ReasoningBlock) and block.may_go_to(endpoint.provider)
-    ]
-    extras = {block.id: block for block in mine if block.field == "extra_content"}
-    text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
-    calls = [
-        render_call(block.id, block.name, block.arguments) | render_extra(extras.get(block.id))
-        for block in turn.blocks
-        if isinstance(block, ToolCall)
-    ]
-    message: dict[str, object] = {"role": "assistant"}
-    if text_blocks:
-        message["content"] = _content(text_blocks)
-    if calls:
-        message["tool_calls"] = calls
-    message |= render_extra(extras.get(None))
-    thoughts = [block for block in mine if block.field != "extra_content"]
-    if thoughts:
-        first = thoughts[0]
-        # Of the fields of chat, only the details have signatures.
-        is_signed = first.maker is not None and bool(first.signature or first.encrypted)
-        usual = "reasoning_details" if is_signed else endpoint.profile.takes_reasoning_as
-        field = first.field or usual
-        message |= render_thoughts(thoughts, field, [_part(block) for block in text_blocks])
-    return message
-
-
-def _content(blocks: Iterable[Block]) -> str | list[dict[str, object]]:
-    """Return a message's content: a plain string if there is only text."""
-    parts = [_part(block) for block in blocks]
-    if all(part.keys() == {"type", "text"} for part in parts) and len(parts) <= 1:
-        return "".join(str(part["text"]) for part in parts)
-    return parts
-
-
-def _part(block: Block) -> dict[str, object]:
-    if isinstance(block, TextBlock):
-        return {"type": "text", "text": block.text}
-    if isinstance(block, RefusalBlock):
-        return {"type": "refusal", "refusal": block.text}
-    if isinstance(block, ImageBlock):
-        url = {"url": block.url} | ({} if block.detail is None else {"detail": block.detail})
-        return {"type": "image_url", "image_url": url}
-    if isinstance(block, AudioBlock):
-        recording = {"data": block.data, "format": block.format}
-        return {"type": "input_audio", "input_audio": recording}
-    if isinstance(block, DocumentBlock):
-        return _document(block)
-    kind = type(block).__name__.removesuffix("Block")
-    raise NotCarriedError(block, f"a {kind} cannot stand in a message of this role.")
-
-
-def _document(document: DocumentBlock) -> dict[str, object]:
-    if document.text is not None:
-        return {"type": "text", "text": document.text}
-    if document.url is None or not document.url.startswith("data:"):
-        reason = "a document by URL cannot be sent to this provider; send its bytes."
-        raise NotCarriedError(document, reason)
-    file = {"filename": document.name or "document", "file_data": document.url}
-    return {"type": "file", "file": file}
-
-
-# Responses
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class _Message(Struct):
@@ -269,7 +91,7 @@ class _Message(Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
-    tool_calls: list[CallPiece] | None = None
+    tool_calls: Pieces = None
     function_call: Function | None = None
     """As some servers still write a call: the format's first way, of one call."""
     extra_content: Raw = NULL
@@ -286,10 +108,17 @@ class _Message(Struct):
         return not (self.text or self.refusal or self.calls)
 
     @property
+    def is_silent(self) -> bool:
+        thinks = self.reasoning or self.reasoning_content or self.reasoning_details
+        return self.is_empty and not (thinks or self.content)
+
+    @property
     def calls(self) -> list[CallPiece]:
         """The calls, or pieces of them."""
         legacy = self.function_call
-        return self.tool_calls or ([] if legacy is None else [CallPiece(function=legacy)])
+        return pieces_in(self.tool_calls) or (
+            [] if legacy is None else [CallPiece(function=legacy)]
+        )
 
     @property
     def is_text(self) -> bool:
@@ -334,11 +163,10 @@ class _Choice(Struct):
 
 
 class _Response(Struct):
-    id: str | None = None
+    id: AnyId = None
     choices: list[_Choice] | None = None
     usage: Raw = NULL
     object: str | None = None
-    error: Raw = NULL
     service_tier: str | None = None
 
     def tells_usage(self, data: bytes) -> bool:
@@ -360,7 +188,9 @@ def _read(data: bytes) -> _Response:
         read = _reply.decode(replace_invalid_text(data))
     except (msgspec.DecodeError, RecursionError):
         raise MalformedResponse("the reply is not of the chat dialect") from None
-    if read.error != NULL or read.object == "error":
+    if b'"error"' in data or b'"base_resp"' in data:
+        raise_error_within(fields_decoder.decode(replace_invalid_text(data)))
+    if read.object == "error":
         raise read_error(data)
     if read.choices is None and (error := error_in_place_of_reply(data)):
         raise error
@@ -388,7 +218,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=tuple(_whole_choice(each, index) for index, each in enumerate(read.choices)),
         usage=usage_of(_counts(read, body)),
-        upstream_id=read.id,
+        upstream_id=id_text(read.id),
         service_tier=read.service_tier,
     )
 
@@ -444,7 +274,8 @@ class ChatStreamDecoder(StreamDecoder):
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
         if is_done(data):
             self.done = True
-            return ()
+            ends = (each.end() for each in self._choices.values() if not each.finished)
+            return tuple(event for end in ends for event in end)
         read = _read(data)
         choices = read.choices
         if self._begun and choices and len(choices) == 1 and not read.tells_usage(data):
@@ -465,7 +296,7 @@ class ChatStreamDecoder(StreamDecoder):
     def _events(self, read: _Response, data: bytes) -> Iterator[CanonicalEvent]:
         if not self._begun:
             self._begun = True
-            yield StreamStarted(read.id)
+            yield StreamStarted(id_text(read.id))
         for position, choice in enumerate(read.choices or ()):
             yield from self._choice(choice, position)
         yield from self._usage(_counts(read, data))
@@ -489,18 +320,34 @@ class _ChoiceDecoder:
         self._order = order
         self._calls: dict[int, int] = {}
         """The blocks of calls, by their numbers."""
+        self._by_messages = False
+        """Messages stand in place of the deltas."""
 
     @property
     def has_spoken(self) -> bool:
         return self.finished or self._blocks > 0
 
     def read(self, choice: _Choice) -> Iterable[CanonicalEvent]:
+        if choice.message is not None:
+            choice = self._without_repetition(choice)
         delta = choice.delta
         if delta is not None and delta.is_text and not choice.finish_reason:
             return (
                 TextDelta(self._index, self._block(TextDelta), delta.text, given(choice.logprobs)),
             )
         return self._events(choice)
+
+    def _without_repetition(self, choice: _Choice) -> _Choice:
+        """Return a choice whose delta is what a message says: in its place, or calls beside it."""
+        said = choice.message
+        if said is None or not (choice.delta is None or choice.delta.is_silent):
+            return choice
+        if self._blocks and not self._by_messages:
+            called = _Message(tool_calls=said.tool_calls, function_call=said.function_call)
+            said = _Message() if self._order else called
+        else:
+            self._by_messages = True
+        return replace(choice, delta=said)
 
     def _events(self, choice: _Choice) -> Iterator[CanonicalEvent]:
         if choice.delta is not None and not (self.finished and choice.delta.is_empty):
@@ -511,6 +358,13 @@ class _ChoiceDecoder:
             yield from self._tool_calls(self._order.end())
             reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
+
+    def end(self) -> Iterator[CanonicalEvent]:
+        """Return the end of a choice that spoke, where the provider's stream has none of it."""
+        if self._order.complete or (self._blocks and not self._order):
+            self.finished = True
+            yield from self._tool_calls(self._order.end())
+            yield ChoiceFinished(self._index, "tool_calls" if self._calls else "stop")
 
     def _delta(self, message: _Message, logprobs: Raw) -> Iterator[CanonicalEvent]:
         for reasoning in message.reasoning_blocks:

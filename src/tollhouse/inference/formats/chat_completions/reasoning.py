@@ -37,6 +37,7 @@ from tollhouse.inference.formats.proofs import (
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
+    encoder,
     fields_decoder,
     raw,
     text_decoder,
@@ -239,7 +240,7 @@ def own_messages(messages: Raw, endpoint: Endpoint) -> Raw:
 def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
     given = message.get("tool_calls", NULL)
     if is_marked(bytes(given)):
-        calls = [_own_extra(call, endpoint.provider) for call in _messages.decode(given)]
+        calls = [_own_call(call, endpoint.provider) for call in _messages.decode(given)]
         message = {**message, "tool_calls": raw(calls)}
     message = _own_extra(message, endpoint.provider)
     if REASONING_FIELDS.isdisjoint(message):
@@ -256,6 +257,21 @@ def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
         own = unwrap_all(bytes(message["reasoning_details"]), IN_DETAILS, maker)
         return {**message, "reasoning_details": Raw(own or b"[]")}
     return _in_field(message, field, "".join(block.text for block in blocks))
+
+
+def _own_call(call: Fields, provider: str) -> Fields:
+    """Return a call with what the provider made of it, wherever that stands."""
+    call = _own_extra(call, provider)
+    if not is_marked(given := encoder.encode(call)):
+        return call
+    own = unwrap_all(given, IN_CALLS, provider)
+    if own is not None:
+        return fields_decoder.decode(own)
+    # Of another provider: LiteLLM's field, or one beside the arguments.
+    function = try_decode(fields_decoder, call.get("function", NULL)) or {}
+    return without(call, {"provider_specific_fields", "thought_signature"}) | {
+        "function": raw(without(function, {"provider_specific_fields", "thought_signature"}))
+    }
 
 
 def _own_extra(part: Fields, provider: str) -> Fields:

@@ -1,15 +1,17 @@
 """The parts of the chat format that the gateway decodes or writes; the rest stays raw.
 
 Before the first byte an error is the common envelope. After status 200 was sent it is part of the
-last chunk, and is repeated alone after `[DONE]`:
+last chunk, is repeated in one without choices, and alone after `[DONE]`:
 
-    {"error", "id", ..., "choices": [{"finish_reason": "error"}]}  [DONE]  {"error"}
+    {"error", "id", ..., "choices": [{"finish_reason": "error"}]}
+    {"error", "id", ..., "choices": []}  [DONE]  {"error"}
 
 Source: https://platform.openai.com/docs/api-reference/chat and the public gateway's reference: its
 additions (`provider`, `native_finish_reason`, `cost`), "preserving reasoning", "errors during
 streaming". Its own clients and OpenAI's stop reading at `[DONE]`. The `openai` provider of Vercel's
-AI SDK ignores an error beside `choices`, and reads on. go-openai recognizes an error only at the
-start of an event.
+AI SDK ignores an error beside `choices`, and reads on. langchain-openrouter 0.2.9 ignores one
+beside a choice, and raises one without. go-openai recognizes an error only at the start of an
+event.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.proofs import IN_DETAILS
-from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
+from tollhouse.inference.formats.provider_errors import (
+    error_in_place_of_reply,
+    raise_error_within,
+    read_error,
+)
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
@@ -66,6 +72,8 @@ class ChatDelta(msgspec.Struct):
     refusal: str | None = None
     tool_calls: Raw = NULL
     """Not `Raw | None`, which the decoder takes for null only."""
+    function_call: Raw = NULL
+    """The format's first way to call, of one call."""
     reasoning_details: Raw = NULL
     extra_content: Raw = NULL
     usage: Raw = NULL
@@ -73,7 +81,13 @@ class ChatDelta(msgspec.Struct):
     @property
     def calls(self) -> bool:
         """Whether there is a tool call, or a part of one."""
-        return self.tool_calls not in _NO_CALLS
+        return self.tool_calls not in _NO_CALLS or self.function_call != NULL
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it says nothing."""
+        thinks = self.reasoning or self.reasoning_content or self.reasoning_details != NULL
+        return not (self.content or self.refusal or thinks or self.calls)
 
     @property
     def needs_change(self) -> bool:
@@ -85,7 +99,9 @@ class ChatDelta(msgspec.Struct):
         details = self.reasoning_details
         if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
             return True
-        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
+        if self.function_call != NULL or (
+            self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls)
+        ):
             return True
         thinks = self.reasoning_content and not self.reasoning
         beside = self.extra_content != NULL or self.usage != NULL
@@ -106,6 +122,8 @@ class ChunkChoice(msgspec.Struct):
 
     index: int | None = None
     delta: ChatDelta | None = None
+    message: ChatDelta | None = None
+    """What some servers send in place of a delta, or once more at the end."""
     finish_reason: str | UnsetType | None = UNSET
 
 
@@ -128,6 +146,7 @@ _calls: Final = msgspec.json.Decoder(list[_ToolCall])
 def output_bytes(delta: ChatDelta) -> int:
     """Return the bytes of output in a delta."""
     size = _called_bytes(delta.tool_calls) if delta.tool_calls != NULL else 0
+    size += len(delta.function_call) if delta.function_call != NULL else 0
     content, reasoning = delta.content, delta.reasoning or delta.reasoning_content
     if isinstance(content, str):
         size += text_bytes(content)
@@ -211,8 +230,7 @@ def decode_fields(data: bytes) -> Fields:
     if data[:2] == b"[{":
         raise read_error(data)
     fields = fields_decoder.decode(replace_invalid_text(data))
-    if fields.get("error", NULL) != NULL:
-        raise read_error(fields["error"])
+    raise_error_within(fields)
     if fields.get("object") == _ERROR:
         raise read_error(data)
     if "choices" not in fields and (error := error_in_place_of_reply(data)):
@@ -221,11 +239,13 @@ def decode_fields(data: bytes) -> Fields:
 
 
 def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
-    """Return the end of a failed stream: the error, with its last chunk and alone."""
+    """Return the end of a failed stream: the error, with its last chunk, without choices, alone."""
     shown = error_object(error)
     shown["metadata"] = {"error_type": error.code, **error.metadata}
-    ends = (encoder.encode({"error": shown, **chunk}), DONE, encoder.encode({"error": shown}))
-    return b"".join(map(event, ends))
+    last = {"error": shown, **chunk}
+    ends = (last, last | {"choices": ()})
+    events = (*map(encoder.encode, ends), DONE, encoder.encode({"error": shown}))
+    return b"".join(map(event, events))
 
 
 def error_chunk(identity: ReplyIdentity) -> dict[str, object]:

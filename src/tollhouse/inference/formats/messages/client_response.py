@@ -51,6 +51,7 @@ from tollhouse.inference.formats.messages.wire import (
     render_usage,
 )
 from tollhouse.inference.formats.wire import encoder, raw
+from tollhouse.kernel.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,6 +146,10 @@ class MessagesStreamEncoder(StreamEncoder):
             # A response without a finish reason has failed; its open block is closed.
             start += b"".join(map(self._write, self._sequence.feed(ChoiceFinished(0, "error"))))
         finished = self._finished or ChoiceFinished(0, "error")
+        if finished.finish_reason == "error":
+            maker = self._identity.provider
+            error = ProviderUnavailable(f"{maker} broke the reply off.", provider_name=maker)
+            return start + self._stop_block() + error_event(error, self._identity.id)
         return start + render_end(_stop(finished, refused=self._refused), render_usage(charge))
 
     def _fail(self, error: TollhouseError) -> bytes:

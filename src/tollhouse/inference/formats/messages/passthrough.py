@@ -25,11 +25,8 @@ from tollhouse.inference.formats.adapter import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.messages.provider_response import (
-    MessagesEventOrder,
-    decode_message,
-    fits_block,
-)
+from tollhouse.inference.formats.messages.block_order import MessagesEventOrder, fits_block
+from tollhouse.inference.formats.messages.provider_response import decode_message
 from tollhouse.inference.formats.messages.wire import (
     DEFAULT_MAX_TOKENS,
     MessagesRequest,
@@ -58,10 +55,12 @@ from tollhouse.inference.formats.wire import (
     encoder,
     fields_decoder,
     for_provider,
+    id_text,
     is_done,
     named_event,
     raw,
     replace_invalid_text,
+    says_nothing,
     try_decode,
     without,
 )
@@ -146,21 +145,24 @@ class MessagesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or is_done(data):
+        if self.done or says_nothing(data) or is_done(data):
             return b""
         data = replace_invalid_text(data)
         if self._template is not None and (shown := self._forward_same(self._template, data)):
             return shown
-        event = self._order.accept(data)
+        told = self._order.accept(data)
         self.done = self._order.done
-        if event.type == "content_block_start":
-            self._block_begun = True
-        elif event.type == "content_block_stop":
-            self._template = None
-        elif event.type == _DELTA and self._block_begun:
-            self._block_begun = False
-            self._template = EventTemplate.of(data, {"delta": fields_decoder.decode(data)["delta"]})
-        return self._forward(event, data)
+        written: list[bytes] = []
+        for event, shown in told:
+            if event.type == _DELTA and self._block_begun and shown is data:
+                delta = fields_decoder.decode(data)["delta"]
+                self._template = EventTemplate.of(data, {"delta": delta})
+                self._block_begun = False
+            elif event.type != _DELTA:
+                self._template = None
+                self._block_begun = event.type == "content_block_start"
+            written.append(self._forward(event, shown))
+        return b"".join(written)
 
     def _forward_same(self, template: EventTemplate, data: bytes) -> bytes:
         """Return what the client gets of one more delta; nothing if it may be another event."""
@@ -168,7 +170,11 @@ class MessagesStream(AdaptedStream):
         delta = None if values is None else try_decode(delta_decoder, values[0])
         if delta is None or not fits_block(delta.type, self._order.open_block):
             return b""
-        if delta.signature is not None:
+        if delta.signature is not None or not isinstance(delta.partial_json, str | None):
+            return b""
+        is_input = delta.partial_json is not None
+        piece = delta.partial_json if is_input else delta.text or delta.thinking
+        if not self._order.goes_on(piece, is_input=is_input):
             return b""
         self._seen_bytes += output_bytes(delta)
         return named_event(_DELTA, data)
@@ -220,7 +226,7 @@ class MessagesStream(AdaptedStream):
     def _open(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         if event.message is not None:
-            self.upstream_id = event.message.id
+            self.upstream_id = id_text(event.message.id)
         self._first_usage = read_fields(message.get("usage", NULL))
         self._first_counts = find_counts(message)
         self._begin(first_usage_of(self._first_counts))
@@ -306,7 +312,7 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
             seen=seen,
             finish_reason=normalize_finish_reason(native, called=called),
             native_finish_reason=native,
-            upstream_id=message.id,
+            upstream_id=id_text(message.id),
             fields=fields,
         )
 

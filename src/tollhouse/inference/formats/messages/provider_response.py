@@ -1,11 +1,6 @@
 """Decodes a provider's messages and streams to the canonical form. Pure.
 
-    message_start
-      (content_block_start content_block_delta* content_block_stop)*    numbered from 0
-      message_delta+                                                    the last has a stop reason
-    message_stop                    ping and events of unknown kinds: anywhere in between
-
-The order, which clients rely on, is checked. Blocks without a canonical form (of the provider's own
+`block_order.py` puts the events in order. Blocks without a canonical form (of the provider's own
 tools) and citations are skipped; the remaining blocks are numbered without gaps.
 
 Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
@@ -13,10 +8,9 @@ Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.canonical.translation import StreamDecoder
@@ -40,12 +34,12 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.messages.block_order import MessagesEventOrder, whole_call
 from tollhouse.inference.formats.messages.wire import (
     ContentBlock,
     MessageObject,
     MessagesDelta,
     MessagesEvent,
-    event_decoder,
     first_usage_of,
     message_decoder,
     read_fields,
@@ -55,129 +49,25 @@ from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    Fields,
+    encoder,
     fields_decoder,
+    id_text,
     is_done,
+    raw,
     replace_invalid_text,
     text_decoder,
     try_decode,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tollhouse.inference.formats.wire import Fields
-
-
-_OWN_DELTAS: Final[Mapping[str, frozenset[str]]] = {
-    "text": frozenset({"text_delta", "citations_delta"}),
-    "thinking": frozenset({"thinking_delta", "signature_delta"}),
-    "tool_use": frozenset({"input_json_delta"}),
-    "redacted_thinking": frozenset(),
-}
-"""The known delta types of the known block types."""
-_KNOWN_DELTAS: Final = frozenset(delta for own in _OWN_DELTAS.values() for delta in own)
-
-
-class _Failure(msgspec.Struct):
-    type: str | None = None
-    error: Raw = NULL
-
-
-_failure = msgspec.json.Decoder(_Failure)
-
-
-def _decode_event(data: bytes) -> MessagesEvent:
-    try:
-        if b'"error"' in data:
-            failure = _failure.decode(data)
-            if failure.type == "error" or failure.error != NULL:
-                raise read_error(data)
-        return event_decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        raise MalformedResponse("an event of the stream is none of a message") from None
-
-
-class MessagesEventOrder:
-    """Tracks how far a stream is."""
-
-    def __init__(self) -> None:
-        self.started = False
-        self.stopped = False
-        """A stop reason arrived."""
-        self.done = False
-        self.open_block: str | None = None
-        """The type of the open block."""
-        self.block_count = 0
-        """How many blocks have begun; the open one is the last."""
-        self._take: Mapping[str, Callable[[MessagesEvent], None]] = {
-            "message_start": self._message_start,
-            "content_block_start": self._block_start,
-            "content_block_delta": self._block_delta,
-            "content_block_stop": self._block_stop,
-            "message_delta": self._message_delta,
-            "message_stop": self._message_stop,
-        }
-
-    @property
-    def complete(self) -> bool:
-        """Whether the message is complete, though `message_stop` may be missing."""
-        return self.done or (self.stopped and self.open_block is None)
-
-    def accept(self, data: bytes) -> MessagesEvent:
-        """Decode a provider event and advance by it; raises as `StreamDecoder.feed` does."""
-        event = _decode_event(data)
-        take = self._take.get(event.type)
-        if take is not None:
-            take(event)
-        return event
-
-    def _message_start(self, event: MessagesEvent) -> None:
-        _require(not self.started and event.message is not None)
-        self.started = True
-
-    def _block_start(self, event: MessagesEvent) -> None:
-        _require(self.started and not self.stopped and self.open_block is None)
-        _require(event.content_block is not None and event.index == self.block_count)
-        self.open_block = event.content_block.type if event.content_block else None
-        self.block_count += 1
-
-    def _block_delta(self, event: MessagesEvent) -> None:
-        delta, block = event.delta, self.open_block
-        _require(
-            block is not None
-            and event.index == self.block_count - 1
-            and delta is not None
-            and fits_block(delta.type, block)
-        )
-
-    def _block_stop(self, event: MessagesEvent) -> None:
-        _require(self.open_block is not None and event.index == self.block_count - 1)
-        self.open_block = None
-
-    def _message_delta(self, event: MessagesEvent) -> None:
-        _require(self.started and self.open_block is None)
-        if event.delta is not None and event.delta.stop_reason is not None:
-            self.stopped = True
-
-    def _message_stop(self, _: MessagesEvent) -> None:
-        _require(self.stopped)
-        self.done = True
-
-
-def fits_block(delta: str | None, block: str | None) -> bool:
-    """Return whether a delta of some type may be one of a block of some type."""
-    if block not in _OWN_DELTAS or delta not in _KNOWN_DELTAS:
-        # Types newer than this gateway cannot be checked.
-        return True
-    return delta in _OWN_DELTAS[block]
-
-
-def _require(holds: bool) -> None:  # noqa: FBT001 - reads as a sentence
-    if not holds:
-        raise MalformedResponse("an event of the stream is out of order")
+    from collections.abc import Sequence
 
 
 # Decoding
+
+
+_blocks = msgspec.json.Decoder(list[Fields])
 
 
 def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
@@ -190,6 +80,9 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
         fields = fields_decoder.decode(body)
         if fields.get("error", NULL) != NULL:
             raise read_error(body)
+        if b"tool_use" in body and (content := try_decode(_blocks, fields.get("content", NULL))):
+            fields["content"] = raw([whole_call(each, at) for at, each in enumerate(content)])
+            body = encoder.encode(fields)
         message = message_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):
         message = None
@@ -216,7 +109,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(find_counts(fields)),
-        upstream_id=message.id,
+        upstream_id=id_text(message.id),
         service_tier="default" if tier == "standard" else tier,
     )
 
@@ -258,8 +151,13 @@ class MessagesStreamDecoder(StreamDecoder):
         if is_done(data):
             return ()
         data = replace_invalid_text(data)
-        event = self._order.accept(data)
+        told = self._order.accept(data)
         self.done = self._order.done
+        if len(told) == 1:
+            return self._read(*told[0])
+        return [shown for each in told for shown in self._read(*each)]
+
+    def _read(self, event: MessagesEvent, data: bytes) -> Sequence[CanonicalEvent]:
         if event.type == "content_block_stop":
             return self._end_block()
         if event.type == "content_block_start" and event.content_block is not None:
@@ -275,7 +173,7 @@ class MessagesStreamDecoder(StreamDecoder):
             return []
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         self._first = find_counts(message)
-        return [StreamStarted(event.message.id, first_usage_of(self._first))]
+        return [StreamStarted(id_text(event.message.id), first_usage_of(self._first))]
 
     def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
         opened = _OpenBlock(block, self._block + 1)
@@ -325,7 +223,7 @@ class _OpenBlock:
             self._signature = (self._signature or "") + (delta.signature or "")
         if delta.type == "input_json_delta" and delta.partial_json:
             self._has_arguments = True
-            return [ToolCallDelta(0, self._number, delta.partial_json)]
+            return [ToolCallDelta(0, self._number, delta.json_text)]
         if delta.type in {"text_delta", "thinking_delta"}:
             return self._text_event(delta.thinking if self.kind is ReasoningBlock else delta.text)
         return []

@@ -24,6 +24,7 @@ from tollhouse.inference.formats.proofs import is_marked, unwrapped, wrapped
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    AnyId,
     Fields,
     encoder,
     fields_decoder,
@@ -78,22 +79,43 @@ class ContentBlock(msgspec.Struct):
     input: Raw = NULL
 
 
+_TEXTS: Final = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+
+
 class MessagesDelta(msgspec.Struct):
     """The delta of a block, or of the message at its end."""
 
     type: str | None = None
     text: str | None = None
-    partial_json: str | None = None
+    partial_json: str | Fields | None = None
+    """A text; some servers send an object."""
     thinking: str | None = None
     signature: str | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
 
+    @property
+    def json_text(self) -> str:
+        """The piece of a tool's input."""
+        given = self.partial_json or ""
+        return given if isinstance(given, str) else encoder.encode(given).decode()
+
+    @property
+    def is_null(self) -> bool:
+        """Whether null stands where a delta of its type has its text."""
+        name = _TEXTS.get(self.type or "")
+        return name is not None and getattr(self, name) is None
+
 
 class MessageObject(msgspec.Struct):
     """A complete message, or the one at the start of a stream."""
 
-    id: str | None = None
+    id: AnyId = None
     content: list[ContentBlock] | None = None
     stop_reason: str | None = None
     stop_sequence: str | None = None
@@ -118,7 +140,7 @@ def output_bytes(part: ContentBlock | MessagesDelta) -> int:
         size += text_bytes(part.thinking)
     if isinstance(part, ContentBlock):
         return size if part.input in _NO_INPUT else size + len(part.input)
-    return size + text_bytes(part.partial_json) if part.partial_json else size
+    return size + text_bytes(part.json_text) if part.partial_json else size
 
 
 event_decoder: Final = msgspec.json.Decoder(MessagesEvent)

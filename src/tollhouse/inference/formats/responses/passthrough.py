@@ -39,6 +39,7 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.responses.client_response import blank_response
+from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_item
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
 from tollhouse.inference.formats.responses.provider_response import parse_response
 from tollhouse.inference.formats.responses.refused_kinds import without_refused_kinds
@@ -52,7 +53,6 @@ from tollhouse.inference.formats.responses.wire import (
     counts_of,
     interrupted_response,
     item_decoder,
-    output_items,
     parse_failure_event,
     parse_finish_reason,
     render_usage,
@@ -67,7 +67,9 @@ from tollhouse.inference.formats.wire import (
     for_provider,
     is_done,
     raw,
+    read_id,
     replace_invalid_text,
+    says_nothing,
     text_bytes,
     text_decoder,
     try_decode,
@@ -81,77 +83,6 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import Block
-
-
-# The order of events
-
-_INSIDE: Final = (
-    "response.content_part.",
-    "response.output_text.",
-    "response.refusal.",
-    "response.reasoning_",
-    "response.function_call_arguments.",
-    "response.custom_tool_call_input.",
-)
-_IN_PART: Final = ("response.output_text.", "response.refusal.")
-_index = msgspec.json.Decoder(int)
-
-
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-_named = msgspec.json.Decoder(_Named)
-
-
-class _ItemOrder:
-    """Tracks the open items and parts of one stream."""
-
-    def __init__(self) -> None:
-        self._items: dict[int, Raw] = {}
-        self._parts: set[tuple[int, int]] = set()
-        self._seen: set[int] = set()
-
-    def accept(self, kind: str, fields: Fields) -> None:
-        """Check the next event, and fill in fields that clients need."""
-        if kind == "response.output_item.added":
-            index, item = _index.decode(fields["output_index"]), fields["item"]
-            if index in self._seen:
-                raise MalformedResponse("an item of the response begins twice")
-            self._seen.add(index)
-            self._items[index] = item
-        elif kind == "response.output_item.done":
-            index = _index.decode(fields["output_index"])
-            self._expect(index)
-            del self._items[index]
-        elif kind.startswith(_INSIDE):
-            self._inside(kind, fields)
-
-    def missing_ends(self, output: Sequence[Raw]) -> list[dict[str, object]]:
-        """Return the fields of `output_item.done` for the items that are open at the end.
-
-        The output of the terminal event has the complete items.
-        """
-        if any(index >= len(output) for index in self._items):
-            raise MalformedResponse("the response ended before its items")
-        return [{"output_index": index, "item": output[index]} for index in sorted(self._items)]
-
-    def _inside(self, kind: str, fields: Fields) -> None:
-        index = _index.decode(fields["output_index"])
-        item = self._expect(index)
-        if kind == "response.content_part.added":
-            self._parts.add((index, _index.decode(fields["content_index"])))
-        elif kind.startswith(_IN_PART):
-            if (index, _index.decode(fields["content_index"])) not in self._parts:
-                raise MalformedResponse("a text comes outside of its part")
-        elif kind == "response.function_call_arguments.done" and "name" not in fields:
-            fields["name"] = Raw(msgspec.json.encode(_named.decode(item).name))
-
-    def _expect(self, index: int) -> Raw:
-        item = self._items.get(index)
-        if item is None:
-            raise MalformedResponse("an event of the response comes outside of its item")
-        return item
 
 
 # Complete responses
@@ -183,7 +114,10 @@ def _output_size(block: Block) -> int:
 
 _NO_TOKENS: Final = Raw(b"[]")
 _TEXTS: Final = frozenset({"response.output_text.delta", "response.output_text.done"})
+_LIKE: Final = ("response.output_text.", "response.reasoning_")
+"""Events of which one is like the next."""
 _kind = msgspec.json.Decoder(str)
+_index = msgspec.json.Decoder(int)
 
 
 class ResponsesStream(AdaptedStream):
@@ -197,7 +131,7 @@ class ResponsesStream(AdaptedStream):
         self._response = self._blank
         """The latest response object of the provider."""
         self._event_writer = NumberedEventWriter()
-        self._order = _ItemOrder()
+        self._order = ItemOrder()
         self._last_kind = ""
         self._template: _DeltaTemplate | None = None
         """Of the deltas that come now; every other event ends them."""
@@ -206,7 +140,7 @@ class ResponsesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or not data or is_done(data):
+        if self.done or says_nothing(data) or is_done(data):
             return b""
         data = replace_invalid_text(data)
         if self._template is not None and (shown := self._pass_on_same(self._template, data)):
@@ -253,7 +187,13 @@ class ResponsesStream(AdaptedStream):
             return self._finish(kind, fields)
         if not kind.isprintable():
             raise MalformedResponse("an event's type is not printable")
-        self._order.accept(kind, fields)
+        told = self._order.accept(kind, fields)
+        if len(told) == 1 and told[0][1] is fields:
+            return self._told(kind, fields, data)
+        return b"".join(self._told(*each, b"") for each in told)
+
+    def _told(self, kind: str, fields: Fields, data: bytes) -> bytes:
+        """Return an event as the client gets it; `data` is as it came, if it needs no change."""
         if kind in _TEXTS:
             fields.setdefault("logprobs", _NO_TOKENS)
         if "response" in fields:
@@ -262,6 +202,8 @@ class ResponsesStream(AdaptedStream):
         if not kind.endswith(".delta"):
             return self._event_writer.event(kind, fields)
         self._seen_bytes += _length(fields.get("delta", NULL))
+        if not data or not kind.startswith(_LIKE):
+            return self._event_writer.event(kind, fields)
         number = raw(self._event_writer.count)
         shown = self._event_writer.event(kind, fields)
         if self._lessons:
@@ -277,27 +219,26 @@ class ResponsesStream(AdaptedStream):
         values, text = found
         self._lessons = _MOST_LESSONS
         self._seen_bytes += text_bytes(text)
+        self._order.last_text.append(text)
         return template.show(values, b"%d" % self._event_writer.next_number())
 
     def _patched(self, response: Raw) -> dict[str, object]:
         given = fields_decoder.decode(response)
         if self.upstream_id is None:
-            self.upstream_id = text_decoder.decode(given.get("id", NULL))
+            self.upstream_id = read_id(given)
         self._response = {**self._blank, **given, **self._ours}
         return self._response
 
     def _finish(self, kind: str, fields: Fields) -> bytes:
         response = response_decoder.decode(fields["response"])
-        items = output_items(response)
-        calls = any(item_decoder.decode(item).type in CALL_TYPES for item in items)
+        told, output = self._order.finish(response.output or ())
+        calls = any(item_decoder.decode(raw(item)).type in CALL_TYPES for item in output)
         self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
         self._report(counts_of(response, fields["response"], fields))
         self._patched(fields["response"])
         self._last_kind, self.done = kind, True
-        ends = self._order.missing_ends(items)
-        return b"".join(
-            self._event_writer.event("response.output_item.done", each) for each in ends
-        )
+        self._response["output"] = output
+        return b"".join(self._told(*each, b"") for each in told)
 
 
 class _DeltaTemplate:
@@ -401,6 +342,7 @@ _OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
 _MARK: Final = b'"encrypted_content"'
 _FALSE: Final = Raw(b"false")
 _items = msgspec.json.Decoder(list[Raw])
+_given_items = msgspec.json.Decoder(list[Fields])
 _reasoning = msgspec.json.Decoder(_Reasoning)
 
 
@@ -449,12 +391,18 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
             native_finish_reason=choice.native_finish_reason,
             upstream_id=reply.upstream_id,
             request=self._request,
-            fields=fields_decoder.decode(replace_invalid_text(body)),
+            fields=_whole(fields_decoder.decode(replace_invalid_text(body))),
         )
 
     def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:
         """Return the adapter of one streamed response."""
         return ResponsesStream(identity, self._request)
+
+
+def _whole(fields: Fields) -> Fields:
+    """Return a response whose calls are as clients read them."""
+    items = [whole_item(each, at) for at, each in enumerate(_given_items.decode(fields["output"]))]
+    return {**fields, "output": raw(items)}
 
 
 def _own_history(given: Raw, provider: str) -> Raw:

@@ -39,6 +39,7 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.responses.item_order import ITEM_EVENTS, ItemOrder, whole_item
 from tollhouse.inference.formats.responses.wire import (
     CALL_TYPES,
     FAILURE_EVENTS,
@@ -59,10 +60,13 @@ from tollhouse.inference.formats.responses.wire import (
 from tollhouse.inference.formats.usage import usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    Fields,
     encoder,
     fields_decoder,
+    id_text,
     is_done,
     raw,
+    read_id,
     replace_invalid_text,
 )
 
@@ -86,10 +90,11 @@ def parse_response(body: bytes) -> CanonicalResponse:
         raise MalformedResponse("the reply is no response") from None
     if response.error != NULL:
         raise read_error(response.error)
-    items = output_items(response)
+    given = output_items(response)
     blocks: list[Block] = []
     tokens: list[Raw] = []
     try:
+        items = [raw(whole_item(fields_decoder.decode(each), at)) for at, each in enumerate(given)]
         for item in items:
             blocks += _item(item, tokens)
     except (msgspec.DecodeError, RecursionError):
@@ -105,7 +110,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     return CanonicalResponse(
         choices=(choice,),
         usage=usage_of(counts_of(response, body)),
-        upstream_id=response.id,
+        upstream_id=id_text(response.id),
         service_tier=response.service_tier,
     )
 
@@ -173,11 +178,17 @@ class _Event(msgspec.Struct):
 
 
 class _Delta(msgspec.Struct):
-    output_index: int
-    delta: str
+    output_index: int | None = None
+    delta: str | None = None
     content_index: int = 0
     summary_index: int = 0
     logprobs: list[Raw] | None = None
+    item_id: str | None = None
+
+    @property
+    def place(self) -> tuple[int | None, str | None, int, int]:
+        """Where it belongs: one delta of a text is like the next."""
+        return self.output_index, self.item_id, self.content_index, self.summary_index
 
 
 class _ItemEvent(msgspec.Struct):
@@ -189,15 +200,10 @@ class _Lifecycle(msgspec.Struct):
     response: Raw
 
 
-class _Named(msgspec.Struct):
-    id: str | None = None
-
-
 _event = msgspec.json.Decoder(_Event)
 _delta = msgspec.json.Decoder(_Delta)
 _item_event = msgspec.json.Decoder(_ItemEvent)
 _lifecycle = msgspec.json.Decoder(_Lifecycle)
-_named = msgspec.json.Decoder(_Named)
 _DELTAS: Final[Mapping[str, Kind]] = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "refusal",
@@ -205,6 +211,7 @@ _DELTAS: Final[Mapping[str, Kind]] = {
     "response.reasoning_text.delta": "reasoning",
     "response.function_call_arguments.delta": "call",
 }
+_ALIKE: Final = frozenset(_DELTAS) - {"response.function_call_arguments.delta"}
 _PARTS: Final = frozenset({"text", "refusal"})
 """Kinds whose content index identifies a block of its own."""
 
@@ -227,6 +234,9 @@ class ResponsesStreamDecoder(StreamDecoder):
         self._seen: set[int] = set()
         self._blocks = 0
         self._calls = False
+        self._order = ItemOrder()
+        self._last: tuple[int | None, str | None, int, int] | None = None
+        """Where the last delta of a text belonged."""
 
     def _decode(self, data: bytes) -> Sequence[CanonicalEvent]:
         if is_done(data):
@@ -244,27 +254,44 @@ class ResponsesStreamDecoder(StreamDecoder):
             raise parse_failure_event(data)
         if kind is None:
             raise MalformedResponse("an event of the stream has no type")
+        if kind.startswith(ITEM_EVENTS):
+            if kind in _ALIKE:
+                delta = _delta.decode(data)
+                if self._last == delta.place and delta.delta is not None:
+                    self._order.last_text.append(delta.delta)
+                    return self._delta(_DELTAS[kind], delta)
+            self._last = None
+            told = self._order.accept(kind, fields_decoder.decode(data))
+            return [event for each in told for event in self._take(*each)]
+        if kind in TERMINAL_EVENTS:
+            return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
+        if kind == "response.created":
+            return (
+                StreamStarted(read_id(fields_decoder.decode(_lifecycle.decode(data).response))),
+            )
+        return ()
+
+    def _take(self, kind: str, fields: Fields) -> Sequence[CanonicalEvent]:
+        data = raw(fields)
         if kind in _DELTAS:
-            return self._delta(_DELTAS[kind], _delta.decode(data))
+            delta = _delta.decode(data)
+            self._last = delta.place if kind in _ALIKE else None
+            return self._delta(_DELTAS[kind], delta)
         if kind == "response.output_item.added":
             added = _item_event.decode(data)
             return self._add(added.output_index, added.item)
         if kind == "response.output_item.done":
             done = _item_event.decode(data)
             return self._end(done.output_index, done.item)
-        if kind in TERMINAL_EVENTS:
-            return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
-        if kind == "response.created":
-            return (StreamStarted(upstream_id=_named.decode(_lifecycle.decode(data).response).id),)
         return ()
 
     def _delta(self, kind: Kind, event: _Delta) -> Sequence[CanonicalEvent]:
-        item = self._open.get(event.output_index)
+        item = self._open.get(-1 if event.output_index is None else event.output_index)
         if item is None:
             raise MalformedResponse("a part of the reply comes outside of its item")
         if kind == "call":
-            return self._arguments(item, event.delta)
-        text = event.delta
+            return self._arguments(item, event.delta or "")
+        text = event.delta or ""
         if kind == "summary" and event.summary_index != item.summary_index:
             item.summary_index = event.summary_index
             text = PARAGRAPH + text
@@ -358,8 +385,8 @@ class ResponsesStreamDecoder(StreamDecoder):
 
     def _finish(self, given: Raw, event: Fields) -> list[CanonicalEvent]:
         response = response_decoder.decode(given)
-        items = [] if self._seen else output_items(response)
-        events = [event for index, item in enumerate(items) for event in self._end(index, item)]
+        told, _ = self._order.finish(response.output or ())
+        events = [shown for each in told for shown in self._take(*each)]
         finish_reason, native = parse_finish_reason(response, calls=self._calls)
         self.done = True
         usage = usage_of(counts_of(response, given, event))

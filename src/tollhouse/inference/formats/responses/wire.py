@@ -32,6 +32,7 @@ from tollhouse.inference.formats.usage import Counts, find_counts, later
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
+    AnyId,
     Fields,
     begins_list_of_objects,
     encoder,
@@ -182,7 +183,7 @@ class ResponseObject(msgspec.Struct):
     """A response object, as far as the gateway decodes it."""
 
     output: list[Raw] | None = None
-    id: str | None = None
+    id: AnyId = None
     status: str | None = None
     error: Raw = NULL
     incomplete_details: _IncompleteDetails | None = None

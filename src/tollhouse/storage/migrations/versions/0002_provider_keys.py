@@ -1,4 +1,4 @@
-"""Customers' own keys of providers.
+"""Customers' own keys of providers, and whether they served a batch.
 
 Revision ID: r0002
 Revises: r0001
@@ -16,7 +16,7 @@ _TABLE = "provider_keys"
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Make the table, and the column: no batch of before used any."""
     switches = ("disabled", "is_fallback", "is_required", "is_byok_only")
     lists = ("allowed_models", "allowed_user_ids", "allowed_api_key_hashes")
     op.create_table(
@@ -41,3 +41,4 @@ def upgrade() -> None:
     )
     op.create_index("ix_provider_keys_account_id", _TABLE, ["account_id"])
     op.create_index("ix_provider_keys_place", _TABLE, ["workspace_id", "provider"])
+    op.add_column("batches", c.switch("is_byok"))

@@ -1,0 +1,313 @@
+"""Puts the events of a messages stream in the order that clients rely on: one rule. Pure.
+
+    message_start
+      (content_block_start content_block_delta* content_block_stop)*    numbered from 0
+      message_delta+                                                    the last has a stop reason
+    message_stop                    ping and events of unknown kinds: anywhere in between
+
+Servers leave out the starts, the stops or the numbers, number every block 0, send blocks in turn,
+and give a tool's input at the start of its block alone. What holds for all of them:
+
+    a start begins a block; another block at its number has ended
+    a delta belongs to the last block at its number that it fits; text without a block begins one
+    a block waits until the one before has its stop, or all of a tool's input and the next one
+    begins, or until the next one has had several events and the one before none
+    null in place of a delta's text says nothing
+    a tool's input follows the rule of arguments; that of its start counts if none follows
+
+Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming, and the messages servers of
+LiteLLM, Bedrock's converters and vLLM.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Raw
+
+from tollhouse.inference.formats.adapter import MalformedResponse
+from tollhouse.inference.formats.arguments import Arguments, whole_arguments
+from tollhouse.inference.formats.messages.wire import MessagesEvent, event_decoder
+from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.wire import (
+    NULL,
+    encoder,
+    fields_decoder,
+    raw,
+    text_decoder,
+    try_decode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tollhouse.inference.formats.wire import Fields
+
+Told = tuple[MessagesEvent, bytes]
+"""An event, and the data of it."""
+
+_OWN_DELTAS: Final[Mapping[str, frozenset[str]]] = {
+    "text": frozenset({"text_delta", "citations_delta"}),
+    "thinking": frozenset({"thinking_delta", "signature_delta"}),
+    "tool_use": frozenset({"input_json_delta"}),
+    "redacted_thinking": frozenset(),
+}
+"""The known delta types of the known block types."""
+_KNOWN_DELTAS: Final = frozenset(delta for own in _OWN_DELTAS.values() for delta in own)
+_BEGUN_BY: Final = {"text_delta": "text", "thinking_delta": "thinking"}
+_PATIENCE: Final = 4
+"""Events of waiting blocks after which the open one is over, if it got none in between."""
+
+
+class _Failure(msgspec.Struct):
+    type: str | None = None
+    error: Raw = NULL
+
+
+_failure = msgspec.json.Decoder(_Failure)
+
+
+def fits_block(delta: str | None, block: str | None) -> bool:
+    """Return whether a delta of some type may be one of a block of some type."""
+    if block not in _OWN_DELTAS or delta not in _KNOWN_DELTAS:
+        # Types newer than this gateway cannot be checked.
+        return True
+    return delta in _OWN_DELTAS[block]
+
+
+def whole_call(block: Fields, number: int) -> Fields:
+    """Return a block that calls a tool with an id, and with its input as an object."""
+    if try_decode(text_decoder, block.get("type", NULL)) != "tool_use":
+        return block
+    if not try_decode(text_decoder, block.get("id", NULL)):
+        block = {**block, "id": raw(f"toolu_{number}")}
+    given = block.get("input", NULL)
+    if memoryview(given)[0] == ord("{"):
+        return block
+    text = whole_arguments(given)
+    found = try_decode(fields_decoder, text)
+    return {**block, "input": raw({"input": text} if found is None else found)}
+
+
+def _decode_event(data: bytes) -> MessagesEvent:
+    try:
+        if b'"error"' in data:
+            failure = _failure.decode(data)
+            if failure.type == "error" or failure.error != NULL:
+                raise read_error(data)
+        return event_decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("an event of the stream is none of a message") from None
+
+
+def _told(kind: str, number: int, **fields: object) -> Told:
+    data = encoder.encode({"type": kind, "index": number, **fields})
+    return event_decoder.decode(data), data
+
+
+class _Block:
+    """A block that has begun."""
+
+    def __init__(self, event: MessagesEvent, data: bytes) -> None:
+        self.given = event.index
+        self.type = event.content_block.type if event.content_block else ""
+        self.number = -1
+        """Its place among those that were shown."""
+        self.over = False
+        """Its stop came, or had to come."""
+        self.start = event, data
+        self.waiting: list[tuple[MessagesEvent, bytes]] = []
+        self.arguments = Arguments()
+
+
+class MessagesEventOrder:
+    """Tracks how far a stream is."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.stopped = False
+        """A stop reason arrived."""
+        self.done = False
+        self.block_count = 0
+        """How many blocks were shown; the open one is the last."""
+        self._open: _Block | None = None
+        self._waiting: list[_Block] = []
+        self._at: dict[int | None, _Block] = {}
+        """The last block of each number that the provider gave."""
+        self._last: _Block | None = None
+        self._others = 0
+        """Events of waiting blocks since one of the open block."""
+
+    @property
+    def open_block(self) -> str | None:
+        """The type of the open block."""
+        return None if self._open is None else self._open.type
+
+    @property
+    def complete(self) -> bool:
+        """Whether the message is complete, though `message_stop` may be missing."""
+        return self.done or (self.stopped and self._open is None)
+
+    def goes_on(self, piece: str | None, *, is_input: bool) -> bool:
+        """Take a delta like the one before, if it needs no change; else return False."""
+        if self._waiting or self._open is None or piece is None:
+            return False
+        return not is_input or self._open.arguments.goes_on(piece)
+
+    def accept(self, data: bytes) -> list[Told]:
+        """Decode a provider's event; return the events that come now, in order.
+
+        Raises as `StreamDecoder.feed` does.
+        """
+        event = _decode_event(data)
+        match event.type:
+            case "content_block_delta":
+                return self._go_on(event, data)
+            case "content_block_start":
+                return self._begin(event, data)
+            case "content_block_stop":
+                return self._stop(event)
+            case "message_start":
+                _require(not self.started and event.message is not None)
+                self.started = True
+            case "message_delta":
+                _require(self.started)
+                if event.delta is not None and event.delta.stop_reason is not None:
+                    self.stopped = True
+                    return [*self._end_all(), (event, data)]
+            case "message_stop":
+                _require(self.stopped)
+                self.done = True
+            case _:
+                pass
+        return [(event, data)]
+
+    def _begin(self, event: MessagesEvent, data: bytes) -> list[Told]:
+        _require(self.started and not self.stopped and event.content_block is not None)
+        before = self._at.get(event.index)
+        if before is not None:
+            before.over = True
+        block = self._last = self._at[event.index] = _Block(event, data)
+        self._waiting.append(block)
+        return self._advance()
+
+    def _go_on(self, event: MessagesEvent, data: bytes) -> list[Told]:
+        delta = event.delta
+        _require(delta is not None)
+        if delta is None or delta.is_null:
+            return []
+        block = self._of(event.index, delta.type)
+        if block is None or (block.over and block.number >= 0 and block is not self._open):
+            if delta.type not in _BEGUN_BY:
+                # The signature of a block that had to end, or nothing at all.
+                _require(block is not None and delta.type == "signature_delta")
+                return []
+            begun = {"type": "content_block_start", "index": event.index}
+            kind = _BEGUN_BY[delta.type]
+            field = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
+            shown = encoder.encode({**begun, "content_block": field})
+            written = self._begin(event_decoder.decode(shown), shown)
+            return [*written, *self._go_on(event, data)]
+        if block is self._open:
+            self._others = 0
+            written = self._shown(block, event, data)
+            return [*written, *self._advance()] if self._waiting else written
+        block.waiting.append((event, data))
+        self._others += 1
+        return self._advance()
+
+    def _of(self, index: int | None, delta: str | None) -> _Block | None:
+        """Return the block that a delta goes on with."""
+        at = self._at.get(index) if index is not None else self._last
+        if at is not None and fits_block(delta, at.type):
+            return at
+        others = [*([] if self._open is None else [self._open]), *self._waiting]
+        fitting = (each for each in reversed(others) if fits_block(delta, each.type))
+        return next(fitting, None)
+
+    def _stop(self, event: MessagesEvent) -> list[Told]:
+        block = self._at.get(event.index) if event.index is not None else self._last
+        _require(block is not None)
+        if block is not None:
+            block.over = True
+        return self._advance()
+
+    def _end_all(self) -> list[Told]:
+        for block in self._waiting:
+            block.over = True
+        if self._open is not None:
+            self._open.over = True
+        return self._advance()
+
+    def _advance(self) -> list[Told]:
+        """End the open block if it is over, and begin those that waited for it."""
+        written: list[Told] = []
+        while True:
+            if self._open is not None:
+                if not self._is_over(self._open):
+                    return written
+                written += self._close(self._open)
+            if not self._waiting:
+                return written
+            block = self._waiting.pop(0)
+            self._open, block.number, self._others = block, self.block_count, 0
+            self.block_count += 1
+            written += self._opening(block)
+            for event, data in block.waiting:
+                written += self._shown(block, event, data)
+            block.waiting = []
+
+    def _is_over(self, block: _Block) -> bool:
+        if block.over or not self._waiting:
+            return block.over
+        if block.type.endswith("tool_use"):
+            return block.arguments.complete
+        return self._others >= _PATIENCE
+
+    def _opening(self, block: _Block) -> list[Told]:
+        event, data = block.start
+        given = event.content_block
+        plain = block.type != "tool_use" or (given and given.id and given.input == _NO_INPUT[0])
+        if plain and event.index == block.number:
+            return [block.start]
+        content = fields_decoder.decode(fields_decoder.decode(data)["content_block"])
+        if not plain:
+            content = {**whole_call(content, block.number), "input": _NO_INPUT[0]}
+        return [_told("content_block_start", block.number, content_block=content)]
+
+    def _shown(self, block: _Block, event: MessagesEvent, data: bytes) -> list[Told]:
+        delta = event.delta
+        if delta is not None and delta.type == "input_json_delta" and delta.partial_json != "":
+            text = block.arguments.add(delta.json_text)
+            if not text:
+                return []
+            if text != delta.partial_json:
+                return [self._input(block, text)]
+        if event.index == block.number:
+            return [(event, data)]
+        fields = fields_decoder.decode(data)
+        return [_told(event.type, block.number, delta=fields["delta"])]
+
+    def _input(self, block: _Block, text: str) -> Told:
+        delta = {"type": "input_json_delta", "partial_json": text}
+        return _told("content_block_delta", block.number, delta=delta)
+
+    def _close(self, block: _Block) -> list[Told]:
+        self._open, block.over = None, True
+        rest = ""
+        first = block.start[0].content_block
+        if block.arguments.begun:
+            rest = block.arguments.end()
+        elif first is not None and first.input not in _NO_INPUT:
+            rest = whole_arguments(first.input)
+        written = [self._input(block, rest)] if rest else []
+        return [*written, _told("content_block_stop", block.number)]
+
+
+_NO_INPUT: Final = (Raw(b"{}"), NULL)
+
+
+def _require(holds: bool) -> None:  # noqa: FBT001 - reads as a sentence
+    if not holds:
+        raise MalformedResponse("an event of the stream is out of order")
