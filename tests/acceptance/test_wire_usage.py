@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from tests.support.scripted_providers import reply, stream
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from tests.acceptance.wire import Wire
 
 START = {"input_tokens": 1000, "cache_read_input_tokens": 500, "output_tokens": 1}
@@ -169,15 +172,35 @@ def test_a_client_that_leaves_before_the_first_token_pays_for_the_prompt(
 ) -> None:
     wire.providers.say(dialect, b"")  # it never answers
     before = wire.usage()
-    asked = json.dumps(body("/chat/completions", f"t/{dialect}", stream=streamed)).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(asked)}\r\n"
-    fields = "".join(f"{name}: {value}\r\n" for name, value in wire.server.authorization.items())
-    address = wire.server.origin.removeprefix("http://").split(":")
-    with socket.create_connection((address[0], int(address[1]))) as connection:
-        fields += "Content-Type: application/json\r\n\r\n"
-        connection.sendall((head + fields).encode() + asked)
+    with asking(wire, f"t/{dialect}", stream=streamed):
         wait_until(lambda: wire.providers.asked(dialect))
     wait_until(lambda: wire.usage() > before)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_leaves_before_anything_is_sent_pays_nothing(
+    wire: Wire, *, streamed: bool
+) -> None:
+    with asking(wire, "t/silent", stream=streamed):
+        handshake, _ = wire.providers.silent.accept()
+    with handshake:
+        while handshake.recv(4096):  # until the gateway has given up
+            pass
+    wire.providers.say("chat", reply(said("chat", "ok")))
+    assert cost_of(wire, "t/chat") == Decimal("0.037")
+
+
+@contextmanager
+def asking(wire: Wire, model: str, **fields: Any) -> Generator[None]:
+    """Have a client ask, and leave after the block."""
+    asked = json.dumps(body("/chat/completions", model, **fields)).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(asked)}\r\n"
+    told = "".join(f"{name}: {value}\r\n" for name, value in wire.server.authorization.items())
+    address = wire.server.origin.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1]))) as connection:
+        told += "Content-Type: application/json\r\n\r\n"
+        connection.sendall((head + told).encode() + asked)
+        yield
 
 
 def test_usage_that_the_client_sees_is_what_it_pays(wire: Wire) -> None:

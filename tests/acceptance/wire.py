@@ -23,6 +23,7 @@ _REFUSING = """\
     kind: openai_compatible
     base_url: {origin}/refusing/v1
     refuses: [max_tokens, temperature, stream_options]
+  - {{slug: silent, kind: openai_compatible, base_url: "https://127.0.0.1:{silent}"}}
 """
 DIALECTS = tuple(_KINDS)
 JSON = {"Content-Type": "application/json"}
@@ -36,7 +37,7 @@ _BY_PATH = {each.path: each for each in CLIENTS.values()}
 FORMATS = tuple(_BY_PATH)
 
 
-def config(origin: str) -> str:
+def config(origin: str, silent: int) -> str:
     """Return settings with `t/DIALECT`, and with `t/DIALECT-two` that has a second endpoint."""
     providers = "".join(
         f"  - {{slug: {name}, kind: {kind}, base_url: {origin}/{name}/v1, api_key: k-{name}-key}}\n"
@@ -54,9 +55,11 @@ def config(origin: str) -> str:
     return (
         "accounting: {initial_grant: '1000000'}\n"
         "upstream: {cool_down_seconds: 0.000001}\n"
-        f"providers:\n{providers}{_REFUSING.format(origin=origin)}models:\n{models}"
+        f"providers:\n{providers}{_REFUSING.format(origin=origin, silent=silent)}models:\n{models}"
         "  - id: t/refusing\n    context_length: 200000\n    endpoints:\n"
         f"      - {{provider: refusing, model: m, pricing: {_PRICE}}}\n"
+        "  - id: t/silent\n    context_length: 200000\n    endpoints:\n"
+        f"      - {{provider: silent, model: m, pricing: {_PRICE}}}\n"
         "  - id: t/renaming\n    context_length: 200000\n    endpoints:\n"
         f"      - {{provider: chat, model: m, refuses: [temperature, stream_options],"
         f" output_limit: max_completion_tokens, pricing: {_PRICE}}}\n"

@@ -9,6 +9,7 @@ with ScriptedProviders() as providers:
 from __future__ import annotations
 
 import json
+import socket
 import socketserver
 import threading
 from http.server import BaseHTTPRequestHandler
@@ -80,6 +81,8 @@ class ScriptedProviders:
 
     def __init__(self) -> None:
         self._server = _Server()
+        self.silent = socket.create_server(("127.0.0.1", 0))
+        """Takes connections, and never says anything on them."""
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
@@ -107,4 +110,5 @@ class ScriptedProviders:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        self.silent.close()
         self._thread.join()

@@ -32,7 +32,7 @@ from tollhouse.inference.admission import (
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
-from tollhouse.inference.ports import ProviderCall
+from tollhouse.inference.ports import CancelledUnsent, ProviderCall
 from tollhouse.inference.providers.failures import (
     failure,
     status_of_error_code,
@@ -300,6 +300,9 @@ class Generation:
             status = _OK
         except ProviderFailure as error:
             status = error.provider_status
+            raise
+        except CancelledUnsent:
+            request.candidate = None  # who had no work to do: there is nothing to pay
             raise
         finally:
             millis, is_own = self._millis_since(started), candidate.own_key is not None

@@ -13,6 +13,7 @@ in one place.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -122,6 +123,10 @@ class OpenedReply(Protocol):
         connection can be used again.
         """
         ...
+
+
+class CancelledUnsent(asyncio.CancelledError):
+    """A call was cancelled before anything of it had left for the provider."""
 
 
 class Provider(Protocol):

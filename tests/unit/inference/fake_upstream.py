@@ -44,6 +44,8 @@ class FakeResponse:
 class FakeExchange:
     """Makes one call of a receiver in each turn of the loop."""
 
+    waits = False
+
     def __init__(self, calls: Sequence[Callable[[], None]], on_over: Callable[[], None]) -> None:
         self._calls = deque(calls)
         self._on_over = on_over

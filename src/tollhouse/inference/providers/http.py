@@ -18,6 +18,7 @@ import msgspec
 from tollhouse.inference.formats.provider_errors import error_in_place_of_reply, read_error
 from tollhouse.inference.formats.whole_replies import events_of
 from tollhouse.inference.formats.wire import is_done, replace_invalid_text, try_decode
+from tollhouse.inference.ports import CancelledUnsent
 from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.sse import EventParser, EventTooLarge
@@ -133,8 +134,11 @@ class HttpProvider:
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
                 await self._refuse(reply, call.own_key)
-        except BaseException:
+        except BaseException as error:
+            is_unsent = isinstance(error, asyncio.CancelledError) and reply.exchange.waits
             reply.drop()
+            if is_unsent:
+                raise CancelledUnsent from None
             raise
         await failpoint("provider.answered")
         return reply

@@ -57,6 +57,11 @@ class StartedExchange:
         self.paused = False
         self.ended = False
 
+    @property
+    def waits(self) -> bool:
+        """Whether nothing of it has left yet; see `UpstreamExchange`."""
+        return self.connection is None and self.opening is not None and not self.opening.done()
+
     def pause(self) -> None:
         """Leave the rest of the body with the upstream; see `UpstreamExchange`."""
         self.paused = True

@@ -170,6 +170,11 @@ class ResponseReceiver(Protocol):
 class UpstreamExchange(Protocol):
     """A request that was started. After its end, all of these do nothing."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is no connection for it yet, so that nothing of it has left."""
+        ...
+
     def pause(self) -> None:
         """Leave the rest of the body with the upstream; the idle limit rests, the total does not.
 
