@@ -40,6 +40,7 @@ server:
 batches:
   submits_per_hour: 100000000
 interns:
+  slack_url: http://127.0.0.1:9/api/
   max_per_creator: 100000000
 providers:
   - {slug: simulated, kind: simulated}
@@ -74,8 +75,10 @@ NEED_A_SANDBOX: Final = {
     "GET /interns/{internId}/daemon-access",
     "POST /interns/{internId}/chat/completions",
     "POST /interns/{internId}/invoke",
+    "POST /interns/{internId}/install",
+    "POST /interns/{internId}/slack/events",
 }
-"""Operations that only a running intern accepts."""
+"""Operations that only a running intern accepts, or one whose chat service answers."""
 TEXTS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": "Hello"}],
     "input": "Hello",

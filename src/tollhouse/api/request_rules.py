@@ -41,6 +41,9 @@ _CODING: Final = re.compile(r"[\w.-]{1,32}", re.ASCII)
 _HOST: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _CHAT: Final = re.compile(r"/interns/[^/]+/(?:chat/completions|(invoke))")
 
+_SIGNED: Final = re.compile(r"/interns/[^/]+/slack/events")
+"""Routes whose requests are signed by a chat service."""
+
 
 def require_unambiguous(
     http_version: str, sent: Sequence[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
@@ -127,7 +130,9 @@ def deadline(path: str) -> float | None:
 
 
 def is_open(method: str, path: str) -> bool:
-    """Tell whether an API route needs no key."""
+    """Tell whether an API route needs no key, or judges its caller by another proof."""
+    if method == "POST":
+        return _SIGNED.fullmatch(path) is not None
     return method in {"GET", "HEAD"} and below(path, OPEN_TO_ALL)
 
 

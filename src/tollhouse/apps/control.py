@@ -100,7 +100,13 @@ def build_control_plane(
             vault.service, vault.maintenance, core.identity, core.database, programs=vault.programs
         ),
         provider_key_endpoints.router(gateway.provider_keys.service),
-        intern_endpoints.router(interns.service, interns.chats, interns.invocations, core.database),
+        intern_endpoints.router(
+            interns.service,
+            interns.chats,
+            interns.invocations,
+            interns.channels,
+            core.database,
+        ),
         audit_router(core.audit, core.identity, core.database),
     )
     return ControlPlane(app, partial(render_openapi, app))

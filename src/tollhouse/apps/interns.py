@@ -10,6 +10,8 @@ import structlog
 
 from tollhouse.identity.access import InternKeys
 from tollhouse.interns.actions import ActionTimeouts, ReconcilerActions, ReconcilerDependencies
+from tollhouse.interns.chat.channels.slack_server import SlackServer
+from tollhouse.interns.chat.channels.supervisor import Channels
 from tollhouse.interns.chat.invocations import Invocations
 from tollhouse.interns.chat.service import ChatRateLimiter, ChatService
 from tollhouse.interns.context import InternContext, Notifications, Rules
@@ -43,6 +45,7 @@ class InternComponents:
     service: InternService
     chats: ChatService
     invocations: Invocations
+    channels: Channels
     port_forwarder: PortForwarder
     """To the daemons that run here."""
     metrics: Metrics
@@ -66,10 +69,12 @@ class InternComponents:
         self.metrics.interns_running.set_function(sandboxes.count)
         self.metrics.interns_disk_full.set_function(sandboxes.count_full)
         self.reconciler.start()
+        self.channels.start()
 
     async def stop(self, seconds: float) -> None:
         """Stop what runs here; programs in sandboxes have the time that the settings give them."""
         del seconds
+        await self.channels.stop()
         await self.invocations.stop()
         if self.reconciler is not None and self.tools is not None:
             await self.reconciler.stop(self.tools.timeouts.stop_seconds)
@@ -103,8 +108,8 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     if egress is None:
         service = InternService(context, NoReconciler(core.clock), logs)
         chats = ChatService(context, service, None, rate_limiter, metrics)
-        runs = Invocations(chats, vault, seconds=settings.invoke_seconds)
-        return InternComponents(service, chats, runs, port_forwarder, metrics)
+        runs, channels = _runs(settings, chats, vault, None)
+        return InternComponents(service, chats, runs, channels, port_forwarder, metrics)
     tools = _dependencies(settings, core, egress, port_forwarder, folder, blobs, logs)
     reconciler = Reconciler(
         context,
@@ -116,8 +121,19 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     )
     service = InternService(context, reconciler, logs)
     chats = ChatService(context, service, tools.sandboxes, rate_limiter, metrics)
-    runs = Invocations(chats, vault, seconds=settings.invoke_seconds)
-    return InternComponents(service, chats, runs, port_forwarder, metrics, reconciler, tools)
+    runs, channels = _runs(settings, chats, vault, tools.workspaces.machine)
+    return InternComponents(
+        service, chats, runs, channels, port_forwarder, metrics, reconciler, tools
+    )
+
+
+def _runs(
+    settings: InternSettings, chats: ChatService, vault: VaultService, machine: str | None
+) -> tuple[Invocations, Channels]:
+    """Return what begins runs that no request watches."""
+    seconds = settings.invoke_seconds
+    channels = Channels(chats, machine, SlackServer(settings.slack_url), seconds=seconds)
+    return Invocations(chats, vault, seconds=seconds), channels
 
 
 def _dependencies(  # noqa: PLR0913, PLR0917 - each is a part of the gateway

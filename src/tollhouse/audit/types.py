@@ -28,6 +28,8 @@ class AuditAction(StrEnum):
     KEY_ROTATED = "key_rotated"
     DAEMON_REVEALED = "daemon_revealed"
     """The token of an intern's daemon was shown."""
+    CHANNEL_INSTALLED = "channel_installed"
+    """An intern's app was installed in a chat service."""
     OUTBOUND_OPENED = "outbound_opened"
     """Reserved networks (`hosts`) and authorities (`name`) that an operator lets be called."""
     ACCOUNT_CREATED = "account_created"

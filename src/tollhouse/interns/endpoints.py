@@ -22,6 +22,8 @@ from tollhouse.identity.callers import HoldingKey
 from tollhouse.identity.types import Subject
 from tollhouse.inference.sse import EVENT_STREAM
 from tollhouse.interns import policy
+from tollhouse.interns.chat.channels import HttpEvent
+from tollhouse.interns.chat.channels.supervisor import Channels, Installation
 from tollhouse.interns.chat.invocations import Invocation, Invocations
 from tollhouse.interns.chat.request import ChatAnswer, ChatBody, ChatPrompt, InvokeBody
 from tollhouse.interns.chat.service import ChatService, InternChatStream, SteeredChat
@@ -33,6 +35,7 @@ from tollhouse.interns.wire import (
     DaemonReply,
     DeleteBody,
     Deleting,
+    InstallBody,
     InternPage,
     InternReply,
     LogLine,
@@ -420,12 +423,68 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         continue
 
 
+@dataclass(frozen=True, slots=True)
+class InternChannelEndpoints:
+    """The endpoints of interns in chat services. Ours."""
+
+    _service: InternService
+    _channels: Channels
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        routes.add_api_route(
+            f"{_INTERN_PATH}/install",
+            self.install_intern,
+            methods=["POST"],
+            tags=["Interns"],
+            dependencies=[Depends(self._admit), Depends(_BODIES.read)],
+            responses=refusals(*_BODY_REFUSED),
+            openapi_extra=dict(body_schema(InstallBody)),
+        )
+        routes.add_api_route(
+            f"{_INTERN_PATH}/slack/events",
+            self.receive_slack_event,
+            methods=["POST"],
+            tags=["Interns"],
+            response_class=Response,
+            dependencies=[Depends(_CHAT_BODIES.read)],
+            responses=refusals(*_BODY_REFUSED),
+            openapi_extra={"security": []},
+        )
+
+    async def _admit(self, caller: HoldingKey, intern_id: InternId) -> None:
+        await self._service.admit(caller, intern_id)
+
+    async def install_intern(
+        self, request: Request, caller: HoldingKey, intern_id: InternId
+    ) -> InternReply:
+        """Install an intern's app in its chat service; an intern that waited for it boots.
+
+        The tokens are tried first, and can be replaced in the same way.
+        """
+        body = _BODIES.parsed(request, InstallBody)
+        wanted = Installation(body.tokens(), body.allowed, body.approval_mode)
+        intern = await self._channels.install(caller, intern_id, wanted)
+        return intern_reply(intern, self._service.hostname(intern))
+
+    async def receive_slack_event(self, request: Request, intern_id: InternId) -> Response:
+        """Take an event of Slack's, which its signature has to prove; needs no API key."""
+        event = HttpEvent(_CHAT_BODIES.raw(request), dict(request.headers))
+        answer = await self._channels.receive(intern_id, event)
+        return Response(answer, media_type="application/json" if answer else None)
+
+
 def router(
-    service: InternService, chats: ChatService, invocations: Invocations, database: Database
+    service: InternService,
+    chats: ChatService,
+    invocations: Invocations,
+    channels: Channels,
+    database: Database,
 ) -> APIRouter:
     """Return the routes of interns."""
     routes = APIRouter()
     InternEndpoints(service, database).add_to(routes)
     InternChatEndpoint(chats).add_to(routes)
     InternInvokeEndpoint(chats, invocations).add_to(routes)
+    InternChannelEndpoints(service, channels).add_to(routes)
     return routes

@@ -123,6 +123,7 @@ def check_idempotency_key(key: str | None) -> str | None:
 def request_digest(new: CreateIntern) -> str:
     """Return what equal creations have in common, in hex; defaults count as if they were sent."""
     facts = [new.name, new.description, new.instructions, new.vault_id, new.provision]
+    facts += [] if new.chat is None else [new.chat]
     return sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -15,13 +15,14 @@ from tollhouse.interns.lifecycle import ACTIONS, QUEUED, RUNNING, states_before,
 from tollhouse.interns.types import (
     DesiredState,
     Intern,
+    InternChannel,
     InternLease,
     InternRun,
     InternState,
     InternStatus,
 )
 from tollhouse.storage.database import Read, Write, insert
-from tollhouse.storage.tables.interns import intern_machines, interns
+from tollhouse.storage.tables.interns import intern_channels, intern_machines, interns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,6 +78,8 @@ async def set_vault(write: Write, intern_id: str, vault_id: str) -> bool:
 async def delete_unfinished(write: Write, intern_id: str) -> None:
     """Forget an intern that has no vault of its own yet."""
     unfinished = sa.and_(interns.c.id == intern_id, interns.c.vault_id.is_(None))
+    of_it = intern_channels.c.intern_id.in_(sa.select(interns.c.id).where(unfinished))
+    await write.execute(sa.delete(intern_channels).where(of_it))
     await write.execute(sa.delete(interns).where(unfinished))
 
 
@@ -224,12 +227,59 @@ async def update(write: Write, held: InternLease, **facts: object) -> Intern | N
 
 async def delete(write: Write, held: InternLease) -> bool:
     """Forget an intern that is being destroyed; false where the lease was lost."""
-    gone = sa.delete(interns).where(
+    doomed = sa.and_(
         interns.c.id == held.intern.id,
         interns.c.lease_token == held.token,
         interns.c.status == InternStatus.DESTROYING.value,
     )
+    of_it = intern_channels.c.intern_id.in_(sa.select(interns.c.id).where(doomed))
+    await write.execute(sa.delete(intern_channels).where(of_it))
+    gone = sa.delete(interns).where(doomed)
     return (await write.execute(gone)).rowcount > 0
+
+
+# Chat services
+
+
+async def save_channel(write: Write, channel: InternChannel, now: datetime) -> None:
+    """Store the chat service of an intern, or replace it."""
+    facts = {
+        "service": channel.service,
+        "settings": dict(channel.settings),
+        "sealed_tokens": channel.sealed_tokens,
+        "updated_at": now,
+    }
+    stored = insert(write, intern_channels).values(intern_id=channel.intern_id, **facts)
+    await write.execute(stored.on_conflict_do_update(index_elements=["intern_id"], set_=facts))
+
+
+async def channel(read: Read, intern_id: str) -> InternChannel | None:
+    """Return the chat service of an intern."""
+    query = sa.select(intern_channels).where(intern_channels.c.intern_id == intern_id)
+    row = (await read.execute(query)).mappings().one_or_none()
+    return None if row is None else InternChannel(**row)
+
+
+async def installed_channels(read: Read, machine: str) -> Sequence[InternChannel]:
+    """Return the installed chat services of interns that are a machine's, or nobody's so far."""
+    ours = sa.or_(interns.c.machine.is_(None), interns.c.machine == machine)
+    query = (
+        sa.select(intern_channels)
+        .join(interns, interns.c.id == intern_channels.c.intern_id)
+        .where(intern_channels.c.sealed_tokens.is_not(None), ours)
+        .where(interns.c.status != InternStatus.DESTROYING.value)
+    )
+    return [InternChannel(**row) for row in (await read.execute(query)).mappings()]
+
+
+async def finish_install(write: Write, intern_id: str, now: datetime, payer_hash: str) -> None:
+    """Have an intern boot that waited for its chat service."""
+    waited = sa.update(interns).where(
+        interns.c.id == intern_id, interns.c.status == InternStatus.AWAITING_CHAT_INSTALL.value
+    )
+    status, desired = QUEUED.status.value, QUEUED.desired.value
+    facts = {"status": status, "desired": desired, "payer_hash": payer_hash, "updated_at": now}
+    await write.execute(waited.values(**facts))
 
 
 # Machines

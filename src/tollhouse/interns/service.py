@@ -20,6 +20,7 @@ from tollhouse.interns.types import (
     DaemonOriginAndToken,
     DesiredState,
     Intern,
+    InternChannel,
     InternState,
     InternStatus,
     Operation,
@@ -113,6 +114,14 @@ class InternService:
         """Return an intern that a caller may see."""
         found = await repository.get(read, intern_id)
         if found is None or found.workspace_id != caller.workspace_id:
+            raise policy.intern_not_found()
+        return found
+
+    async def found(self, intern_id: str) -> Intern:
+        """Return an intern for somebody who needs no key to see it."""
+        async with self._database.reading() as read:
+            found = await repository.get(read, intern_id)
+        if found is None:
             raise policy.intern_not_found()
         return found
 
@@ -226,7 +235,10 @@ class InternService:
             name=new.name,
             description=new.description,
             instructions=new.instructions,
-            state=InternState(InternStatus.QUEUED, DesiredState.IDLE),
+            state=InternState(
+                InternStatus.QUEUED if new.chat is None else InternStatus.AWAITING_CHAT_INSTALL,
+                DesiredState.IDLE,
+            ),
             attached_vault_id=new.vault_id,
             number=await repository.lowest_free_number(write),
             idempotency_key=key,
@@ -235,6 +247,8 @@ class InternService:
             updated_at=now,
         )
         await repository.insert_intern(write, intern)
+        if new.chat is not None:
+            await repository.save_channel(write, InternChannel(intern.id, new.chat), now)
         return intern
 
     async def _check_limits(
@@ -321,6 +335,40 @@ class InternService:
         self._reconciler.expect_boot()
         await self._ask(caller, intern_id, Operation.PROVISION, **policy.payer_facts(caller))
 
+    async def wake(self, intern_id: str) -> None:
+        """Have an intern run again for somebody without a key.
+
+        The key that answers for it stays the same; raises `Conflict` where there is none so far.
+        """
+        self._reconciler.expect_boot()
+        async with self._database.writing() as write:
+            intern = await repository.get(write, intern_id)
+            if intern is None:
+                raise policy.intern_not_found()
+            if intern.payer_hash is None:
+                message = (
+                    "Nobody answers for it so far: tollhouse intern provision starts it first."
+                )
+                raise policy.conflict("intern_busy", message)
+            await self._apply(write, intern, Operation.PROVISION)
+
+    async def finish_install(self, write: Write, caller: Subject, intern_id: str) -> Intern:
+        """Have an intern boot that waited for its chat service; others stay as they are.
+
+        Raises what `provision` raises, and `InternBusy` where it is being deleted.
+        """
+        intern = await self.intern(write, caller, intern_id)
+        policy.check_state(Operation.PATCH, intern)
+        if phase_of(intern.state) is not LifecyclePhase.AWAITING:
+            return intern
+        await self._reconciler.check_reachable(write, intern.machine)
+        if intern.model is None:
+            await self._check_model(write, intern.account_id, intern.workspace_id)
+        now = self._context.clock.now()
+        await repository.finish_install(write, intern_id, now, caller.key_hash)
+        write.after_commit(partial(self._context.notifications.notify, intern_id))
+        return await self.intern(write, caller, intern_id)
+
     async def suspend(self, caller: Subject, intern_id: str) -> None:
         """Stop an intern, and wait until its files are safe; that goes on if nobody waits.
 
@@ -356,14 +404,19 @@ class InternService:
     ) -> None:
         async with self._database.writing() as write:
             intern = await self.intern(write, caller, intern_id)
-            policy.check_state(operation, intern)
-            # What is to be gone need not wait for the machine that has its files.
-            machine = None if operation is Operation.DELETE else intern.machine
-            await self._reconciler.check_reachable(write, machine)
-            if not has_no_effect(operation, intern.state):
-                if operation is Operation.PROVISION and intern.model is None:
-                    await self._check_model(write, intern.account_id, intern.workspace_id)
-                await self._move(write, intern, operation, **facts)
+            await self._apply(write, intern, operation, **facts)
+
+    async def _apply(
+        self, write: Write, intern: Intern, operation: Operation, **facts: object
+    ) -> None:
+        policy.check_state(operation, intern)
+        # What is to be gone need not wait for the machine that has its files.
+        machine = None if operation is Operation.DELETE else intern.machine
+        await self._reconciler.check_reachable(write, machine)
+        if not has_no_effect(operation, intern.state):
+            if operation is Operation.PROVISION and intern.model is None:
+                await self._check_model(write, intern.account_id, intern.workspace_id)
+            await self._move(write, intern, operation, **facts)
 
     async def _move(
         self, write: Write, intern: Intern, operation: Operation, **facts: object

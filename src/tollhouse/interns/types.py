@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from tollhouse.kernel.secret import Secret
@@ -16,7 +17,7 @@ class InternStatus(StrEnum):
     """What an intern is seen to be."""
 
     AWAITING_CHAT_INSTALL = "awaiting_chat_install"
-    """Its chat integration has to be installed first; no route of ours makes such an intern."""
+    """The app of its chat service has to be installed first."""
     QUEUED = "queued"
     PROVISIONING = "provisioning"
     RUNNING = "running"
@@ -125,6 +126,19 @@ class InternRun:
 
 
 @dataclass(frozen=True, slots=True)
+class InternChannel:
+    """The chat service in which an intern is talked to."""
+
+    intern_id: str
+    service: str
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Who may talk to it, and what else the service's file keeps of it."""
+    sealed_tokens: bytes | None = field(default=None, repr=False)
+    """Under the key of the intern's own vault; None until it is installed."""
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InternLease:
     """The right to act on an intern, until it runs out."""
 
@@ -143,6 +157,8 @@ class CreateIntern:
     vault_id: str | None = None
     """Another intern's vault, to be borrowed."""
     provision: bool = False
+    chat: str | None = None
+    """A chat service in which it is to be installed before it runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from pydantic.config import JsonDict
 from tollhouse.interns import policy
 from tollhouse.interns.lifecycle import progress
 from tollhouse.interns.types import CreateIntern, Intern, InternStatus
+from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.secret import Secret
 from tollhouse.kernel.wire import STORABLE, Omittable, RequestModel, ResponseModel, SentTime
 
 _NAME: JsonDict = {
@@ -43,12 +45,18 @@ class CreateBody(RequestModel):
     """Another intern's vault in the workspace, to be borrowed."""
     workspace_id: Uuid | None = None
     """The key's workspace, where it is named at all."""
+    chat: Literal["slack"] | None = None
+    """A chat service in which it is to be installed before it can run. Ours."""
 
     def wanted(self) -> CreateIntern:
         """Return what is asked for; raises `Invalid` where the name is none."""
         name = policy.check_name(self.name)
+        if self.chat is not None and self.provision:
+            raise Invalid("provision: an intern of a chat service runs once it is installed there.")
         vault_id = None if self.vault_id is None else self.vault_id.lower()
-        return CreateIntern(name, self.description, self.instructions, vault_id, self.provision)
+        return CreateIntern(
+            name, self.description, self.instructions, vault_id, self.provision, self.chat
+        )
 
 
 class PatchBody(RequestModel):
@@ -70,6 +78,36 @@ class PatchBody(RequestModel):
         if self.model is not None:
             policy.check_model(self.model)
         return self.model_dump(exclude_unset=True)
+
+
+ChatPlace = Annotated[str, Field(pattern=r"^[UWCDG][A-Z0-9]{2,20}$")]
+Token = Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class InstallBody(RequestModel):
+    """An intern's app in a chat service."""
+
+    service: Literal["slack"] = "slack"
+    """Which service."""
+    bot_token: Token = Field(repr=False)
+    """The bot's token, `xoxb-`; a secret."""
+    app_token: Token | None = Field(default=None, repr=False)
+    """The app-level token of Socket Mode, `xapp-`; a secret."""
+    signing_secret: Token | None = Field(default=None, repr=False)
+    """What the service signs requests with, where it sends events over HTTP; a secret."""
+    allowed: list[ChatPlace] = Field(min_length=1, max_length=1_000)
+    """Ids of the users and channels that may talk to it, and answer what it asks."""
+    approval_mode: Literal["manual", "self-drive"] = "manual"
+    """Whether it asks before it acts."""
+
+    def tokens(self) -> dict[str, Secret]:
+        """Return its secrets, by their names."""
+        sent = {
+            "bot_token": self.bot_token,
+            "app_token": self.app_token,
+            "signing_secret": self.signing_secret,
+        }
+        return {name: Secret(value) for name, value in sent.items() if value is not None}
 
 
 class DeleteBody(RequestModel):

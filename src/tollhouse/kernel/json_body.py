@@ -64,6 +64,11 @@ class JsonBodyReader:
             raise Invalid("The body was not sent to its end.") from None
         return bytes(received)
 
+    def raw(self, request: Request) -> bytes:
+        """Return the body that `read` has put into the request's state, as it came."""
+        raw: bytes = getattr(request.state, _BODY)
+        return raw
+
     def parsed(self, request: Request, model: type[T], *, empty: T | None = None) -> T:
         """Parse the body that `read` has put into the request's state; `empty` is an empty body's.
 

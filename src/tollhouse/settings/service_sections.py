@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tollhouse.settings.fields import (
     ApiKey,
+    BaseUrl,
     Filled,
     HookUrl,
     HostAddress,
@@ -147,7 +148,9 @@ class InternSettings(Section):
     chats_per_minute: Whole = Field(default=60, ge=1)
     """Prompts and answers to questions that one account may send to its interns in a minute."""
     invoke_seconds: Seconds = 3_600.0
-    """How long a run may take that `POST /interns/{id}/invoke` has begun."""
+    """How long a run may take that `POST /interns/{id}/invoke` has begun, or a chat service."""
+    slack_url: BaseUrl = "https://slack.com/api/"
+    """Address of Slack's Web API, for interns in Slack; GovSlack has another one."""
     first_user: Whole = Field(default=1_900_000_000, ge=1_000, le=2_147_000_000)
     """If the server runs as root: the number of the user that the first sandbox runs as. Each
     further sandbox takes the next number; no other user may have these numbers."""

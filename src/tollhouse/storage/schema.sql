@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0002');
+INSERT INTO "alembic_version" VALUES('r0003');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -203,6 +203,15 @@ CREATE TABLE generations (
 	CONSTRAINT pk_generations PRIMARY KEY (id), 
 	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown')), 
 	CONSTRAINT ck_generations_cost CHECK (cost_nano >= 0)
+);
+CREATE TABLE intern_channels (
+	intern_id TEXT NOT NULL, 
+	service TEXT NOT NULL, 
+	settings JSON NOT NULL, 
+	sealed_tokens BLOB, 
+	updated_at BIGINT NOT NULL, 
+	CONSTRAINT pk_intern_channels PRIMARY KEY (intern_id), 
+	CONSTRAINT fk_intern_channels_intern_id FOREIGN KEY(intern_id) REFERENCES interns (id)
 );
 CREATE TABLE intern_machines (
 	machine TEXT NOT NULL, 

@@ -44,10 +44,10 @@ class LateBound:
 
 
 @cache
-def control_plane() -> tuple[FastAPI, LateBound, LateBound, LateBound, LateBound]:
+def control_plane() -> tuple[FastAPI, list[LateBound]]:
     """Return one control plane for all tests: its routes take longer to build than a test."""
-    anything: Any = [LateBound() for _ in range(4)]  # service, chats, invocations, database
-    return control_app(endpoints.router(*anything)), *anything
+    anything: Any = [LateBound() for _ in range(5)]
+    return control_app(endpoints.router(*anything)), anything
 
 
 @dataclass
@@ -137,8 +137,8 @@ async def serve_chat(
         paces,
     )
     invocations = Invocations(chat, interns.context.vaults, seconds=INVOKE_SECONDS)
-    control, *bound = control_plane()
-    targets = (machine.service, chat, invocations, interns.database)
+    control, bound = control_plane()
+    targets = (machine.service, chat, invocations, None, interns.database)
     for each, target in zip(bound, targets, strict=True):
         each.target = target
     system: Any = None  # nothing is asked for outside of the API

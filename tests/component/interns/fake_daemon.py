@@ -106,6 +106,8 @@ class FakeDaemon:
     def __init__(self) -> None:
         self.answers: list[Sequence[Step]] = [stream(STARTED, ("text", {"text": "Hi"}), ENDED)]
         self.asked: list[ReceivedRequest] = []
+        self.uploads: dict[str, bytes] = {}
+        """Files that were written, by their paths."""
         self.token_hashes: list[tuple[str, str]] = []
         """The expected and the received hash of each request's token."""
         self.left = asyncio.Event()
@@ -126,7 +128,11 @@ class FakeDaemon:
             name.lower(): value for name, _, value in (each.partition(": ") for each in lines)
         }
         body = await reader.readexactly(int(fields["content-length"]))
-        path = lines[0].split(" ")[1]
+        method, path, _ = lines[0].split(" ")
+        if method == "PUT":
+            self.uploads[path] = body
+            writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+            return
         _, _, session, _ = path.split("/")
         self.asked.append(ReceivedRequest(path, unquote(session), json.loads(body), head))
         sent = fields["authorization"].removeprefix("Bearer ")

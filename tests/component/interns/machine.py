@@ -108,7 +108,7 @@ class FakeSandbox:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        if head.startswith(b"POST /sessions/"):
+        if head.startswith((b"POST /sessions/", b"PUT /files/")):
             token_hash = str(self.launch.settings["token_sha256"])
             await self.daemon.answer(head, token_hash, reader, writer)
             return

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
-from tollhouse.storage.migrator import MIGRATIONS, upgrade
+from tests.component.storage.earlier_schema import execute, upgrade_to_before
+from tollhouse.storage.migrator import upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import sqlalchemy as sa
 
 _ACCOUNT = "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)"
 _WORKSPACE = (
@@ -38,29 +36,13 @@ _KEY = (
 )
 
 
-def execute(url: sa.URL, *statements: str, select: str = "SELECT id FROM vaults") -> list[Any]:
-    async def run() -> list[Any]:
-        engine = create_async_engine(url, poolclass=NullPool)
-        async with engine.begin() as connection:
-            if url.get_backend_name() == "sqlite":
-                await connection.execute(sa.text("PRAGMA foreign_keys = ON"))
-            for each in statements:
-                await connection.execute(sa.text(each))
-            found = await connection.execute(sa.text(select))
-            return list(found.scalars())
-
-    return asyncio.run(run())
-
-
 def test_keeps_what_was_there_and_takes_keys(empty_url: sa.URL, tmp_path: Path) -> None:
-    earlier = shutil.copytree(MIGRATIONS, tmp_path / "earlier")
-    for each in (earlier / "versions").glob("000[2-9]_*.py"):
-        each.unlink()
-    upgrade(empty_url, earlier)
+    upgrade_to_before(empty_url, "0002", tmp_path)
     execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT, _BATCH)
     upgrade(empty_url)
-    assert execute(empty_url, _KEY.format(workspace="w", both="false")) == ["v"]
-    found = execute(empty_url, select="SELECT is_byok FROM batches")
+    execute(empty_url, _KEY.format(workspace="w", both="false"))
+    assert execute(empty_url, "SELECT id FROM vaults") == ["v"]
+    found = execute(empty_url, "SELECT is_byok FROM batches")
     assert [bool(each) for each in found] == [False]
     for refused in (("none", "false"), ("w", "true")):
         with pytest.raises(IntegrityError):

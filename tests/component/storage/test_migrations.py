@@ -153,8 +153,8 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        since = "DROP TABLE provider_keys", "ALTER TABLE batches DROP COLUMN is_byok"
-        for each in (*since, undo):
+        made = "DROP TABLE intern_channels", "DROP TABLE provider_keys"
+        for each in (*made, "ALTER TABLE batches DROP COLUMN is_byok", undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

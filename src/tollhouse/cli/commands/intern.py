@@ -1,9 +1,10 @@
 """`tollhouse intern`: hosted agents, each in a sandbox of its own, and to work with one."""
 
 import asyncio
+import json
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from typer import Argument, Option
 
@@ -59,6 +60,7 @@ NoWait = Annotated[
     "tollhouse intern create ada --provision",
     'tollhouse intern create bob --description "Reads the mail" --instructions-file bob.md',
     "tollhouse intern create eve --vault ID --json",
+    "tollhouse intern create sam --slack",
 )
 async def create(
     server: Server,
@@ -78,20 +80,112 @@ async def create(
         Option(metavar="ID", help="Another intern's vault, whose secrets it receives too."),
     ] = None,
     provision: Annotated[bool, Option("--provision", help="Start it at once.")] = False,
+    slack: Annotated[
+        bool, Option("--slack", help="Talk to it in Slack: print the manifest of its app.")
+    ] = False,
+    slack_events: Annotated[
+        str | None,
+        Option(
+            metavar="URL",
+            help="The same, with events that Slack sends over HTTP: this server's public address, "
+            "with /v1.",
+        ),
+    ] = None,
     no_wait: NoWait = False,
 ) -> Report:
     """Make an intern with a vault of its own. Repeating the command makes no second one."""
+    in_slack = slack or slack_events is not None
     body = changes(
+        chat="slack" if in_slack else None,
         name=name,
         description=description or None,
         instructions=_instructions(instructions, instructions_file),
         vault_id=vault,
     )
+    if in_slack and provision:
+        raise CommandFailed("an intern in Slack starts once it is installed there")
     made = await server.send("POST", "/interns", {**body, "provision": provision})
+    if in_slack:
+        return _slack_report(made, slack_events)
     if provision and not no_wait:
         return await _settled(server, made["id"])
     note = None if provision else f"Have it run with: tollhouse intern provision {made['name']}"
     return _outcome_report(made, note)
+
+
+def _slack_report(made: dict[str, Any], base_url: str | None) -> Report:
+    """Return how an intern's app is made and installed; with a URL, Slack sends events there."""
+    from tollhouse.interns.chat.channels.slack_format import manifest
+
+    url = None if base_url is None else f"{base_url.rstrip('/')}{intern_path(made)}/slack/events"
+    app = manifest(made["name"], url)
+    proof = "Basic Information: App-Level Tokens (xapp-, connections:write)"
+    if url is not None:
+        proof = "Basic Information: Signing Secret"
+    shown = {
+        "id": made["id"],
+        "name": made["name"],
+        "status": made["status"],
+        "manifest": json.dumps(app, separators=(",", ":")),
+        "create_at": "https://api.slack.com/apps?new_app=1 (From a manifest), install it there",
+        "tokens": f"OAuth & Permissions: Bot User OAuth Token (xoxb-); {proof}",
+        "then": f"tollhouse intern install {made['name']} --allow USER_OR_CHANNEL",
+    }
+    return Report({**made, "manifest": app}, Record(shown))
+
+
+@intern_app.control(
+    "install",
+    "tollhouse intern install ada --allow U012AB3CD --allow C098ZY7XW",
+    "tollhouse intern install ada --allow U012AB3CD --self-drive --tokens-file tokens.txt",
+    surplus="there is an argument too many. A token is none: other users of the machine could see "
+    "it. Type the tokens when asked, pipe them in, or use --tokens-file.",
+)
+async def install(
+    server: Server,
+    intern: InternName,
+    allow: Annotated[
+        list[str],
+        Option(
+            metavar="ID",
+            help="A Slack user (U...) or channel (C...) that may talk to it; may be repeated.",
+        ),
+    ],
+    tokens_file: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Where the app's tokens stand; - is standard input. Unless given they are asked "
+            "for on a terminal, and read from standard input elsewhere.",
+        ),
+    ] = None,
+    self_drive: Annotated[
+        bool, Option("--self-drive", help="It does not ask before it acts.")
+    ] = False,
+    no_wait: NoWait = False,
+) -> Report:
+    """Install an intern's app in Slack, or give it other tokens, and start it if it waited.
+
+    The tokens are the bot's (xoxb-) and the app's (xapp-) or its signing secret, with spaces or
+    line breaks between them. They are sealed, and nobody can show them again.
+    """
+    from tollhouse.cli.vault_secrets import read_value
+
+    found = await find_intern(server, intern)
+    given = read_value(tokens_file, f"the tokens of {one_line(found['name'])}").reveal().split()
+    body: dict[str, object] = {"service": "slack", "allowed": allow}
+    for token in given:
+        kinds = {"xoxb-": "bot_token", "xapp-": "app_token"}
+        body[kinds.get(token[:5], "signing_secret")] = token
+    if len(body) != len(given) + len(("service", "allowed")) or "bot_token" not in body:
+        raise CommandFailed(
+            "the tokens are one that begins with xoxb-, and one with xapp- or a signing secret"
+        )
+    body["approval_mode"] = "self-drive" if self_drive else "manual"
+    installed = await server.send("POST", f"{intern_path(found)}/install", body)
+    if no_wait or installed["status"] not in {"queued", "provisioning"}:
+        return _outcome_report(installed)
+    return await _settled(server, found["id"])
 
 
 @intern_app.control(

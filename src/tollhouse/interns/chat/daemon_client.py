@@ -82,10 +82,10 @@ _error_decoder = msgspec.json.Decoder(_ErrorEnvelope)
 class DaemonResponse:
     """What a daemon answers."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: asyncio.StreamReader, method: str = "POST") -> None:
         self._reader = reader
         self._parser = ResponseParser()
-        self._parser.expect("POST")
+        self._parser.expect(method)
         self._body = bytearray()
         self._events = ServerSentEventReader()
         self._numbered = EventDecoder()
@@ -190,13 +190,30 @@ async def open_response(
     The session is told by itself, since a prompt need not name one. Raises `DaemonUnreachable`
     where nobody listens or answers, `InvalidDaemonResponse` where the answer is no HTTP.
     """
+    async with _exchange(daemon, _request_bytes(daemon, request, session), "POST") as reply:
+        yield reply
+
+
+async def put_file(daemon: DaemonEndpoint, path: str, content: bytes) -> int:
+    """Write a file of the workspace, and return the status; raises as `open_response`."""
+    head = request_head(
+        f"PUT /files/{quote(path)}", daemon.token, f"Content-Length: {len(content)}"
+    )
+    async with _exchange(daemon, head + content, "PUT") as reply:
+        return reply.status
+
+
+@asynccontextmanager
+async def _exchange(
+    daemon: DaemonEndpoint, request: bytes, method: str
+) -> AsyncGenerator[DaemonResponse]:
     try:
         reader, writer = await asyncio.open_unix_connection(str(daemon.path), limit=_PIECE)
     except OSError as error:
         raise DaemonUnreachable from error
-    reply = DaemonResponse(reader)
+    reply = DaemonResponse(reader, method)
     try:
-        writer.write(_request_bytes(daemon, request, session))
+        writer.write(request)
         try:
             await writer.drain()
         except OSError as error:

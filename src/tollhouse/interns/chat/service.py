@@ -24,6 +24,7 @@ from tollhouse.interns.chat.daemon_client import (
     DaemonUnreachable,
     InvalidDaemonResponse,
     open_response,
+    put_file,
 )
 from tollhouse.interns.chat.errors import (
     BAD_REQUEST,
@@ -98,6 +99,7 @@ class ChatRateLimiter:
 _TIMEOUTS: Final = ChatTimeouts()
 _OK: Final = 200
 _ACCEPTED: Final = 202
+_STORED: Final = (200, 201)
 _OWN_WORDS: Final = frozenset({BAD_REQUEST.reason, TURN_FAILED.reason})
 """Reasons of which an intern may say more in its own words."""
 _log = structlog.get_logger(__name__)
@@ -198,6 +200,27 @@ class ChatService:
             self.rate_limiter.take(caller.account_id, Now.by(self.context.clock))
             policy.check_state(Operation.CHAT, intern)
         return intern
+
+    async def begin_unattended(self, intern_id: str) -> Intern:
+        """Do what `begin` does for somebody without a key, whom a chat service lets talk to it."""
+        with self._counting():
+            intern = await self.interns.found(intern_id)
+            self.rate_limiter.take(intern.account_id, Now.by(self.context.clock))
+            policy.check_state(Operation.CHAT, intern)
+        return intern
+
+    async def put_file(self, intern: Intern, path: str, content: bytes) -> None:
+        """Write a file into an intern's workspace; raises `ChatFailed`."""
+        daemon = await self._daemon(intern)
+        try:
+            async with asyncio.timeout(self.timeouts.head):
+                status = await put_file(daemon, path, content)
+        except TimeoutError:
+            raise ChatFailed(TIMED_OUT) from None
+        except (DaemonUnreachable, InvalidDaemonResponse):
+            raise ChatFailed(UNREACHABLE) from None
+        if status not in _STORED:
+            raise ChatFailed(fault_of_refusal(status, None))
 
     @asynccontextmanager
     async def follow(

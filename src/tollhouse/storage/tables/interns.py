@@ -68,4 +68,15 @@ intern_machines = sa.Table(
     sa.Column("present_until", Instant, nullable=False),
 )
 """Each machine that runs interns, or did: it says again and again until when it is sure to be."""
+intern_channels = sa.Table(
+    "intern_channels",
+    METADATA,
+    sa.Column("intern_id", text(), sa.ForeignKey("interns.id"), primary_key=True),
+    *texts("service"),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("sealed_tokens", sa.LargeBinary),
+    sa.Column("updated_at", Instant, nullable=False),
+)
+"""The chat service in which an intern is talked to; its tokens are missing until it is installed
+there, and are sealed under the key of the intern's own vault."""
 sa.Index("ix_interns_workspace_created", interns.c.workspace_id, interns.c.created_at, interns.c.id)

@@ -1,0 +1,42 @@
+"""Databases of an earlier release, for the tests of single migrations."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from tollhouse.storage.migrator import MIGRATIONS, upgrade
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def upgrade_to_before(url: sa.URL, number: str, folder: Path) -> None:
+    """Bring a database to the schema that it had before a migration."""
+    earlier = shutil.copytree(MIGRATIONS, folder / "earlier")
+    for each in (earlier / "versions").glob("*.py"):
+        if each.name >= number:
+            each.unlink()
+    upgrade(url, earlier)
+
+
+def execute(url: sa.URL, *statements: str) -> list[Any]:
+    """Run statements, and return what the last one has found, if it looks for something."""
+
+    async def run() -> list[Any]:
+        engine = create_async_engine(url, poolclass=NullPool)
+        found: list[Any] = []
+        async with engine.begin() as connection:
+            if url.get_backend_name() == "sqlite":
+                await connection.execute(sa.text("PRAGMA foreign_keys = ON"))
+            for each in statements:
+                result = await connection.execute(sa.text(each))
+                found = list(result.scalars()) if result.returns_rows else []
+        return found
+
+    return asyncio.run(run())
