@@ -344,7 +344,7 @@ class HttpReply:
         """Cancel what is under way, and let go of what was not taken."""
         self.exchange.cancel()
         # The exchange refers to us: without these, what they hold goes at once.
-        self._take = self._parser = None
+        self._take = self._parser = self._instead = None
         self._pieces = []
 
     def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
