@@ -32,13 +32,13 @@ def test_an_account_with_many_requests_at_once_does_not_hold_up_another(wire: Wi
             assert each.ask("t/chat").status_code == 200
         sockets = [stack.enter_context(connected(wire)) for _ in range(MANY + 1)]
         with stopped(wire.server.process.pid):
-            for number, sent in enumerate(sockets):  # whichever end the server begins at
-                mine = number == MANY // 2
-                sent.sendall(asked(other, "other") if mine else asked(busy, "busy"))
+            for sent in sockets[:-1]:
+                sent.sendall(asked(busy, "busy"))
+            sockets[-1].sendall(asked(other, "other"))
         for each in sockets:
             assert each.recv(12) == b"HTTP/1.1 200"
     texts = [each["messages"][0]["content"] for each in wire.providers.asked("chat")]
-    assert texts[-MANY - 1 :].index("other") < MANY // 4
+    assert texts[-MANY - 1 :].index("other") < MANY * 3 // 4
 
 
 def connected(wire: Wire) -> socket.socket:

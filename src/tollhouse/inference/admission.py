@@ -84,6 +84,7 @@ def admission_request_of(
             admission.open_ended = demand.output_tokens is None
     if shared and len(shared) < len(candidates):
         admission.own_maximum_nano = _own_maximum(request, candidates)
+        admission.open_ended = demand_of(request).output_tokens is None
     admission.free, admission.only_free = bool(limited), len(limited) == len(candidates)
     return admission
 

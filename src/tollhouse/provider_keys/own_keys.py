@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tollhouse.vault.service import VaultService
 
 _MOST_REMEMBERED: Final = 50_000
+_NOT_READ: Final = "The account's own provider keys cannot be read now; try again in a moment."
 _NOT_OPENED: Final = "It cannot be opened: the vault's key is not there."
 _NOT_ONE_TEXT: Final = "This installation cannot use a key of this form with its provider yet."
 _log = structlog.get_logger(__name__)
@@ -66,10 +67,17 @@ class OwnKeys:
         return None if age > self.max_age_seconds else found.keys
 
     async def read(self, account_id: str) -> Sequence[OwnKey]:
-        """Return the same as the database has it now, and remember it where all of it opened."""
+        """Return the same as the database has it now, and remember it where all of it opened.
+
+        Raises `Unavailable` where it cannot be read: nobody knows what its rules forbid.
+        """
         changes, read_at = self._changes, self.clock.monotonic()
-        async with self.database.reading() as read:
-            stored = await repository.enabled_of_account(read, account_id)
+        try:
+            async with self.database.reading() as read:
+                stored = await repository.enabled_of_account(read, account_id)
+        except Exception as error:
+            _log.error("own_keys_not_read", account=account_id, error=type(error).__name__)
+            raise Unavailable(_NOT_READ, retry_after=1) from error
         before = self._remembered.get(account_id)
         same = {} if before is None else {each.stored.id: each for each in before.keys}
         opened = [await self._opened(each, same.get(each.id)) for each in stored]
