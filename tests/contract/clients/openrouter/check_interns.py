@@ -49,13 +49,16 @@ def invocations(interns, intern_id: str, daemon: dict) -> dict:
     """Return what is seen of a run that nobody watches, which a second prompt steers."""
     invoke = partial(interns.invoke, intern_id=intern_id)
     begun = invoke(input="run: until [ -e go ]; do sleep 0.02; done").result
+    headers = {"Authorization": f"Bearer {daemon['token']}"}
+    http = httpx.Client(base_url=daemon["origin"], headers=headers, timeout=60)
+    events = f"/sessions/{begun.session_id}/events?follow=false"
+    while "tool.started" not in http.get(events).text:  # its agent takes a while to load
+        time.sleep(0.05)
     steered = invoke(input="Faster.", session_id=begun.session_id).result
     seen = {"begun": shown(begun), "steered": shown(steered)}
     seen["foreign"] = refused(partial(invoke, input="x", session_id="mine"))
-    headers = {"Authorization": f"Bearer {daemon['token']}"}
-    httpx.put(f"{daemon['origin']}/files/go", headers=headers).raise_for_status()
-    sessions = f"{daemon['origin']}/sessions"
-    while httpx.get(sessions, headers=headers).json()["data"][0]["state"] != "idle":
+    http.put("/files/go").raise_for_status()
+    while http.get("/sessions").json()["data"][0]["state"] != "idle":
         time.sleep(0.05)
     seen["after its end"] = shown(invoke(input="say: Hi.", session_id=begun.session_id).result)
     return seen
