@@ -15,6 +15,8 @@ def assert_legal(answer: Answer) -> dict[str, object]:
     assert behind == ([{"error": events[-1]["error"]}] if "error" in events[-1] else [])
     assert {event["object"] for event in events} == {"chat.completion.chunk"}
     assert {event["id"] for event in events} == {answer.generation_id}
+    if "error" in events[-1]:  # once more without a choice, for clients that overlook it beside one
+        assert events.pop() == {**events[-1], "choices": []}
     terminal = [event for event in events if "usage" in event or "error" in event]
     assert terminal == events[-1:], "exactly one terminal event, and nothing after it"
     for event in events[:-1]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.support.forked import forking_program
-from tests.support.server_process import clean_environment
-
-if TYPE_CHECKING:
-    from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, clean_environment, start_server
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "own-keys.md"
 KEYS = {"key.txt": "the-first-key-of-the-team", "next-key.txt": "the-second-key-of-it"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One with a single account, which no command of the page names."""
+    with start_server(tmp_path) as started:
+        yield started
 
 
 def test_the_commands_of_the_page_work(server: ServerProcess, tmp_path: Path) -> None:
