@@ -373,7 +373,8 @@ async def test_signed_events_over_http(machine: Machine) -> None:
             signed(body, now - 400),
             signed(body, now, "another"),
             HttpEvent(body, {}),
-            HttpEvent(body, {**signed(body, now).headers, "x-slack-request-timestamp": "x"}),
+            signed(body, now, **{"x-slack-request-timestamp": "x"}),
+            signed(body, now, **{"x-slack-signature": "v0=é"}),
             HttpEvent(body + b" ", signed(body, now).headers),
         ):
             with pytest.raises(Unauthenticated):

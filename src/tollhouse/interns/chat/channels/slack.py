@@ -464,7 +464,7 @@ def _is_signed(secret: str, event: HttpEvent, clock: Clock) -> bool:
         def now(self) -> float:
             return clock.now().timestamp()
 
-    with suppress(ValueError):  # a timestamp that is none
+    with suppress(ValueError, TypeError):  # a timestamp that is none, a signature not in ASCII
         return SignatureVerifier(secret, Now()).is_valid_request(event.body, dict(event.headers))
     return False
 
