@@ -19,7 +19,7 @@ IN_CHAT = [
     (f"data:image/x-png;base64,{PNG}", "image/png", PNG),
     (f"data:;base64,{PNG}", "image/png", PNG),
     (f"data:application/octet-stream;base64,{JPEG}", "image/jpeg", JPEG),
-    (f"data:image/webp;base64,{JPEG}", "image/webp", JPEG),
+    (f"data:image/webp;base64,{JPEG}", "image/jpeg", JPEG),
 ]
 
 

@@ -76,6 +76,7 @@ class AdmissionContext:
         self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
         including = tuple(each for each in self.keys if each[0].limit.include_byok)
         if request.own_key:
+            request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
             self.counted_keys = including
         elif including and request.own_maximum_nano:
             self.counted_keys = self.keys if request.paid else including
@@ -256,11 +257,7 @@ def budget_nano(context: AdmissionContext) -> int | None:
     cost.
     """
     account, request, rules = context.account, context.request, context.rules
-    if (
-        account.facts.type is not AccountType.PREPAID
-        or request.own_key
-        or not request.estimate_nano
-    ):
+    if account.facts.type is not AccountType.PREPAID or not request.estimate_nano:
         return None
     available = account.available_nano
     if available >= rules.threshold_nano and not (rules.new_accounts and account.is_new):

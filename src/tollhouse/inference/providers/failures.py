@@ -69,14 +69,15 @@ _OWNERS: Final[dict[int, str]] = {
 """What only the owner of a key can mend."""
 _OF_KEYS: Final = frozenset({401, 402, 403, 429})
 _KEY_IN_WORDS: Final = tuple(
-    (status, re.compile(words, re.IGNORECASE))
+    (status, re.compile(rf"(?:your |you have )?(?:{words})", re.IGNORECASE))
     for status, words in (
         (401, r"(incorrect|invalid) api key|api key (not valid|not found|expired)"),
         (402, r"credit balance is too low|insufficient (balance|credits?)"),
     )
 )
 """A refused key, in the words of a refused request: xAI, Google and others give it the status of
-one, and Anthropic a balance that is used up.
+one, and Anthropic a balance that is used up. Only as the first words: what follows may be the
+caller's own, who must not cool down a key that is everybody's.
 
 Source: https://docs.x.ai/docs/key-information/debugging (400: "Incorrect API key provided"),
 https://ai.google.dev/gemini-api/docs/troubleshooting ("API key not valid. Please pass a valid API
@@ -167,7 +168,7 @@ def _meant(status: int, message: str | None) -> int:
     """Return the status that says what is wrong: a refused key is no refused request."""
     if status != STATUS["invalid"] or message is None:
         return status
-    return next((meant for meant, words in _KEY_IN_WORDS if words.search(message)), status)
+    return next((meant for meant, words in _KEY_IN_WORDS if words.match(message)), status)
 
 
 def _failure(  # noqa: PLR0913, PLR0917 - as above

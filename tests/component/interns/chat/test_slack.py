@@ -233,7 +233,7 @@ async def test_what_is_not_shown_whole_cannot_be_allowed(installed: InSlack) -> 
 async def test_a_form_is_filled_in_or_declined(installed: InSlack) -> None:
     fields = [
         {"name": "city", "type": "string", "required": True, "options": ["Bern", "Oslo"]},
-        {"name": "nights", "type": "integer", "required": True},
+        {"name": "<nights>", "type": "integer", "required": True},
         {"name": "quiet", "type": "boolean", "required": False},
         {"name": "note", "type": "string", "required": False},
     ]
@@ -249,13 +249,13 @@ async def test_a_form_is_filled_in_or_declined(installed: InSlack) -> None:
         "quiet": {"field_2": {"selected_option": {"text": {"text": "yes"}, "value": "0"}}},
         "note": {"field_3": {"value": None}},
     }
-    await installed.press(asked, "Send", nights={"field_1": {"value": "two"}}, **chosen)
+    await installed.press(asked, "Send", **chosen, **{"<nights>": {"field_1": {"value": "two"}}})
     await until(lambda: installed.slack.of("chat.postEphemeral"))
-    assert "nights: has to be a number." in installed.slack.of("chat.postEphemeral")[0]["text"]
-    await installed.press(asked, "Send", nights={"field_1": {"value": "2"}}, **chosen)
+    assert "&lt;nights&gt;: has to" in installed.slack.of("chat.postEphemeral")[0]["text"]
+    await installed.press(asked, "Send", **chosen, **{"<nights>": {"field_1": {"value": "2"}}})
     await until(lambda: len(installed.daemon.asked) == 2)
     sent = json.loads(installed.daemon.asked[1].body["answer"])
-    assert sent == {"action": "accept", "content": {"city": "Oslo", "nights": 2, "quiet": True}}
+    assert sent == {"action": "accept", "content": {"city": "Oslo", "<nights>": 2, "quiet": True}}
     installed.daemon.script(error_response(409, "interaction_not_pending"))
     await installed.press(asked, "Decline")
     await until(lambda: len(installed.slack.of("chat.postEphemeral")) == 2)
@@ -292,7 +292,7 @@ async def test_files_go_into_the_workspace(installed: InSlack) -> None:
     sent = [
         {"name": "../notes.txt", "size": 10, "url_private_download": url},
         {"name": "big", "size": 10**9, "url_private_download": url},
-        {"name": "evil", "size": 1, "url_private_download": "http://127.0.0.1:9/evil"},
+        {"name": "evil", "size": 1, "url_private_download": "https://127.1.0.1:9/evil"},
     ]
     daemon.script(stream(STARTED, SAID, ENDED))
     await installed.send("message", "Read this", subtype="file_share", files=sent)
@@ -362,7 +362,6 @@ async def test_signed_events_over_http(machine: Machine) -> None:
         with pytest.raises(NotFound):
             await channels.receive(intern.id, challenge)
         await channels.install(machine.interns.caller, intern.id, installation(SIGNED))
-
         inner: Any = channels
         await until(lambda: any(each.channel._web for each in inner._connected.values()))  # noqa: SLF001 - nothing else shows it
         answer = await channels.receive(intern.id, challenge)
@@ -373,7 +372,8 @@ async def test_signed_events_over_http(machine: Machine) -> None:
             signed(body, now - 400),
             signed(body, now, "another"),
             HttpEvent(body, {}),
-            HttpEvent(body, {**signed(body, now).headers, "x-slack-request-timestamp": "x"}),
+            signed(body, now, **{"x-slack-request-timestamp": "x"}),
+            signed(body, now, **{"x-slack-signature": "v0=é"}),
             HttpEvent(body + b" ", signed(body, now).headers),
         ):
             with pytest.raises(Unauthenticated):

@@ -65,9 +65,9 @@ async def test_it_applies_to_prepaid_accounts_alone(kind: AccountType) -> None:
 
 async def test_it_does_not_apply_to_free_models_own_keys_and_mere_fees() -> None:
     admission = AdmissionFixture(balance=CREDIT)
+    await admission.admit(2 * CREDIT, own_key=True)
     await admission.admit(CREDIT // 2)
     await admission.admit(free=True)
-    await admission.admit(2 * CREDIT, own_key=True)
     await admission.admit(0, paid=True)
 
 

@@ -45,7 +45,8 @@ def place_of(block: Block, body: bytes, content_field: str) -> str:
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
         return content_field
     for path, text in _texts(conversation, content_field):
-        bytes_of_url = len(text) >= _LEAST_SHARED and content.endswith(text)
+        own = text.rpartition(",")[2]  # the type before it may be written otherwise
+        bytes_of_url = len(own) >= _LEAST_SHARED and content.endswith(own)
         if content and (text == content or bytes_of_url):
             return path
     return content_field

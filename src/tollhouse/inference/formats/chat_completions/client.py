@@ -66,7 +66,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
-from tollhouse.inference.formats.media_types import file_url
+from tollhouse.inference.formats.media_types import data_url, file_block, recording
 from tollhouse.inference.formats.proofs import wrapped
 from tollhouse.inference.formats.wire import (
     NULL,
@@ -284,7 +284,7 @@ def _assistant(message: _Message, at: str) -> tuple[Turn, ...]:
         raise Invalid(f"{at}.audio: an id of a recording is known to nobody here; send its text.")
     blocks = _said(message, at)
     files = [each for each in blocks if isinstance(each, (ImageBlock, DocumentBlock, AudioBlock))]
-    files += [ImageBlock(each.image_url.url) for each in message.images or ()]
+    files += [ImageBlock(data_url(each.image_url.url)) for each in message.images or ()]
     said = Turn("assistant", tuple(each for each in blocks if each not in files))
     if not files:
         return (said,)
@@ -347,23 +347,21 @@ def _part(part: _Part, at: str) -> Block:
     if part.refusal is not None:
         return RefusalBlock(part.refusal)
     if isinstance(part.image_url, str):
-        return ImageBlock(part.image_url, cache=cache)
+        return ImageBlock(data_url(part.image_url), cache=cache)
     if part.image_url is not None:
-        return ImageBlock(part.image_url.url, part.image_url.detail, cache)
+        return ImageBlock(data_url(part.image_url.url), part.image_url.detail, cache)
     if part.file is not None:
         if part.file.file_data is None:
             reason = "is required; an id of a file is known to nobody here."
             raise Invalid(f"{at}.file.file_data: {reason}")
-        return DocumentBlock(
-            url=file_url(part.file.file_data), name=part.file.filename, cache=cache
-        )
+        return file_block(part.file.file_data, part.file.filename, cache)
     return _recording(part, at)
 
 
 def _recording(part: _Part, at: str) -> AudioBlock:
     """Return an audio part; reject any other part that is left."""
     if part.input_audio is not None:
-        return AudioBlock(part.input_audio.data, part.input_audio.format)
+        return recording(part.input_audio.data, part.input_audio.format)
     if part.type in {"text", "image_url", "file", "input_audio"}:
         raise Invalid(f"{at}.{part.type}: this field is required.")
     raise refused(CHAT_PARTS, part.type, at)

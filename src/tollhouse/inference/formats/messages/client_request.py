@@ -29,6 +29,7 @@ from tollhouse.inference.formats.canonical.types import (
     Turn,
 )
 from tollhouse.inference.formats.kinds import BLOCKS, marked, refused
+from tollhouse.inference.formats.media_types import data_url
 from tollhouse.inference.formats.messages.client_tools import Tool, definitions
 from tollhouse.inference.formats.messages.wire import parse_redacted, parse_thinking
 from tollhouse.inference.formats.wire import NULL, Fields, encoder, given, raw, read_at, read_typed
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.messages.wire import MessagesRequest
 
 
-class _Base64(Struct, tag="base64"):
-    media_type: str
+class _Base64(Struct, tag="base64", kw_only=True):
+    media_type: str = ""
     data: str
 
 
@@ -132,7 +133,9 @@ def _parse_content(content: str | Sequence[Raw], path: str) -> tuple[Block, ...]
         at = f"{path}[{position}]"
         kind = read_at(_kind, data, at).type
         parse = _PARSERS.get(kind)
-        if parse is not None:
+        if kind == "document":
+            blocks += _parse_document(data, at)
+        elif parse is not None:
             blocks.append(parse(data, at))
         elif kind in BLOCKS and BLOCKS[kind].rule == "text":
             blocks.append(TextBlock(marked(kind, data)))
@@ -151,15 +154,16 @@ def _parse_image(data: Raw, path: str) -> ImageBlock:
     return ImageBlock(_located(block.source, path), cache=block.cache)
 
 
-def _parse_document(data: Raw, path: str) -> DocumentBlock:
+def _parse_document(data: Raw, path: str) -> Sequence[Block]:
+    """Return a document; of one in parts a document of its text, and its images."""
     block = read_at(_document, data, path)
     source = block.source
     if isinstance(source, _Plain):
-        return DocumentBlock(text=source.data, name=block.title, cache=block.cache)
+        return (DocumentBlock(text=source.data, name=block.title, cache=block.cache),)
     if isinstance(source, _Nested):
-        text = _flattened(source.content, f"{path}.source.content")
-        return DocumentBlock(text=text, name=block.title, cache=block.cache)
-    return DocumentBlock(url=_located(source, path), name=block.title, cache=block.cache)
+        text, images = _flattened(source.content, f"{path}.source.content")
+        return (DocumentBlock(text=text, name=block.title, cache=block.cache), *images)
+    return (DocumentBlock(url=_located(source, path), name=block.title, cache=block.cache),)
 
 
 def _parse_search_result(data: Raw, path: str) -> DocumentBlock:
@@ -199,22 +203,27 @@ def _located(source: _Base64 | _Url | _File, path: str) -> str:
         raise Invalid(message)
     if isinstance(source, _Url):
         return source.url
-    return f"data:{source.media_type};base64,{source.data}"
+    return data_url(source.data, source.media_type, otherwise="application/octet-stream")
 
 
-def _flattened(content: str | list[Raw], path: str) -> str:
+def _flattened(content: str | list[Raw], path: str) -> tuple[str, Sequence[ImageBlock]]:
+    """Return the text of a document's parts, in which each image has its number, and the images."""
     texts: list[str] = []
+    images: list[ImageBlock] = []
     for position, block in enumerate(_parse_content(content, path)):
-        if not isinstance(block, TextBlock):
-            raise Invalid(f"{path}[{position}].type: only text can be put to this model here.")
-        texts.append(block.text)
-    return "\n".join(texts)
+        if isinstance(block, ImageBlock):
+            images.append(block)
+            texts.append(f"[image {len(images)}]")
+        elif isinstance(block, TextBlock):
+            texts.append(block.text)
+        else:
+            raise Invalid(f"{path}[{position}].type: only text and images can stand here.")
+    return "\n".join(texts), images
 
 
 _PARSERS: Final[Mapping[str, Callable[[Raw, str], Block]]] = {
     "text": _parse_text,
     "image": _parse_image,
-    "document": _parse_document,
     "search_result": _parse_search_result,
     "tool_use": _parse_tool_use,
     "tool_result": _parse_tool_result,

@@ -42,7 +42,6 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.media_types import media_type
 from tollhouse.inference.formats.messages.provider_response import (
     MessagesStreamDecoder,
     parse_response,
@@ -161,6 +160,7 @@ def _plan_budget(thinking: ThinkingOptions, max_tokens: int, most: int | None) -
 _SAID_BY_MODEL: Final = TextBlock | RefusalBlock | ReasoningBlock | ToolCall
 """The block types of a model's turn; images that another model generated are left out."""
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.IGNORECASE)
+_TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml")
 _FOREIGN_IN_ID: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -247,7 +247,7 @@ def _content_of(block: DocumentBlock) -> Content:
     if block.url is None:
         return _plain(block.text or "")
     source = _source(block, block.url)
-    if not str(source.get("media_type", "")).startswith("text/"):
+    if not str(source.get("media_type", "")).startswith(_TEXTS):
         return source
     try:
         return _plain(b64decode(str(source["data"])).decode())
@@ -266,7 +266,7 @@ def _source(block: Block, url: str) -> Content:
     if match is None:
         raise NotCarriedError(block, "a data: URL must hold base64.")
     data = url[match.end() :]
-    return {"type": "base64", "media_type": media_type(match["type"], data), "data": data}
+    return {"type": "base64", "media_type": match["type"], "data": data}
 
 
 def _tool_use(block: ToolCall) -> Content:

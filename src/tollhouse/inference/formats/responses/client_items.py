@@ -23,7 +23,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
 )
 from tollhouse.inference.formats.kinds import ITEMS, marked, refused
-from tollhouse.inference.formats.media_types import media_type
+from tollhouse.inference.formats.media_types import data_url
 from tollhouse.inference.formats.responses.client_tools import CALLS_BY_CLIENT, RUN_BY_CLIENT
 from tollhouse.inference.formats.responses.wire import ITEM_REFERENCE, item_decoder
 from tollhouse.inference.formats.wire import (
@@ -191,8 +191,7 @@ def _read_picture(kind: str, data: Raw, path: str) -> Sequence[ParsedItem]:
     text = ParsedItem("assistant", [TextBlock(marked(kind, data, {"result"}))], merges=True)
     if not picture.result:
         return (text,)
-    name = media_type("", picture.result) or "image/png"
-    return (text, _users(ImageBlock(f"data:{name};base64,{picture.result}")))
+    return (text, _users(ImageBlock(data_url(picture.result, otherwise="image/png"))))
 
 
 def _read_screen(kind: str, data: Raw, path: str) -> ParsedItem:
@@ -201,4 +200,4 @@ def _read_screen(kind: str, data: Raw, path: str) -> ParsedItem:
         raise Invalid(
             f"{path}.output.image_url: an image must come as a URL; file ids are not known here."
         )
-    return _users(TextBlock(marked(kind, data, {"output"})), ImageBlock(url))
+    return _users(TextBlock(marked(kind, data, {"output"})), ImageBlock(data_url(url)))

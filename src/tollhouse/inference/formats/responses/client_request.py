@@ -41,7 +41,7 @@ from tollhouse.inference.formats.canonical.types import (
     unpack,
 )
 from tollhouse.inference.formats.kinds import PARTS, TOOLS, Kind, refused
-from tollhouse.inference.formats.media_types import file_url
+from tollhouse.inference.formats.media_types import data_url, file_block, recording
 from tollhouse.inference.formats.proofs import unwrapped
 from tollhouse.inference.formats.responses.client_items import (
     ParsedItem,
@@ -291,25 +291,23 @@ def _read_image(data: Raw, path: str) -> ImageBlock:
         raise Invalid(
             f"{path}.image_url: an image must come as a URL; file ids are not known here."
         )
-    return ImageBlock(part.image_url, part.detail, given(part.cache_control))
+    return ImageBlock(data_url(part.image_url), part.detail, given(part.cache_control))
 
 
-def _read_file(data: Raw, path: str) -> DocumentBlock:
+def _read_file(data: Raw, path: str) -> DocumentBlock | ImageBlock:
     part = read_at(_file, data, path)
-    url = part.file_url
-    if part.file_data is not None:
-        url = file_url(part.file_data)
+    url = part.file_url if part.file_data is None else part.file_data
     if url is None:
         raise Invalid(
             f"{path}.file_data: a file must come with its data or a URL; file ids are not known"
             " here."
         )
-    return DocumentBlock(url=url, name=part.filename, cache=given(part.cache_control))
+    return file_block(url, part.filename, given(part.cache_control))
 
 
 def _read_audio(data: Raw, path: str) -> AudioBlock:
     audio = read_at(_audio, data, path).input_audio
-    return AudioBlock(audio.data, audio.format)
+    return recording(audio.data, audio.format)
 
 
 def _read_function_call(data: Raw, path: str, tools: RequestTools) -> ToolCall:

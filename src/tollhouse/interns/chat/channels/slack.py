@@ -150,7 +150,7 @@ class SlackThread:
 
     async def offer_wake(self, text: str) -> None:
         """Offer a button that wakes the intern."""
-        await self.post(text, blocks=fmt.wake_blocks(fmt.escaped(text)))
+        await self.post(fmt.escaped(text), blocks=fmt.wake_blocks(fmt.escaped(text)))
 
     async def post(self, text: str, **more: object) -> str | None:
         """Post a message into the thread; return its id."""
@@ -396,7 +396,7 @@ class SlackChannel:
         try:
             answer = fmt.pressed(action, payload.get("state", {}).get("values", {}))
         except fmt.FieldInvalid as error:
-            await whisper(text=str(error))
+            await whisper(text=fmt.escaped(str(error)))
             return
         asked = str(message.get("text") or "")
 
@@ -405,7 +405,7 @@ class SlackChannel:
 
         why = await self._conversations.answer(thread, answer[:2], taken)
         if why is not None:
-            await whisper(text=why)
+            await whisper(text=fmt.escaped(why))
 
     def _may(self, user: str, channel: str) -> bool:
         return user in self._allowed or channel in self._allowed
@@ -453,8 +453,8 @@ def _is_slacks(url: str, api_url: str) -> bool:
     found, api = urlsplit(url), urlsplit(api_url)
     if (found.scheme, found.netloc) == (api.scheme, api.netloc):
         return True
-    host, domain = found.hostname or "", ".".join((api.hostname or "").split(".")[-2:])
-    return found.scheme == "https" and host.endswith(f".{domain}")
+    domain = (api.hostname or "").removeprefix("www.")
+    return found.scheme == "https" and (found.hostname or "").endswith(f".{domain}")
 
 
 def _is_signed(secret: str, event: HttpEvent, clock: Clock) -> bool:
@@ -464,7 +464,7 @@ def _is_signed(secret: str, event: HttpEvent, clock: Clock) -> bool:
         def now(self) -> float:
             return clock.now().timestamp()
 
-    with suppress(ValueError):  # a timestamp that is none
+    with suppress(ValueError, TypeError):  # a timestamp that is none, a signature not in ASCII
         return SignatureVerifier(secret, Now()).is_valid_request(event.body, dict(event.headers))
     return False
 
