@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from tollhouse.accounting.types import FREE, Price, Rates
@@ -50,7 +51,7 @@ class Catalog:
         """Every model."""
         return tuple(self._models.values())
 
-    @property
+    @cached_property
     def listed(self) -> Sequence[Model]:
         """Every model, and behind it, as models of their own, the aliases that Claude Code offers.
 
