@@ -280,7 +280,7 @@ def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
 
 
 def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
-    _, text = customer.add(is_required=True)
+    customer.add(is_required=True, key=(text := "own-key8"))
     providers = customer.wire.providers
     echo = said("chat", f"your key is {text}")
     providers.say("chat", reply(echo), reply({"error": {"message": f"bad: {text}"}}, 400))

@@ -26,7 +26,7 @@ LONGEST: Final = 32_768
 _SHOWN: Final = 3
 _SHORTEST_SHOWN: Final = 16
 _TEXT: Final = re.compile(r"[\x21-\x7e]+")
-_ANY: Final = re.compile(r"(?s).+")
+_KEY: Final = re.compile(r"[\x21-\x7e]{8,}")
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z]+)*-?\d*")
 
 
@@ -43,11 +43,11 @@ class KeyForm(NamedTuple):
 
 
 _BY_REGION: Final = KeyForm(
-    {"api_key": _TEXT, "region": re.compile("global|europe|us|eu")}, "api_key", plain=_TEXT
+    {"api_key": _KEY, "region": re.compile("global|europe|us|eu")}, "api_key", plain=_TEXT
 )
 FORMS: Final[Mapping[str, KeyForm]] = {
     "azure": KeyForm(
-        {"api_key": _TEXT, "endpoint_url": re.compile(r"https://[\w.-]+(:\d+)?(/\S*)?")},
+        {"api_key": _KEY, "endpoint_url": re.compile(r"https://[\w.-]+(:\d+)?(/\S*)?")},
         "api_key",
         frozenset({"model_slug", "model_id"}),
     ),
@@ -92,10 +92,10 @@ def check_key(provider: str, key: str) -> None:
     form = form_of(provider)
     if not SHORTEST <= len(key) <= LONGEST:
         raise Invalid(f"key: must have {SHORTEST} to {LONGEST} characters.")
-    found = _object(key) if form.fields else None
-    if found is not None:
+    found = _object(key)
+    if found is not None and form.fields:
         _check_fields(provider, form, found)
-    elif form.plain is None or not form.plain.fullmatch(key):
+    elif found is not None or form.plain is None or not form.plain.fullmatch(key):
         raise Invalid(f"key: {_wanted(provider, form)}.")
 
 

@@ -51,7 +51,7 @@ def test_a_key_of_its_providers_form_is_taken(
     [
         ("groq", "short", "8 to 32768 characters"),
         ("groq", "x" * 32_769, "8 to 32768 characters"),
-        ("groq", f"{SECRET} {SECRET}", "without spaces"),
+        ("openai", REGIONAL | {"api_key": "short"}, "key.api_key: is not"),
         ("groq", f"{SECRET}\n", "without spaces"),
         ("groq", f"{SECRET}é", "printable"),
         ("azure", SECRET, "a JSON object with api_key, endpoint_url"),
@@ -64,7 +64,7 @@ def test_a_key_of_its_providers_form_is_taken(
         ("google-vertex", VERTEX | {"type": "authorized_user"}, "key.type: is not"),
         ("google-vertex", VERTEX | {"private_key": SECRET}, "key.private_key: is not"),
         ("openai", REGIONAL | {"region": "mars"}, "key.region: is not"),
-        ("openai", [SECRET, SECRET], "without spaces"),
+        ("groq", f'{{"other":"{SECRET}"}}', "must be one text"),
     ],
 )
 def test_another_is_refused_and_not_repeated(provider: str, key: object, told: str) -> None:

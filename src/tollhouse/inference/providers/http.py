@@ -71,8 +71,8 @@ class _Shown:
     credentials: Credentials
 
     @classmethod
-    def of(cls, headers: Sequence[tuple[str, str]]) -> _Shown:
-        """Return it with headers of this server's own."""
+    def of(cls, headers: Sequence[tuple[str, str]], own_key: str = "") -> _Shown:
+        """Return it with headers of this server's own, one of which shows a customer's key."""
         common = (
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
@@ -82,7 +82,7 @@ class _Shown:
         return cls(
             (*common, ("accept", "application/json")),
             (*common, ("accept", "text/event-stream")),
-            Credentials(headers),
+            Credentials(headers, len(own_key)) if own_key else Credentials(headers),
         )
 
 
@@ -169,7 +169,8 @@ class HttpProvider:
             if secret is None:
                 raise Bug("an own key that cannot be used was asked with")
             kept = [each for each in self.headers if not _OPERATORS.search(each[0])]
-            shown = _Shown.of([*kept, (name, f"{before}{secret.reveal()}")])
+            key = secret.reveal()
+            shown = _Shown.of([*kept, (name, f"{before}{key}")], key)
             self._own[own_key] = shown
         return shown
 

@@ -31,12 +31,15 @@ _CREDENTIAL: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGN
 class Credentials:
     """Those of one server."""
 
-    def __init__(self, headers: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, headers: Iterable[tuple[str, str]], shortest: int = _SHORTEST_IN_REPLIES
+    ) -> None:
+        """Take the headers; keys of fewer characters than `shortest` are left in replies."""
         found = [(name, part) for name, value in headers for part in _parts(name, value)]
         keys = {part for name, part in found if _CREDENTIAL.search(name)}
         self._redactor: Final = Redactor({part for _, part in found})
         self._key_redactor: Final = Redactor(keys)
-        self._keys: Final = {each.encode() for each in keys if len(each) >= _SHORTEST_IN_REPLIES}
+        self._keys: Final = {each.encode() for each in keys if len(each) >= shortest}
 
     def hidden_in_error(self, text: bytes) -> bytes:
         """Return what a server says of a failure, with asterisks in place of credentials."""
