@@ -27,7 +27,7 @@ CALL = {
     "function": {"name": "read", "arguments": '{"city": "Rome"}'},
 }
 EXTRA = {"extra_content": {"google": {"thought_signature": MINE}}}
-THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": MINE}]}
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": MINE}], "signature": MINE}
 
 
 class Case(NamedTuple):
@@ -42,23 +42,22 @@ def in_chat(**message: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [CALL]} | message
 
 
-def signed(name: str, **fields: Any) -> list[Any]:
-    return [{"type": name} | fields, USE]
-
-
 DETAIL = {"type": "reasoning.text", "text": "hm", "signature": MINE, "id": None, "format": "acme"}
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": MINE}
+REDACTED = {"type": "redacted_thinking", "data": MINE}
+SIGNATURE = {"thought_signature": MINE}
+LITELLM = {"provider_specific_fields": SIGNATURE}
+WITHIN = CALL | {"function": CALL["function"] | SIGNATURE}
+TEXTS = {"provider_specific_fields": {"thought_signatures": [MINE]}}
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": MINE}
 CASES = {
-    "a signature": Case(
-        "messages",
-        signed("thinking", thinking="hm", signature=MINE),
-        {"type": "thinking", "thinking": "hm", "signature": MINE},
-    ),
-    "redacted thinking": Case(
-        "messages",
-        signed("redacted_thinking", data=MINE),
-        {"type": "redacted_thinking", "data": MINE},
-    ),
+    "a signature": Case("messages", [SIGNED, USE], SIGNED),
+    "redacted thinking": Case("messages", [REDACTED, USE], REDACTED),
+    "thinking_blocks": Case("chat", in_chat(thinking_blocks=[SIGNED]), SIGNED),
+    "redacted blocks": Case("chat", in_chat(thinking_blocks=[REDACTED]), REDACTED),
+    "a field of LiteLLM": Case("chat", in_chat(tool_calls=[CALL | LITELLM]), LITELLM),
+    "a field in a function": Case("chat", in_chat(tool_calls=[WITHIN]), SIGNATURE),
+    "texts of LiteLLM": Case("chat", in_chat(content="I read", **TEXTS), TEXTS),
     "encrypted content": Case("responses", [SEALED, ITEM], {"encrypted_content": MINE}),
     "reasoning_content": Case("chat", in_chat(reasoning_content=MINE), {"reasoning_content": MINE}),
     "reasoning": Case("chat", in_chat(reasoning=MINE), {"reasoning": MINE}),

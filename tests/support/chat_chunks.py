@@ -33,8 +33,8 @@ def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
     for name in ("content", "refusal", "reasoning", "reasoning_content"):
         if delta.get(name) is not None:
             so_far[name] = (so_far.get(name) or "") + delta[name]
-    if "extra_content" in delta:
-        so_far["extra_content"] = delta["extra_content"]
+    kept = delta.keys() & {"extra_content", "provider_specific_fields", "thinking_blocks"}
+    so_far |= {name: delta[name] for name in kept}
     if choice["logprobs"] is not None:
         logprobs = reply["logprobs"] or {"content": [], "refusal": None}
         reply["logprobs"] = logprobs | {
@@ -45,7 +45,6 @@ def _add(reply: dict[str, Any], choice: dict[str, Any]) -> None:
     for call in delta.get("tool_calls", ()):
         calls = so_far.setdefault("tool_calls", [])
         if call["index"] == len(calls):
-            names = call.keys() & {"id", "type", "function", "extra_content"}
-            calls.append({name: call[name] for name in names})
+            calls.append({name: call[name] for name in call if name != "index"})
         else:
             calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]

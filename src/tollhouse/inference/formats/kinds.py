@@ -167,7 +167,10 @@ MESSAGE_TOOLS: Final[Kinds] = {
 }
 """Of `tools` of /messages."""
 
-CHAT_PARTS: Final[Kinds] = _all("text refusal image_url input_audio file", "carried")
+CHAT_PARTS: Final[Kinds] = {
+    **_all("text refusal image_url input_audio file", "carried"),
+    **_all("thinking redacted_thinking", "carried", "reasoning of the model's message"),
+}
 """Of messages of /chat/completions."""
 
 CHAT_TOOLS: Final[Kinds] = {

@@ -25,6 +25,8 @@ IN_DETAILS: Final = re.compile(rb'("(?:signature|data)"\s*:\s*")(?!")')
 IN_RESPONSES: Final = re.compile(rb'("encrypted_content"\s*:\s*")(?!")')
 IN_CALLS: Final = re.compile(rb'("thought_signature"\s*:\s*")(?!")')
 """Before a value beside a call, or beside a message's text."""
+IN_LITELLM: Final = re.compile(rb'("(?:signature|thought_signatures?)"\s*:\s*(?:\[\s*)?")(?!")')
+"""Before a value in a message's `provider_specific_fields`; of a list the first."""
 
 
 class Proof(NamedTuple):

@@ -90,10 +90,15 @@ class AudioBlock(RedactedStruct, frozen=True):
 
 
 ReasoningField = Literal[
-    "reasoning", "reasoning_content", "reasoning_details", "thinking", "extra_content"
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "thinking",
+    "thinking_blocks",
+    "extra_content",
 ]
-"""Fields of chat messages; `thinking` are parts of the content, and `extra_content` stands beside
-the call that has the block's id."""
+"""Fields of chat messages; `thinking` are parts of the content, and `extra_content` is whatever
+stands beside the call that has the block's id."""
 
 
 class ReasoningBlock(RedactedStruct, frozen=True):

@@ -32,7 +32,7 @@ from tollhouse.inference.formats.arguments import Arguments, arguments_text, who
 from tollhouse.inference.formats.wire import NULL, Fields, raw, try_decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 class Function(Struct):
@@ -44,6 +44,21 @@ class Function(Struct):
     """What Llama's servers call the arguments."""
     input: Raw = NULL
     """What Anthropic calls them."""
+    extra_content: Raw = NULL
+    """What only its maker can read, as Google's servers send it."""
+    provider_specific_fields: Raw = NULL
+    """The same, as LiteLLM sends it."""
+    thought_signature: Raw = NULL
+
+    @property
+    def beside(self) -> dict[str, Raw]:
+        """The fields that only its maker can read."""
+        named = {
+            "extra_content": self.extra_content,
+            "provider_specific_fields": self.provider_specific_fields,
+            "thought_signature": self.thought_signature,
+        }
+        return {name: value for name, value in named.items() if value != NULL}
 
     @property
     def given(self) -> Raw | None:
@@ -59,8 +74,13 @@ class CallPiece(Function):
     id: str | int | None = None
     type: str | None = None
     function: Function | None = None
-    extra_content: Raw = NULL
-    """What only its maker can read, as Google's servers send it."""
+
+    @property
+    def extra(self) -> Fields:
+        """What only its maker can read, in the call and in its function."""
+        own = self.beside
+        within = self.function.beside if self.function is not None else {}
+        return {**own, "function": raw(within)} if within else own
 
     @property
     def place(self) -> int | None:
@@ -90,6 +110,8 @@ _LONGEST_INDEX: Final = 9
 _LAST_INDEX: Final = 10**_LONGEST_INDEX
 Pieces = list[CallPiece | None] | CallPiece | None
 """What stands in `tool_calls`."""
+_EMPTY: Final = Raw(b"{}")
+_fields: Final = msgspec.json.Decoder(Fields)
 _list: Final = msgspec.json.Decoder(list[CallPiece])
 _pieces: Final = msgspec.json.Decoder(Pieces)
 _items: Final = msgspec.json.Decoder(list[Fields | None] | Fields | None)
@@ -128,16 +150,24 @@ class CallPart(NamedTuple):
     arguments: str
     call_id: str
     """The id that its call began with."""
-    extra_content: Raw = NULL
+    extra: Fields | None = None
 
     def rendered(self) -> dict[str, object]:
         """Return it as an item of a delta's `tool_calls`."""
-        extra = {} if self.extra_content == NULL else {"extra_content": self.extra_content}
         if self.id is None:
-            return {"index": self.number, "function": {"arguments": self.arguments}, **extra}
-        function = {"name": self.name, "arguments": self.arguments}
+            return whole_call({"index": self.number}, {"arguments": self.arguments}, self.extra)
         head = {"index": self.number, "id": self.id, "type": "function"}
-        return {**head, "function": function, **extra}
+        return whole_call(head, {"name": self.name, "arguments": self.arguments}, self.extra)
+
+
+def whole_call(
+    head: Mapping[str, object], function: Mapping[str, object], extra: Fields | None
+) -> dict[str, object]:
+    """Return a call with what its maker put beside it, and into its function."""
+    if not extra:
+        return {**head, "function": function}
+    within = _fields.decode(extra.get("function", _EMPTY))
+    return {**head, **extra, "function": {**within, **function}}
 
 
 class _Call:
@@ -155,7 +185,7 @@ class _Call:
         """Its name came once more after its end: a new call to the same function, perhaps."""
         self.held: list[str] = []
         """Arguments that came before its name."""
-        self.extra_content = NULL
+        self.extra: Fields = {}
 
     @property
     def shown(self) -> bool:
@@ -304,13 +334,13 @@ class CallOrder:
             grows = name.startswith(call.name)
             call.name = name if grows else call.name + name
         text = call.arguments.add(piece.text)
-        extra = piece.extra_content
+        extra = piece.extra
         if call.shown:
-            if not text and extra == NULL:
+            if not text and not extra:
                 return None
             return CallPart(call.number, None, None, text, call.shown_id, extra)
         call.held.append(text)
-        call.extra_content = call.extra_content if extra == NULL else extra
+        call.extra = extra or call.extra
         if call.name and (call.arguments.begun or self._is_whole_name(call.name)):
             return self._begun(call)
         return None
@@ -324,7 +354,7 @@ class CallOrder:
         self._used_ids.add(own)
         call.shown_id = own
         text = "".join(call.held)
-        return CallPart(call.number, own, call.name, text, own, call.extra_content)
+        return CallPart(call.number, own, call.name, text, own, call.extra)
 
 
 def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
@@ -336,7 +366,7 @@ def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
         own = f"{own}_{number}" if own in used else own
         used.add(own)
         text = whole_arguments(piece.text)
-        found.append(CallPart(number, own, piece.called, text, own, piece.extra_content))
+        found.append(CallPart(number, own, piece.called, text, own, piece.extra))
     return found
 
 

@@ -51,8 +51,11 @@ from tollhouse.inference.formats.canonical.types import (
     with_grammar,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
+    THOUGHTS,
+    ContentPart,
     ReasoningDetail,
     parse_details,
+    parse_thinking_blocks,
     render_details,
 )
 from tollhouse.inference.formats.chat_completions.wire import (
@@ -80,6 +83,8 @@ from tollhouse.inference.formats.wire import (
 from tollhouse.kernel.errors import Invalid, TollhouseError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.translation import TranslationSource
     from tollhouse.inference.formats.canonical.types import BlockDelta, CanonicalResponse, Choice
@@ -106,9 +111,7 @@ class _Recording(Struct):
     format: str
 
 
-class _Part(Struct):
-    type: str
-    text: str | None = None
+class _Part(ContentPart):
     refusal: str | None = None
     image_url: _Url | str | None = None
     file: _File | None = None
@@ -154,6 +157,7 @@ class _Message(Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
+    thinking_blocks: list[ContentPart] | None = None
 
 
 class _ToolFunction(Struct):
@@ -307,7 +311,10 @@ def _result(message: _Message, at: str) -> ToolResult:
 
 
 def _said(message: _Message, at: str) -> tuple[Block, ...]:
-    blocks: list[Block] = [*_reasoning(message), *_content(message.content, at)]
+    blocks: list[Block] = [
+        *_reasoning(message),
+        *_content(message.content, at, skipped=THOUGHTS),
+    ]
     if message.refusal:
         blocks.append(RefusalBlock(message.refusal))
     for index, call in enumerate(message.tool_calls or ()):
@@ -327,17 +334,23 @@ def _said(message: _Message, at: str) -> tuple[Block, ...]:
 def _reasoning(message: _Message) -> list[ReasoningBlock]:
     if message.reasoning_details:
         return parse_details(message.reasoning_details, of_client=True)
+    parts = message.content if isinstance(message.content, list) else ()
+    thoughts = [part for part in parts if part.type in THOUGHTS]
+    if found := parse_thinking_blocks(message.thinking_blocks or thoughts, of_client=True):
+        return found
     text = message.reasoning or message.reasoning_content
     return [ReasoningBlock(text)] if text else []
 
 
-def _content(content: str | list[_Part] | None, at: str) -> tuple[Block, ...]:
+def _content(
+    content: str | list[_Part] | None, at: str, skipped: Collection[str] = ()
+) -> tuple[Block, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
         return (TextBlock(content),)
     placed = ((f"{at}.content[{index}]", part) for index, part in enumerate(content))
-    return tuple(_part(part, here) for here, part in placed)
+    return tuple(_part(part, here) for here, part in placed if part.type not in skipped)
 
 
 def _part(part: _Part, at: str) -> Block:
@@ -364,7 +377,7 @@ def _recording(part: _Part, at: str) -> AudioBlock:
         return recording(part.input_audio.data, part.input_audio.format)
     if part.type in {"text", "image_url", "file", "input_audio"}:
         raise Invalid(f"{at}.{part.type}: this field is required.")
-    raise refused(CHAT_PARTS, part.type, at)
+    raise refused(CHAT_PARTS, part.type or None, at)
 
 
 def _tool(tool: _Tool, path: str) -> ToolDefinition:

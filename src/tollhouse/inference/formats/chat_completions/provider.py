@@ -52,6 +52,8 @@ from tollhouse.inference.formats.chat_completions.reasoning import (
     ReasoningDetail,
     parse_details,
     parse_extra,
+    parse_thinking_blocks,
+    thinking_in,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import (
@@ -70,6 +72,7 @@ from tollhouse.inference.formats.usage import (
 from tollhouse.inference.formats.wire import (
     NULL,
     AnyId,
+    Fields,
     fields_decoder,
     given,
     id_text,
@@ -94,8 +97,19 @@ class _Message(Struct):
     tool_calls: Pieces = None
     function_call: Function | None = None
     """As some servers still write a call: the format's first way, of one call."""
+    thinking_blocks: list[ContentPart] | None = None
+    """Of LiteLLM: thoughts as Anthropic's models sign them."""
     extra_content: Raw = NULL
+    provider_specific_fields: Raw = NULL
     usage: Raw = NULL
+
+    @property
+    def extra(self) -> Fields:
+        """What only its maker can read, of a text."""
+        given = {} if self.extra_content == NULL else {"extra_content": self.extra_content}
+        if b"thought_signature" in bytes(self.provider_specific_fields):
+            given["provider_specific_fields"] = self.provider_specific_fields
+        return given
 
     @property
     def text(self) -> str:
@@ -109,7 +123,12 @@ class _Message(Struct):
 
     @property
     def is_silent(self) -> bool:
-        thinks = self.reasoning or self.reasoning_content or self.reasoning_details
+        thinks = (
+            self.reasoning
+            or self.reasoning_content
+            or self.reasoning_details
+            or self.thinking_blocks
+        )
         return self.is_empty and not (thinks or self.content)
 
     @property
@@ -132,20 +151,22 @@ class _Message(Struct):
             and not self.reasoning_content
             and not self.reasoning_details
             and not isinstance(self.content, list)
-            and self.extra_content == NULL
+            and not self.extra
+            and not self.thinking_blocks
         )
 
     @property
     def reasoning_blocks(self) -> list[ReasoningBlock]:
         if found := parse_details(self.reasoning_details or ()):
             return [replace(block, field="reasoning_details") for block in found]
+        if found := parse_thinking_blocks(self.thinking_blocks or ()):
+            return found
         if self.reasoning_content:
             return [ReasoningBlock(self.reasoning_content, field="reasoning_content")]
         if self.reasoning:
             return [ReasoningBlock(self.reasoning, field="reasoning")]
         parts = self.content if isinstance(self.content, list) else ()
-        text = "".join(part.thoughts for part in parts)
-        return [ReasoningBlock(text, field="thinking")] if text else []
+        return thinking_in(parts)
 
 
 class _Choice(Struct):
@@ -244,11 +265,11 @@ def _blocks(message: _Message) -> Iterator[Block]:
         yield TextBlock(message.text)
     if message.refusal:
         yield RefusalBlock(message.refusal)
-    if message.extra_content != NULL:
-        yield parse_extra(message.extra_content)
+    if message.extra:
+        yield parse_extra(message.extra)
     for call in whole_calls(message.calls):
-        if call.extra_content != NULL:
-            yield parse_extra(call.extra_content, call.call_id)
+        if call.extra:
+            yield parse_extra(call.extra, call.call_id)
         yield ToolCall(call.call_id, call.name or "", call.arguments)
 
 
@@ -373,8 +394,8 @@ class _ChoiceDecoder:
             yield TextDelta(self._index, self._block(TextDelta), message.text, given(logprobs))
         if message.refusal:
             yield RefusalDelta(self._index, self._block(RefusalDelta), message.refusal)
-        if message.extra_content != NULL:
-            yield from self._reasoning(parse_extra(message.extra_content))
+        if message.extra:
+            yield from self._reasoning(parse_extra(message.extra))
         if calls := message.calls:
             yield from self._tool_calls(part for _, part in self._order.read(calls))
 
@@ -401,8 +422,8 @@ class _ChoiceDecoder:
 
     def _tool_calls(self, parts: Iterable[CallPart]) -> Iterator[CanonicalEvent]:
         for part in parts:
-            if part.extra_content != NULL:
-                yield from self._reasoning(parse_extra(part.extra_content, part.call_id))
+            if part.extra:
+                yield from self._reasoning(parse_extra(part.extra, part.call_id))
             if part.id is not None:
                 block = self._calls[part.number] = self._block(ToolCallStarted)
                 self._kind = None

@@ -145,7 +145,7 @@ def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
     extras = {block.id: block for block in mine if block.field == "extra_content"}
     text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
     calls = [
-        render_call(block.id, block.name, block.arguments) | render_extra(extras.get(block.id))
+        render_call(block.id, block.name, block.arguments, render_extra(extras.get(block.id)))
         for block in turn.blocks
         if isinstance(block, ToolCall)
     ]

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.canonical.types import ReasoningBlock, pack, unpack
+from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
 from tollhouse.inference.formats.proofs import (
     IN_CALLS,
     IN_DETAILS,
+    IN_LITELLM,
     is_marked,
     unwrap_all,
     unwrapped,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from tollhouse.inference.types import Endpoint
 
 REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
+_BESIDE: Final = ("extra_content", "provider_specific_fields", "thinking_blocks")
+"""Fields of a message that go back as they came."""
 IN_MESSAGES: Final = re.compile(rb'"reasoning(?:_content|_details)?"')
 """Where a message of a body may have one of them."""
 
@@ -123,7 +126,7 @@ def render_details(blocks: Iterable[ReasoningBlock], maker: str = "") -> list[di
     return [{**detail, "index": index} for index, detail in enumerate(found)]
 
 
-def _filled(message: Fields, maker: str) -> Fields:
+def _filled(message: Fields, maker: str, *, tells_field: bool) -> Fields:
     """Return a message or a delta with its reasoning in all fields that clients read.
 
     Many servers send only `reasoning_content`, which is kept, or only `reasoning`, or parts of the
@@ -131,10 +134,11 @@ def _filled(message: Fields, maker: str) -> Fields:
     `msgspec.DecodeError` if the reasoning is not a string.
     """
     field: ReasoningField | None = None
-    text = ""
+    text, signature = "", None
     split = split_thinking(message.get("content", NULL))
     if split is not None:
-        said, text = split
+        said, thoughts = split
+        text, signature = thoughts.text, thoughts.signature
         message, field = {**message, "content": raw(said)}, "thinking"
     for name in () if text else _TEXT_FIELDS:
         if given := text_decoder.decode(message.get(name, NULL)):
@@ -143,8 +147,14 @@ def _filled(message: Fields, maker: str) -> Fields:
         return message
     filled = {**message, "reasoning": raw(text)}
     if message.get("reasoning_details", NULL) == NULL:
-        mark = pack(ReasoningBlock(field=field), maker) if maker else None
-        filled["reasoning_details"] = raw(render_details([ReasoningBlock(text, signature=mark)]))
+        block = ReasoningBlock(field=field, signature=signature)
+        marks = bool(maker) and (tells_field or signature is not None)
+        mark = pack(block, maker) if marks else None
+        [detail] = render_details([ReasoningBlock(text, signature=mark)])
+        if mark is None and not tells_field:
+            # Clients that join details would take null for the mark.
+            del detail["signature"]
+        filled["reasoning_details"] = raw([detail])
     return filled
 
 
@@ -160,6 +170,8 @@ class ContentPart(msgspec.Struct):
     type: str | None = None
     text: str | None = None
     thinking: str | list[ContentPart] | None = None
+    signature: str | None = None
+    data: str | None = None
 
     @property
     def thoughts(self) -> str:
@@ -169,24 +181,60 @@ class ContentPart(msgspec.Struct):
         return self.thinking or ""
 
 
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+"""Parts of a message of the model, as Mistral and Anthropic write them."""
+
+
+def thinking_in(parts: Iterable[ContentPart]) -> list[ReasoningBlock]:
+    """Return the thoughts among parts of a content, as one block."""
+    thoughts = [part for part in parts if part.thinking]
+    text = "".join(part.thoughts for part in thoughts)
+    signature = next((part.signature for part in reversed(thoughts) if part.signature), None)
+    return [ReasoningBlock(text, signature=signature, field="thinking")] if text else []
+
+
+def parse_thinking_blocks(
+    parts: Iterable[ContentPart], *, of_client: bool = False
+) -> list[ReasoningBlock]:
+    """Return the blocks of `thinking_blocks`, in which LiteLLM has those of Anthropic's models.
+
+    Source: https://docs.litellm.ai/docs/reasoning_content
+    """
+    given = (part for part in parts if part.thoughts or part.signature or part.data)
+    blocks = [
+        ReasoningBlock(
+            part.thoughts,
+            signature=part.signature or None,
+            encrypted=part.data or None,
+            format=ANTHROPIC if of_client else None,
+            field=None if of_client else "thinking_blocks",
+        )
+        for part in given
+    ]
+    return [_unmarked(block) for block in blocks] if of_client else blocks
+
+
 _parts = msgspec.json.Decoder(list[ContentPart])
 _KINDS: Final = frozenset({"text", "thinking"})
 
 
-def split_thinking(content: Raw) -> tuple[str, str] | None:
+def split_thinking(content: Raw) -> tuple[str, ReasoningBlock] | None:
     """Return the text and the thoughts of a list of such parts; None for any other content."""
     if bytes(memoryview(content)[:1]) != b"[":
         return None
     parts = try_decode(_parts, content)
     if parts is None or any(part.type not in _KINDS for part in parts):
         return None
-    return "".join(part.text or "" for part in parts), "".join(part.thoughts for part in parts)
+    [thoughts] = thinking_in(parts) or [ReasoningBlock()]
+    return "".join(part.text or "" for part in parts), thoughts
 
 
 _PROOFS: Final = {
     "reasoning_details": IN_DETAILS,
     "tool_calls": IN_CALLS,
     "extra_content": IN_CALLS,
+    "provider_specific_fields": IN_LITELLM,
+    "thinking_blocks": IN_DETAILS,
 }
 """The fields of a message with values that only their maker can read, and what is before them."""
 
@@ -218,7 +266,7 @@ def shown_message(message: Fields, maker: str, *, hides: bool, tells_field: bool
 
     Raises `msgspec.DecodeError` if its reasoning is not a string.
     """
-    shown = _filled(_marked(message, maker), maker if tells_field else "")
+    shown = _filled(_marked(message, maker), maker, tells_field=tells_field)
     return without(shown, REASONING_FIELDS) if hides else shown
 
 
@@ -256,7 +304,7 @@ def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
     if field is None:
         own = unwrap_all(bytes(message["reasoning_details"]), IN_DETAILS, maker)
         return {**message, "reasoning_details": Raw(own or b"[]")}
-    return _in_field(message, field, "".join(block.text for block in blocks))
+    return _in_field(message, field, blocks)
 
 
 def _own_call(call: Fields, provider: str) -> Fields:
@@ -275,11 +323,12 @@ def _own_call(call: Fields, provider: str) -> Fields:
 
 
 def _own_extra(part: Fields, provider: str) -> Fields:
-    """Return a message or a call with its `extra_content` if the provider made that."""
-    if "extra_content" not in part:
-        return part
-    own = unwrap_all(bytes(part["extra_content"]), IN_CALLS, provider)
-    return without(part, {"extra_content"}) if own is None else {**part, "extra_content": Raw(own)}
+    """Return a message or a call with what stands beside it, as far as the provider made that."""
+    for name in _BESIDE:
+        if name in part and is_marked(given := bytes(part[name])):
+            own = unwrap_all(given, _PROOFS[name], provider)
+            part = without(part, {name}) if own is None else {**part, name: Raw(own)}
+    return part
 
 
 def _of_anybody(message: Fields, endpoint: Endpoint) -> Fields:
@@ -297,13 +346,13 @@ def _of_anybody(message: Fields, endpoint: Endpoint) -> Fields:
 _DETAILS: Final = "reasoning_details"
 
 
-def _in_field(message: Fields, field: ReasoningField, text: str) -> Fields:
+def _in_field(message: Fields, field: ReasoningField, blocks: Sequence[ReasoningBlock]) -> Fields:
     own = without(message, REASONING_FIELDS)
     if field != "thinking":
-        return {**own, field: raw(text)}
+        return {**own, field: raw("".join(block.text for block in blocks))}
     said = try_decode(text_decoder, message.get("content", NULL)) or ""
     parts = [{"type": "text", "text": said}] if said else []
-    return {**own, "content": raw([_thinking_part(text), *parts])}
+    return {**own, "content": raw([_thinking_part(blocks), *parts])}
 
 
 # Canonical blocks
@@ -322,21 +371,38 @@ def render_thoughts(
     if field == "reasoning_details":
         return {field: render_details(blocks)}
     if field == "thinking":
-        return {"content": [_thinking_part(text), *said]}
+        return {"content": [_thinking_part(blocks), *said]}
+    if field == "thinking_blocks":
+        return {field: [_thinking_block(block) for block in blocks], "reasoning_content": text}
     return {} if field is None else {field: text}
 
 
-def _thinking_part(text: str) -> dict[str, object]:
-    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+def _thinking_part(blocks: Sequence[ReasoningBlock]) -> dict[str, object]:
+    text = "".join(block.text for block in blocks)
+    signature = next((block.signature for block in blocks if block.signature), None)
+    signed = {} if signature is None else {"signature": signature}
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}], **signed}
 
 
-def render_extra(proof: ReasoningBlock | None) -> dict[str, object]:
-    """Return what a server of Gemini sent beside a call or a text, and wants back there."""
-    given = None if proof is None else try_decode(fields_decoder, proof.encrypted or "")
-    return {} if given is None else {"extra_content": given}
+def _thinking_block(block: ReasoningBlock) -> dict[str, object]:
+    if block.encrypted:
+        return {"type": "redacted_thinking", "data": block.encrypted}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
 
 
-def parse_extra(extra: Raw, call_id: str | None = None) -> ReasoningBlock:
+def render_extra(proof: ReasoningBlock | None) -> Fields:
+    """Return the fields that a server of Gemini sent beside a call or a text, and wants back."""
+    given = (None if proof is None else try_decode(fields_decoder, proof.encrypted or "")) or {}
+    # What clients have kept since an earlier version is the content of the usual field.
+    return given if not given or given.keys() <= _EXTRA else {"extra_content": raw(given)}
+
+
+_EXTRA: Final = frozenset(
+    {"extra_content", "provider_specific_fields", "thought_signature", "function"}
+)
+
+
+def parse_extra(extra: Fields, call_id: str | None = None) -> ReasoningBlock:
     """Return what belongs to a call, or to a text, as reasoning that clients send back."""
-    encrypted = bytes(extra).decode("utf-8", "replace")
+    encrypted = encoder.encode(extra).decode("utf-8", "replace")
     return ReasoningBlock(encrypted=encrypted, id=call_id, field="extra_content")

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.adapter import ClientRequest
+from tollhouse.inference.formats.chat_completions.calls import whole_call
 from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.provider_errors import (
     error_in_place_of_reply,
@@ -75,7 +76,9 @@ class ChatDelta(msgspec.Struct):
     function_call: Raw = NULL
     """The format's first way to call, of one call."""
     reasoning_details: Raw = NULL
+    thinking_blocks: Raw = NULL
     extra_content: Raw = NULL
+    provider_specific_fields: Raw = NULL
     usage: Raw = NULL
 
     @property
@@ -86,7 +89,8 @@ class ChatDelta(msgspec.Struct):
     @property
     def is_silent(self) -> bool:
         """Whether it says nothing."""
-        thinks = self.reasoning or self.reasoning_content or self.reasoning_details != NULL
+        details = self.reasoning_details != NULL or self.thinking_blocks != NULL
+        thinks = self.reasoning or self.reasoning_content or details
         return not (self.content or self.refusal or thinks or self.calls)
 
     @property
@@ -104,6 +108,8 @@ class ChatDelta(msgspec.Struct):
         ):
             return True
         thinks = self.reasoning_content and not self.reasoning
+        if self.thinking_blocks != NULL or b"signature" in bytes(self.provider_specific_fields):
+            return True
         beside = self.extra_content != NULL or self.usage != NULL
         return bool(thinks) or isinstance(self.content, list) or beside
 
@@ -213,10 +219,12 @@ def render_usage(charge: Charge) -> dict[str, object]:
 # Tool calls
 
 
-def render_call(call_id: str, name: str, arguments: str) -> dict[str, object]:
+def render_call(
+    call_id: str, name: str, arguments: str, extra: Fields | None = None
+) -> dict[str, object]:
     """Return an item of `tool_calls`."""
     function = {"name": name, "arguments": arguments}
-    return {"id": call_id, "type": "function", "function": function}
+    return whole_call({"id": call_id, "type": "function"}, function, extra)
 
 
 # Errors
