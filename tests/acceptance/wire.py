@@ -14,7 +14,7 @@ from tests.support.stream_folding import streamed
 
 _PRICE = '{prompt: "0.001", completion: "0.01", input_cache_read: "0.0001"}'
 _KINDS = {
-    "chat": "openai_compatible, dialects: [chat, embeddings]",
+    "chat": "openai_compatible, dialects: [chat, completions, embeddings]",
     "responses": "openai_compatible, dialects: [responses]",
     "messages": "anthropic",
 }

@@ -31,7 +31,7 @@ def events_of(dialect: Dialect, body: bytes) -> list[bytes]:
         return []
     try:
         return [each if each == DONE else encoder.encode(each) for each in _EVENTS[dialect](reply)]
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (LookupError, TypeError, AttributeError, ValueError):
         return []  # of another shape
 
 
