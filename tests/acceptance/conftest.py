@@ -67,7 +67,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Generator[EgressHosts]:
 def wire(tmp_path_factory: pytest.TempPathFactory) -> Generator[Wire]:
     """A gateway before providers whose bytes a test gives; in the end its books are right."""
     with ScriptedProviders() as providers:
-        settings = config(providers.origin, providers.silent.getsockname()[1])
+        settings = config(providers)
         with server_process.start_server(
             tmp_path_factory.mktemp("wire"), config=settings
         ) as server:

@@ -37,8 +37,9 @@ _BY_PATH = {each.path: each for each in CLIENTS.values()}
 FORMATS = tuple(_BY_PATH)
 
 
-def config(origin: str, silent: int) -> str:
+def config(server: ScriptedProviders) -> str:
     """Return settings with `t/DIALECT`, and with `t/DIALECT-two` that has a second endpoint."""
+    origin, silent = server.origin, server.silent.getsockname()[1]
     providers = "".join(
         f"  - {{slug: {name}, kind: {kind}, base_url: {origin}/{name}/v1, api_key: k-{name}-key}}\n"
         for dialect, kind in _KINDS.items()

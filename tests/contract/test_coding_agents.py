@@ -46,7 +46,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Generator[Wire]:
     folder = tmp_path_factory.mktemp("agents")
     with (
         ScriptedProviders() as providers,
-        start_server(folder, config=config(providers.origin) + MORE) as server,
+        start_server(folder, config=config(providers) + MORE) as server,
     ):
         yield Wire(server, providers)
 
