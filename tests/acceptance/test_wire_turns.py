@@ -44,6 +44,7 @@ def in_chat(**message: Any) -> dict[str, Any]:
 
 DETAIL = {"type": "reasoning.text", "text": "hm", "signature": MINE, "id": None, "format": "acme"}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": MINE}
+UNSIGNED = {"thinking": MINE, "signature": ""}
 REDACTED = {"type": "redacted_thinking", "data": MINE}
 SIGNATURE = {"thought_signature": MINE}
 LITELLM = {"provider_specific_fields": SIGNATURE}
@@ -52,6 +53,7 @@ TEXTS = {"provider_specific_fields": {"thought_signatures": [MINE]}}
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": MINE}
 CASES = {
     "a signature": Case("messages", [SIGNED, USE], SIGNED),
+    "no signature": Case("messages", [SIGNED | {"signature": "", "thinking": MINE}, USE], UNSIGNED),
     "redacted thinking": Case("messages", [REDACTED, USE], REDACTED),
     "thinking_blocks": Case("chat", in_chat(thinking_blocks=[SIGNED]), SIGNED),
     "redacted blocks": Case("chat", in_chat(thinking_blocks=[REDACTED]), REDACTED),
