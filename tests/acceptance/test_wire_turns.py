@@ -51,6 +51,7 @@ LITELLM = {"provider_specific_fields": SIGNATURE}
 WITHIN = CALL | {"function": CALL["function"] | SIGNATURE}
 TEXTS = {"provider_specific_fields": {"thought_signatures": [MINE]}}
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": MINE}
+SUMMED = SEALED | {"summary": [{"type": "summary_text", "text": "hm"}]}
 CASES = {
     "a signature": Case("messages", [SIGNED, USE], SIGNED),
     "no signature": Case("messages", [SIGNED | {"signature": "", "thinking": MINE}, USE], UNSIGNED),
@@ -70,11 +71,7 @@ CASES = {
         "chat", in_chat(content=[THOUGHT, {"type": "text", "text": "I read"}]), THOUGHT
     ),
     "extra_content of a call": Case("chat", in_chat(tool_calls=[CALL | EXTRA]), EXTRA),
-    "encrypted content beside a summary": Case(
-        "responses",
-        [SEALED | {"summary": [{"type": "summary_text", "text": "hm"}]}, ITEM],
-        {"encrypted_content": MINE},
-    ),
+    "encrypted content, summed up": Case("responses", [SUMMED, ITEM], {"encrypted_content": MINE}),
     "extra_content of a text": Case("chat", in_chat(content="I read", **EXTRA), EXTRA),
 }
 
