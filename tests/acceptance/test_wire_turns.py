@@ -44,14 +44,17 @@ def in_chat(**message: Any) -> dict[str, Any]:
 
 DETAIL = {"type": "reasoning.text", "text": "hm", "signature": MINE, "id": None, "format": "acme"}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": MINE}
+UNSIGNED = {"thinking": MINE, "signature": ""}
 REDACTED = {"type": "redacted_thinking", "data": MINE}
 SIGNATURE = {"thought_signature": MINE}
 LITELLM = {"provider_specific_fields": SIGNATURE}
 WITHIN = CALL | {"function": CALL["function"] | SIGNATURE}
 TEXTS = {"provider_specific_fields": {"thought_signatures": [MINE]}}
 SEALED = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": MINE}
+SUMMED = SEALED | {"summary": [{"type": "summary_text", "text": "hm"}]}
 CASES = {
     "a signature": Case("messages", [SIGNED, USE], SIGNED),
+    "no signature": Case("messages", [SIGNED | {"signature": "", "thinking": MINE}, USE], UNSIGNED),
     "redacted thinking": Case("messages", [REDACTED, USE], REDACTED),
     "thinking_blocks": Case("chat", in_chat(thinking_blocks=[SIGNED]), SIGNED),
     "redacted blocks": Case("chat", in_chat(thinking_blocks=[REDACTED]), REDACTED),
@@ -68,11 +71,7 @@ CASES = {
         "chat", in_chat(content=[THOUGHT, {"type": "text", "text": "I read"}]), THOUGHT
     ),
     "extra_content of a call": Case("chat", in_chat(tool_calls=[CALL | EXTRA]), EXTRA),
-    "encrypted content beside a summary": Case(
-        "responses",
-        [SEALED | {"summary": [{"type": "summary_text", "text": "hm"}]}, ITEM],
-        {"encrypted_content": MINE},
-    ),
+    "encrypted content, summed up": Case("responses", [SUMMED, ITEM], {"encrypted_content": MINE}),
     "extra_content of a text": Case("chat", in_chat(content="I read", **EXTRA), EXTRA),
 }
 

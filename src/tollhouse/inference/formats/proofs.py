@@ -42,6 +42,11 @@ def wrapped(value: str, maker: str) -> str:
     return f"{_PREFIX}{maker}.{value}" if value and maker else value
 
 
+def unsigned(maker: str) -> str:
+    """Return the mark of a text that its maker did not sign, as some servers of Messages do not."""
+    return f"{_PREFIX}{maker}." if maker else ""
+
+
 def unwrapped(value: str) -> Proof:
     """Return a value that a client sent back."""
     if not value.startswith(_PREFIX):

@@ -20,6 +20,7 @@ from msgspec import Meta, Raw, Struct
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
 from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
     SAMPLING,
     AudioBlock,
     Block,
@@ -70,7 +71,7 @@ from tollhouse.inference.formats.chat_completions.wire import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
 from tollhouse.inference.formats.media_types import data_url, file_block, recording
-from tollhouse.inference.formats.proofs import wrapped
+from tollhouse.inference.formats.proofs import unsigned, wrapped
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -194,7 +195,9 @@ class _Named(Struct):
 
 
 class _Choice(Struct):
-    type: str
+    type: str = ""
+    mode: str | None = None
+    allowed_tools: _Choice | None = None
     function: _Named | None = None
     custom: _Named | None = None
 
@@ -397,6 +400,8 @@ def _tool(tool: _Tool, path: str) -> ToolDefinition:
 
 
 def _tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
+    if isinstance(choice, _Choice) and choice.allowed_tools is not None:
+        choice = choice.allowed_tools.mode
     if isinstance(choice, _Choice):
         named = choice.function or choice.custom
         return None if named is None else CanonicalToolChoice("named", named.name)
@@ -518,13 +523,12 @@ class _ChoiceEncoder:
     def _signature(self, event: ReasoningSignature) -> list[dict[str, object]]:
         common = {"id": event.id, "format": event.format}
         details: list[dict[str, object]] = []
-        if event.signature is not None:
+        signature = wrapped(event.signature or "", self._maker)
+        if event.encrypted is None and event.format == ANTHROPIC:
+            signature = signature or unsigned(self._maker)
+        if signature:
             index = self._detail(event.block, "text")
-            text = {
-                "type": "reasoning.text",
-                "text": "",
-                "signature": wrapped(event.signature, self._maker),
-            }
+            text = {"type": "reasoning.text", "text": "", "signature": signature}
             details.append({**text, **common, "index": index})
         if event.encrypted is not None:
             index = self._detail(event.block, "encrypted")

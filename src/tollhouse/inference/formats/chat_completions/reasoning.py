@@ -30,6 +30,7 @@ from tollhouse.inference.formats.proofs import (
     IN_DETAILS,
     IN_LITELLM,
     is_marked,
+    unsigned,
     unwrap_all,
     unwrapped,
     wrap_all,
@@ -151,7 +152,7 @@ def _filled(message: Fields, maker: str, *, tells_field: bool) -> Fields:
         marks = bool(maker) and (tells_field or signature is not None)
         mark = pack(block, maker) if marks else None
         [detail] = render_details([ReasoningBlock(text, signature=mark)])
-        if mark is None and not tells_field:
+        if maker and mark is None:
             # Clients that join details would take null for the mark.
             del detail["signature"]
         filled["reasoning_details"] = raw([detail])
@@ -255,6 +256,8 @@ def _details(block: ReasoningBlock, maker: str) -> Iterator[dict[str, object]]:
         yield {"type": "reasoning.summary", "summary": block.text, **common}
     elif block.text or block.signature:
         signature = block.signature and wrapped(block.signature, maker)
+        if not signature and block.format == ANTHROPIC:
+            signature = unsigned(maker) or None
         text = {"type": "reasoning.text", "text": block.text, "signature": signature}
         yield {**text, **common}
     if block.encrypted:

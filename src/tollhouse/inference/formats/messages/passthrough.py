@@ -46,7 +46,7 @@ from tollhouse.inference.formats.messages.wire import (
     render_usage,
     usage_of_stream,
 )
-from tollhouse.inference.formats.proofs import wrapped
+from tollhouse.inference.formats.proofs import unsigned, wrapped
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -112,6 +112,7 @@ def _block_without_nulls(block: Fields) -> Fields:
 # Streams
 
 _NO_TEXT: Final = raw("")
+_THINKING: Final = raw("thinking")
 _DELTA: Final = "content_block_delta"
 _WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
 
@@ -135,6 +136,8 @@ class MessagesStream(AdaptedStream):
         """A block is open that has no delta yet."""
         self._signed = False
         """The signature of the open block has begun."""
+        self._thinks = False
+        """The open block is thinking."""
         self._called = False
         """There is a call of one of the client's tools."""
 
@@ -203,23 +206,41 @@ class MessagesStream(AdaptedStream):
         if event.delta is not None:
             self._seen_bytes += output_bytes(event.delta)
         if kind == "content_block_start":
-            self._signed = False
+            self._signed, self._thinks = False, False
             if b"null" in data:
                 data = _event_without_nulls(data)
             if b"thinking" in data:
                 data = self._marked_start(data)
-        elif event.delta is not None and event.delta.signature and not self._signed:
+        elif not self._signed:
+            return self._marked_end(event, data)
+        return named_event(kind, data)
+
+    def _marked_end(self, event: MessagesEvent, data: bytes) -> bytes:
+        """Return an event that may be a signature, or the end of thinking that has none.
+
+        What its maker did not sign gets a mark all the same, so that no other gets it.
+        """
+        maker = self._identity.maker
+        if event.delta is not None and event.delta.signature:
             self._signed = True
             fields = fields_decoder.decode(data)
             delta = fields_decoder.decode(fields["delta"])
-            delta["signature"] = raw(wrapped(event.delta.signature, self._identity.maker))
+            delta["signature"] = raw(wrapped(event.delta.signature, maker))
             data = encoder.encode({**fields, "delta": delta})
-        return named_event(kind, data)
+        elif event.type == "content_block_stop" and self._thinks and maker:
+            self._thinks = False
+            mark = {"type": "signature_delta", "signature": unsigned(maker)}
+            marked = render_event(_DELTA, {"index": event.index, "delta": mark})
+            return marked + named_event(event.type, data)
+        return named_event(event.type, data)
 
     def _marked_start(self, data: bytes) -> bytes:
         fields = fields_decoder.decode(data)
         block = fields_decoder.decode(fields["content_block"])
+        self._thinks = block.get("type") == _THINKING
         self._signed = block.get("signature", NULL) not in (NULL, _NO_TEXT)
+        if self._thinks and not self._signed:
+            return data
         marked = mark_block(block, self._identity.maker)
         return data if marked is block else encoder.encode({**fields, "content_block": marked})
 

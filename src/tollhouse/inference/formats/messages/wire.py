@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
-from tollhouse.inference.formats.proofs import is_marked, unwrapped, wrapped
+from tollhouse.inference.formats.proofs import is_marked, unsigned, unwrapped, wrapped
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
@@ -349,19 +349,19 @@ def render_reasoning(block: ReasoningBlock, maker: str) -> Mapping[str, object]:
         return {"type": "thinking", "thinking": block.text, "signature": pack(block, maker)}
     if block.encrypted and not block.text:
         return {"type": "redacted_thinking", "data": wrapped(block.encrypted, maker)}
-    signature = wrapped(block.signature or "", maker)
+    signature = wrapped(block.signature or "", maker) or unsigned(maker)
     return {"type": "thinking", "thinking": block.text, "signature": signature}
 
 
 def render_provider_reasoning(block: ReasoningBlock, provider: str) -> Mapping[str, object] | None:
     """Render a block for a provider; None if the provider could not verify it."""
-    if block.format != ANTHROPIC or not (block.signature or block.encrypted):
+    if block.format != ANTHROPIC or not block.may_go_to(provider):
         return None
-    if not block.may_go_to(provider):
-        return None
-    if block.signature:
-        return {"type": "thinking", "thinking": block.text, "signature": block.signature}
-    return None if block.text else render_reasoning(block, "")
+    if block.encrypted and not (block.signature or block.text):
+        return render_reasoning(block, "")
+    if block.signature or (block.text and block.maker is not None and not block.encrypted):
+        return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
+    return None
 
 
 def own_reasoning(messages: Raw, provider: str) -> Raw:
@@ -408,7 +408,8 @@ def mark_block(block: Fields, maker: str) -> Fields:
     """Return a provider's block as a client gets it: with a mark in what only its maker reads."""
     field = _PROOFS.get(try_decode(text_decoder, block.get("type", NULL)) or "")
     proof = None if field is None else try_decode(text_decoder, block.get(field, NULL))
-    return {**block, field: raw(wrapped(proof, maker))} if field and proof and maker else block
+    marked = wrapped(proof, maker) if proof else unsigned(maker) if field == "signature" else ""
+    return {**block, field: raw(marked)} if field and marked and maker else block
 
 
 _PROOFS: Final[Mapping[str, str]] = {"thinking": "signature", "redacted_thinking": "data"}
