@@ -35,7 +35,7 @@ from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.ports import CancelledUnsent, ProviderCall
 from tollhouse.inference.providers.failures import (
     failure,
-    status_of_error_code,
+    status_of_error,
     too_long,
     unreadable,
 )
@@ -407,8 +407,8 @@ class Generation:
     def _reported(self, event: ErrorEvent) -> ProviderFailure:
         """Return the failure that a provider told of in a reply that had status 200."""
         attempt = self._request.attempts[-1]
-        status = status_of_error_code(event.code) or STATUS["upstream"]
-        hint = retry_after({}, (event.message or "").encode(), self._services.clock.now())
+        status = status_of_error(event.code, event.message) or STATUS["upstream"]
+        hint = retry_after({}, event.data, self._services.clock.now())
         candidate = self._request.candidate
         key = None if candidate is None else candidate.own_key
         error = failure(

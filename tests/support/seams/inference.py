@@ -49,7 +49,7 @@ __getattr__ = names(
         "ports": "ProviderCall",
         "price_texts": "plain price_texts",
         "providers.failures": (
-            "CODES_BY_STATUS failure FULL_CONTEXT status_of_error_code too_long TYPE_BY_CODE"
+            "CODES_BY_STATUS failure FULL_CONTEXT status_of_error too_long TYPE_BY_CODE"
         ),
         "providers.http": "HttpProvider",
         "providers.registry": "build_providers dialects_named",

@@ -35,14 +35,17 @@ class MalformedResponse(ValueError):
 class ErrorEvent(Exception):
     """An error that the provider reported in a response body or in a stream."""
 
-    def __init__(self, code: str | int | None, message: str | None) -> None:
+    def __init__(self, code: str | int | None, message: str | None, data: bytes = b"") -> None:
         code = code[:_LONGEST_CODE] if isinstance(code, str) else code
         super().__init__(code, message)
         self.code = code
         self.message = message
+        self.data = data[:_LONGEST_DATA]
+        """As it came: it may hint when to try again."""
 
 
 _LONGEST_CODE: Final = 100
+_LONGEST_DATA: Final = 16 * 1024
 
 
 @dataclasses.dataclass(slots=True, repr=False)

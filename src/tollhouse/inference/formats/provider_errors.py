@@ -10,7 +10,9 @@
     {"message", "__type"}                                AWS
     {"choices": [{"error": {...}}]}                      AI gateways
     {"base_resp": {"status_code", "status_msg"}}         MiniMax
-    words, <title>words</title>                          proxies in between
+    {"fault": {"faultstring", "detail"}}                 Apigee
+    {"error_code", "error_msg"}                          Baidu
+    words, "words", <title>words</title>                 proxies in between
 
 The same reader serves a body, an event of a stream, and the `error` inside of either.
 """
@@ -23,26 +25,29 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from tollhouse.inference.formats.adapter import ErrorEvent
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.wire import (
     NULL,
     fields_decoder,
     replace_invalid_text,
     try_decode,
 )
+from tollhouse.inference.sse import is_event_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.inference.formats.wire import Fields
 
-_NESTED: Final = ("error", "errors", "detail", "base_resp")
+_NESTED: Final = ("error", "errors", "fault", "detail", "base_resp")
 """Where the error stands, if it is not at the top; the first that says anything counts."""
 _WORDS: Final = (
-    *("message", "msg", "error_message", "error_description", "description", "title"),
-    "status_msg",
+    *("message", "msg", "error_message", "error_msg", "errorMessage", "errorMsg", "Message"),
+    *("error_description", "description", "title", "status_msg", "faultstring"),
 )
-_CODES: Final = ("code", "type", "__type", "status", "reason", "error_code")
+_CODES: Final = (
+    *("code", "type", "__type", "status", "reason", "error_code", "errorCode", "errorcode"),
+)
 _NO_CODES: Final = frozenset({"", "error", "about:blank"})
 """Say that it is an error, not which."""
 BASE_RESP: Final[Mapping[int, str]] = {
@@ -68,25 +73,32 @@ BASE_RESP: Final[Mapping[int, str]] = {
 _DEEPEST: Final = 4
 _LONGEST_TEXT: Final = 2_000
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TAG: Final = re.compile(r"<[^>]*>")
 _MARKUP: Final = re.compile(r"\s*<")
 _BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
 
 
 _OF_REPLIES: Final = frozenset({"choices", "content", "output", "delta", "response"})
+_EMPTY: Final = (NULL, msgspec.Raw(b"[]"), msgspec.Raw(b"{}"), msgspec.Raw(b'""'))
 
 
 def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
     """Return the error that stands where a reply should be, under any status and in any shape.
 
-    None if it may be a reply, or says nothing.
+    None if it may be a reply or a part of one, or says nothing.
     """
     fields = try_decode(fields_decoder, replace_invalid_text(data))
-    if fields is None and not data.lstrip().startswith((b"[", b"<")):
+    if fields is None and (data.lstrip().startswith(b"{") or is_event_stream(data)):
         return None
-    if fields is not None and not fields.keys().isdisjoint(_OF_REPLIES):
+    if any((fields or {}).get(name, NULL) not in _EMPTY for name in _OF_REPLIES):
         return None
     found = read_error(data)
     return found if found.message else None
+
+
+def not_of_dialect(data: bytes, problem: str) -> ErrorEvent | MalformedResponse:
+    """Return what to raise for an event that is none of its stream: an error in its place, too."""
+    return error_in_place_of_reply(data) or MalformedResponse(problem)
 
 
 class _InReply(msgspec.Struct):
@@ -126,8 +138,8 @@ def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
     try:
         value = msgspec.json.decode(given)
     except (msgspec.DecodeError, RecursionError):
-        return ErrorEvent(None, _plain(given.decode()))
-    return ErrorEvent(*_said(value))
+        return ErrorEvent(None, _plain(given.decode()), given)
+    return ErrorEvent(*_said(value), given)
 
 
 def _said(value: object, depth: int = 0) -> tuple[str | int | None, str | None]:
@@ -183,10 +195,10 @@ def _is_text(value: object) -> bool:
 
 
 def _plain(text: str) -> str | None:
-    """Return the words of an error that is no JSON: of a page its title."""
+    """Return the words of an error that is no JSON: of a page its title, if it has one."""
     if _BROKEN_JSON.match(text):
         return None
     if _MARKUP.match(text):
         title = _TITLE.search(text[:_LONGEST_TEXT])
-        text = html.unescape(title[1]) if title else ""
+        text = html.unescape(title[1] if title else _TAG.sub(" ", text[:_LONGEST_TEXT]))
     return " ".join(text[:_LONGEST_TEXT].split()) or None

@@ -4,6 +4,7 @@ One reading for every format, since servers put one format's names into another'
 
     counts      null says nothing; a whole number may be written as text or as a fraction
     alike       of several names for one count the largest holds, as of several reports of a stream
+                and of several in one list
     the total   is a lower bound: what it has beyond the other counts was output
     no usage    a count that is negative, above `MAX_TOKENS` or no number makes all of them
                 unusable: an unknown cost gets noticed, a wrong one does not
@@ -80,7 +81,9 @@ COUNTS: Final[Mapping[str, str]] = {
     "total": "total_tokens totalTokens totalTokenCount total_token_count",
     # Fees that are no tokens
     "searches": "server_tool_use.web_search_requests server_tool_use_details.web_search_requests"
-    " num_search_queries num_sources_used search_units",
+    " num_search_queries num_sources_used search_units"
+    " server_side_tool_usage_details.web_search_calls",
+    "searches_of_x": "server_side_tool_usage_details.x_search_calls",
 }
 """Each count, with its names; a dot leads into an object."""
 
@@ -106,6 +109,7 @@ Source: `BetaUsage.iterations` of anthropic 0.120.
 """
 _INPUTS: Final = ("prompt", "input", "read", "read_apart", "write", "write_apart")
 _object: Final = msgspec.json.Decoder(dict[str, Any])
+_objects: Final = msgspec.json.Decoder(list[dict[str, Any]])
 _fields: Final = msgspec.json.Decoder(Fields)
 _choices: Final = msgspec.json.Decoder(list[Fields])
 _LONGEST_NUMBER: Final = 20
@@ -117,11 +121,15 @@ class _Unusable(ValueError):
 
 def read_counts(data: Raw | None) -> Counts:
     """Return the counts of a usage object; none if it is missing or not usable."""
-    given = None if data is None or data == NULL else try_decode(_object, data)
+    if data is None or data == NULL:
+        return {}
+    found: Counts = {}
     try:
-        return _read(given or {})
+        for given in try_decode(_objects, data) or (try_decode(_object, data) or {},):
+            found = later(found, _read(given))
     except _Unusable:
         return {}
+    return found
 
 
 def _read(given: Mapping[str, Any]) -> Counts:
@@ -153,7 +161,7 @@ def _flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             if isinstance(value, dict):
                 inner = cast("dict[str, Any]", value)
                 yield from ((f"{name}.{each}", number) for each, number in inner.items())
-            elif value is not None:
+            elif value not in (None, []):  # PHP's servers write an empty object as `[]`
                 raise _Unusable
         else:
             yield name, value
@@ -281,7 +289,7 @@ def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
         cache_write_1h_tokens=hour,
         output_tokens=output,
         reasoning_tokens=reasoning + get("thoughts", 0),
-        searches=get("searches", 0),
+        searches=get("searches", 0) + get("searches_of_x", 0),
     )
 
 

@@ -124,10 +124,24 @@ _STATUS_BY_CODE: Final = {
 }
 _STATUSES: Final = range(400, 600)
 _OWN_FAILURES: Final = range(500, 600)
+STATUS_BY_WORDS: Final[dict[int, str]] = {
+    429: r"rate.?limit|too many requests|request limit|quota|throttl",
+    503: r"overload|too busy|is busy|(over|no|at) capacity|no healthy upstream|temporarily unavail",
+    504: r"timed? ?out|deadline exceeded",
+}
+"""What an error says whose status and code say nothing; the first that fits holds."""
 
 
-def status_of_error_code(code: str | int | None) -> int | None:
-    """Return the status that a provider's code stands for; None if it is not known."""
+def status_of_error(code: str | int | None, message: str | None = None) -> int | None:
+    """Return the status that a provider's code or else its words stand for; None if unknown."""
+    if (status := _status_of_code(code)) is not None:
+        return status
+    said = f"{code} {message or ''}".lower()
+    found = (each for each, words in STATUS_BY_WORDS.items() if re.search(words, said))
+    return next(found, None)
+
+
+def _status_of_code(code: str | int | None) -> int | None:
     if isinstance(code, str) and code.isdecimal() and len(code) == len("400"):
         code = int(code)
     if not isinstance(code, str):

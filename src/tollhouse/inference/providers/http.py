@@ -21,7 +21,7 @@ from tollhouse.inference.formats.wire import is_done, replace_invalid_text, try_
 from tollhouse.inference.ports import CancelledUnsent
 from tollhouse.inference.providers.failures import failure, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
-from tollhouse.inference.sse import EventParser, EventTooLarge
+from tollhouse.inference.sse import EventParser, EventTooLarge, is_event_stream
 from tollhouse.kernel.clock import SystemClock
 from tollhouse.kernel.eager_task import Waiter
 from tollhouse.kernel.errors import Bug, ProviderFailure, ProviderTimeout, ProviderUnavailable
@@ -351,8 +351,8 @@ class HttpReply:
     def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
         if self._instead is not None:
             self._instead += piece
-            begun = bytes(self._instead[:_LONGEST_SPACE].lstrip()[:1])
-            if (begun and begun not in _BEGIN_ERRORS) or len(self._instead) > self._largest:
+            seen = bytes(self._instead[:_LONGEST_SPACE])
+            if self._has_events or is_event_stream(seen) or len(self._instead) > self._largest:
                 self._instead = None
         try:
             if self._parser is None or not (events := self._parser.feed(piece)):
@@ -406,7 +406,6 @@ class HttpReply:
             raise error
 
 
-_BEGIN_ERRORS: Final = (b"{", b"[", b"<")
 _LONGEST_SPACE: Final = 1000
 _json: Final = msgspec.json.Decoder(msgspec.Raw)
 _TIMEOUTS = (ConnectTimeout, HeadTimeout, IdleTimeout, TotalTimeout)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.seams.inference import failure, status_of_error_code
+from tests.support.seams.inference import failure, status_of_error
 from tollhouse.kernel.errors import error_body, status_of
 
 ROWS: dict[str, list[Any]] = yaml.load(
@@ -72,7 +72,7 @@ def test_what_moderation_flags_is_forbidden_and_says_why(code: str) -> None:
 
 @pytest.mark.parametrize(("code", "status"), ROWS["words"])
 def test_a_word_in_mid_stream_stands_for_a_status(code: str | int | None, status: Any) -> None:
-    assert status_of_error_code(code) == status
+    assert status_of_error(code) == status
 
 
 def test_a_full_context_has_openais_word_beside_the_number() -> None:

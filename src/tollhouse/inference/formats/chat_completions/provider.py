@@ -58,6 +58,7 @@ from tollhouse.inference.formats.chat_completions.reasoning import (
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.provider_errors import (
     error_in_place_of_reply,
+    not_of_dialect,
     raise_error_within,
     read_error,
 )
@@ -208,12 +209,12 @@ def _read(data: bytes) -> _Response:
     try:
         read = _reply.decode(replace_invalid_text(data))
     except (msgspec.DecodeError, RecursionError):
-        raise MalformedResponse("the reply is not of the chat dialect") from None
+        raise not_of_dialect(data, "the reply is not of the chat dialect") from None
     if b'"error"' in data or b'"base_resp"' in data:
         raise_error_within(fields_decoder.decode(replace_invalid_text(data)))
     if read.object == "error":
         raise read_error(data)
-    if read.choices is None and (error := error_in_place_of_reply(data)):
+    if not read.choices and (error := error_in_place_of_reply(data)):
         raise error
     return read
 

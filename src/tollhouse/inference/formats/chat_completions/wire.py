@@ -26,6 +26,7 @@ from tollhouse.inference.formats.chat_completions.calls import whole_call
 from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.provider_errors import (
     error_in_place_of_reply,
+    not_of_dialect,
     raise_error_within,
     read_error,
 )
@@ -231,17 +232,21 @@ def render_call(
 
 
 _ERROR: Final = Raw(b'"error"')
+_NO_CHOICES: Final = (NULL, Raw(b"[]"))
 
 
 def decode_fields(data: bytes) -> Fields:
     """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
     if data[:2] == b"[{":
         raise read_error(data)
-    fields = fields_decoder.decode(replace_invalid_text(data))
+    try:
+        fields = fields_decoder.decode(replace_invalid_text(data))
+    except (msgspec.DecodeError, RecursionError):
+        raise not_of_dialect(data, "it is not of the chat dialect") from None
     raise_error_within(fields)
     if fields.get("object") == _ERROR:
         raise read_error(data)
-    if "choices" not in fields and (error := error_in_place_of_reply(data)):
+    if fields.get("choices", NULL) in _NO_CHOICES and (error := error_in_place_of_reply(data)):
         raise error
     return fields
 

@@ -29,7 +29,7 @@ from msgspec import Raw
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.arguments import Arguments, whole_arguments
 from tollhouse.inference.formats.messages.wire import MessagesEvent, event_decoder
-from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -98,7 +98,7 @@ def _decode_event(data: bytes) -> MessagesEvent:
                 raise read_error(data)
         return event_decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
-        raise MalformedResponse("an event of the stream is none of a message") from None
+        raise not_of_dialect(data, "an event of the stream is none of a message") from None
 
 
 def _told(kind: str, number: int, **fields: object) -> Told:

@@ -38,6 +38,7 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
+from tollhouse.inference.formats.provider_errors import not_of_dialect
 from tollhouse.inference.formats.responses.client_response import blank_response
 from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_item
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
@@ -58,6 +59,7 @@ from tollhouse.inference.formats.responses.wire import (
     render_usage,
     response_decoder,
 )
+from tollhouse.inference.formats.usage import find_counts
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
@@ -140,7 +142,10 @@ class ResponsesStream(AdaptedStream):
 
     def feed(self, data: bytes) -> bytes:
         """Consume the data of one provider event; return the bytes for the client."""
-        if self.done or says_nothing(data) or is_done(data):
+        if self.done:
+            self._report(find_counts(try_decode(fields_decoder, data) or {}))
+            return b""
+        if says_nothing(data) or is_done(data):
             return b""
         data = replace_invalid_text(data)
         if self._template is not None and (shown := self._pass_on_same(self._template, data)):
@@ -157,8 +162,8 @@ class ResponsesStream(AdaptedStream):
                 raise parse_failure_event(data)
             return self._pass_on(kind, fields, data)
         except (msgspec.DecodeError, RecursionError, KeyError):
-            message = "an event of the stream is not what its type promises"
-            raise MalformedResponse(message) from None
+            problem = "an event of the stream is not what its type promises"
+            raise not_of_dialect(data, problem) from None
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a completed stream: the terminal event, then `[DONE]`."""
@@ -187,6 +192,8 @@ class ResponsesStream(AdaptedStream):
             return self._finish(kind, fields)
         if not kind.isprintable():
             raise MalformedResponse("an event's type is not printable")
+        if "usage" in fields:
+            self._report(find_counts(fields))
         told = self._order.accept(kind, fields)
         if len(told) == 1 and told[0][1] is fields:
             return self._told(kind, fields, data)
@@ -224,6 +231,7 @@ class ResponsesStream(AdaptedStream):
 
     def _patched(self, response: Raw) -> dict[str, object]:
         given = fields_decoder.decode(response)
+        self._report(find_counts(given))
         if self.upstream_id is None:
             self.upstream_id = read_id(given)
         self._response = {**self._blank, **given, **self._ours}

@@ -38,7 +38,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
 from tollhouse.inference.formats.responses.item_order import ITEM_EVENTS, ItemOrder, whole_item
 from tollhouse.inference.formats.responses.wire import (
     CALL_TYPES,
@@ -57,7 +57,7 @@ from tollhouse.inference.formats.responses.wire import (
     reasoning_decoder,
     response_decoder,
 )
-from tollhouse.inference.formats.usage import usage_of
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
@@ -68,6 +68,7 @@ from tollhouse.inference.formats.wire import (
     raw,
     read_id,
     replace_invalid_text,
+    try_decode,
 )
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ class ResponsesStreamDecoder(StreamDecoder):
         self._blocks = 0
         self._calls = False
         self._order = ItemOrder()
+        self._counts: Counts = {}
         self._last: tuple[int | None, str | None, int, int] | None = None
         """Where the last delta of a text belonged."""
 
@@ -245,15 +247,15 @@ class ResponsesStreamDecoder(StreamDecoder):
         try:
             return self._read(_event.decode(data), data)
         except (msgspec.DecodeError, RecursionError):
-            message = "an event of the stream is not what its type promises"
-            raise MalformedResponse(message) from None
+            problem = "an event of the stream is not what its type promises"
+            raise not_of_dialect(data, problem) from None
 
     def _read(self, event: _Event, data: bytes) -> Sequence[CanonicalEvent]:
         kind = event.type
         if kind in FAILURE_EVENTS or (kind is None and event.error != NULL):
             raise parse_failure_event(data)
         if kind is None:
-            raise MalformedResponse("an event of the stream has no type")
+            raise not_of_dialect(data, "an event of the stream has no type")
         if kind.startswith(ITEM_EVENTS):
             if kind in _ALIKE:
                 delta = _delta.decode(data)
@@ -261,15 +263,25 @@ class ResponsesStreamDecoder(StreamDecoder):
                     self._order.last_text.append(delta.delta)
                     return self._delta(_DELTAS[kind], delta)
             self._last = None
-            told = self._order.accept(kind, fields_decoder.decode(data))
+            fields = fields_decoder.decode(data)
+            self._counts = later(self._counts, find_counts(fields))
+            told = self._order.accept(kind, fields)
             return [event for each in told for event in self._take(*each)]
         if kind in TERMINAL_EVENTS:
             return self._finish(_lifecycle.decode(data).response, fields_decoder.decode(data))
         if kind == "response.created":
-            return (
-                StreamStarted(read_id(fields_decoder.decode(_lifecycle.decode(data).response))),
-            )
+            response = fields_decoder.decode(_lifecycle.decode(data).response)
+            self._counts = later(self._counts, find_counts(response))
+            return (StreamStarted(read_id(response)),)
         return ()
+
+    def _after_end(self, data: bytes) -> list[CanonicalEvent]:
+        return self._reported(find_counts(try_decode(fields_decoder, data) or {}))
+
+    def _reported(self, counts: Counts) -> list[CanonicalEvent]:
+        self._counts = later(self._counts, counts)
+        usage = usage_of(self._counts)
+        return [] if usage is None else [UsageReported(usage)]
 
     def _take(self, kind: str, fields: Fields) -> Sequence[CanonicalEvent]:
         data = raw(fields)
@@ -389,8 +401,7 @@ class ResponsesStreamDecoder(StreamDecoder):
         events = [shown for each in told for shown in self._take(*each)]
         finish_reason, native = parse_finish_reason(response, calls=self._calls)
         self.done = True
-        usage = usage_of(counts_of(response, given, event))
-        reported = [] if usage is None else [UsageReported(usage)]
+        reported = self._reported(counts_of(response, given, event))
         return [*events, ChoiceFinished(0, finish_reason, native), *reported]
 
 

@@ -257,7 +257,7 @@ def counts_of(response: ResponseObject, given: Raw | bytes, beside: Fields | Non
     """
     counts = later(find_counts(fields_decoder.decode(given)), find_counts(beside or {}))
     items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
-    if counts and items:
+    if items:
         found = (try_decode(_search, item) for item in items)
         searches = sum(each is not None and each.searches for each in found)
         counts = later(counts, {"searches": searches})
