@@ -105,6 +105,11 @@ def test_a_stream_that_failed_says_why(client: str, shown: dict[str, Any]) -> No
         assert error.get("metadata", {}).items() >= shown.get("metadata", {}).items()
 
 
+def test_the_code_of_a_provider_is_a_text_in_a_chunk() -> None:
+    busy = errors.ProviderOverloaded("no", provider_name="A", provider_code=529)
+    assert failed("chat", "chat", busy)["error"]["metadata"]["provider_code"] == "529"
+
+
 @pytest.mark.parametrize("client", ASKED)
 def test_the_message_of_a_bug_is_shown_nowhere(client: str) -> None:
     bug = errors.Bug("the secret is 42", metadata={"a": "secret"} if client == "messages" else None)

@@ -254,7 +254,10 @@ def decode_fields(data: bytes) -> Fields:
 def render_stream_error(error: TollhouseError, chunk: Mapping[str, object]) -> bytes:
     """Return the end of a failed stream: the error, with its last chunk, without choices, alone."""
     shown = error_object(error)
-    shown["metadata"] = {"error_type": error.code, **error.metadata}
+    metadata = {"error_type": error.code, **error.metadata}
+    if "provider_code" in metadata:  # OpenRouter's clients read no number in a chunk
+        metadata["provider_code"] = str(metadata["provider_code"])
+    shown["metadata"] = metadata
     last = {"error": shown, **chunk}
     ends = (last, last | {"choices": ()})
     events = (*map(encoder.encode, ends), DONE, encoder.encode({"error": shown}))
