@@ -79,6 +79,7 @@ NEED_A_SANDBOX: Final = {
     "POST /interns/{internId}/slack/events",
 }
 """Operations that only a running intern accepts, or one whose chat service answers."""
+OWN_KEY: Final = {"provider": "simulated", "key": "sk-known-key"}
 TEXTS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": "Hello"}],
     "input": "Hello",
@@ -123,6 +124,7 @@ class ExistingResources:
             "account_id": announced["account_id"],
             "creator_user_id": user,
             "id": reply.headers["X-Generation-Id"],
+            **OWN_KEY,
         }
         self._in_paths: dict[str, dict[str, str]] = {
             # Not the account of our keys: what changes it must not shut them out.
@@ -135,7 +137,7 @@ class ExistingResources:
                 "name": SECRET_NAME,
             },
         }
-        for kind in ("workspaces", "keys", "vault", "interns"):
+        for kind in ("workspaces", "keys", "byok", "vault", "interns"):
             self.make_again(kind)
 
     def make_again(self, kind: str) -> None:
@@ -147,6 +149,8 @@ class ExistingResources:
                 self._in_paths["workspaces"] = {"id": workspace}
             case "keys":
                 self._in_paths["keys"] = {"hash": self._make("/keys")["hash"]}
+            case "byok":
+                self._in_paths["byok"] = {"id": self._make("/byok")["id"]}
             case "batches":
                 self._ended_batches.pop()
             case "vault":
@@ -232,7 +236,8 @@ class ExistingResources:
 
     def _make(self, path: str) -> dict[str, Any]:
         name = f"known-{token_hex(8)}"
-        body = {"name": name, "slug": name} if path == "/workspaces" else {"name": name}
+        more = {"/workspaces": {"slug": name}, "/byok": OWN_KEY}.get(path, {})
+        body = {"name": name, **more}
         reply = self._http.post(path, json=body)
         assert reply.status_code == 201, reply.text
         return reply.json()["data"]
