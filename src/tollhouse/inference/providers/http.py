@@ -386,8 +386,9 @@ class HttpReply:
             body = hidden(bytes(self._instead))
             if error := error_in_place_of_reply(body):
                 self._fail(error)
-            elif self._dialect is not None and events_of(self._dialect, body):
-                self._hand([body], take)
+            elif self._dialect is not None and (whole := events_of(self._dialect, body)):
+                self._has_events = True
+                self._hand(whole, take)
                 return
         parser = self._parser
         if parser is None or not (events := parser.end()):
