@@ -22,7 +22,7 @@ from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import CostState, GenerationRecord
 from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Subject
+from tollhouse.identity.types import Manager
 from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.money import format_credits, nano_to_float
@@ -424,7 +424,7 @@ class LedgerEndpoints:
         return InterruptedReply(data=data)
 
     async def _unsettled(
-        self, state: CostState, who: Subject, account_id: str | None
+        self, state: CostState, who: Manager, account_id: str | None
     ) -> Sequence[GenerationRecord]:
         async with self.database.reading() as read:
             wanted = account_id
