@@ -30,15 +30,11 @@ from tollhouse.inference.admission import (
     output_limit,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.error_codes import status_of_error
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.ports import CancelledUnsent, ProviderCall
-from tollhouse.inference.providers.failures import (
-    failure,
-    status_of_error,
-    too_long,
-    unreadable,
-)
+from tollhouse.inference.providers.failures import failure, too_long, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
 from tollhouse.inference.steps import (

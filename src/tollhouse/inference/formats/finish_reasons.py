@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WORDS: Final[Mapping[FinishReason, str]] = {
     "stop": "stop stop_sequence stop_token stopped end end_turn end_of_turn end_of_text eos"
-    " eos_token eot complete completed done finished pause_turn",
+    " eos_token eot complete completed done finished pause_turn compaction",
     "length": "length max_tokens max_length max_output_tokens max_completion_tokens model_length"
     " model_context_window_exceeded context_length context_window_exceeded token_limit"
     " limit truncated",
