@@ -35,6 +35,10 @@ MEANT = {
     "sensitive": "content_filter",
     "guardrail_intervened": "content_filter",
     "TOOL_CALL": "tool_calls",
+    "toolUse": "tool_calls",
+    "content-filter": "content_filter",
+    "FINISH_REASON_MAX_TOKENS": "length",
+    "EndTurn": "stop",
     "a word of tomorrow": "length",
 }
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -87,6 +91,27 @@ def test_a_reply_that_the_provider_broke_off_is_no_clean_end_and_costs_nothing(
     assert wire.ask("t/responses", "/responses").json()["status"] == "failed"
     wire.providers.say("chat", reply(said("chat", "half a sent", finish_reason=native)))
     assert finish_of(wire.ask("t/chat")) == "error"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_reply_that_says_nothing_but_that_it_failed_goes_to_the_next_endpoint(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    silent = json.loads(json.dumps(ended("abort", dialect)).replace("half a sent", ""))
+    whole = said(dialect, "", finish_reason="abort", stop_reason="abort", content=[], output=[])
+    whole |= {"status": "incomplete", "incomplete_details": {"reason": "abort"}}
+    whole["usage"] = dict.fromkeys(whole["usage"], 0)
+    for broken, good in (
+        (stream(*silent), stream(*told(dialect, "from b"))),
+        (reply(whole), reply(said(dialect, "from b"))),
+    ):
+        wire.providers.say(dialect, broken)
+        wire.providers.say(f"{dialect}-b", good)
+        streams = b"event-stream" in good
+        answer = wire.ask(f"t/{dialect}-two", form, stream=streams)
+        assert text_of(answer, form) == "from b"
+    assert wire.ask(f"t/{dialect}", form).status_code == 502
 
 
 @pytest.mark.parametrize(("native", "meant"), MEANT.items())

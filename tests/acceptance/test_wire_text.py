@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def test_odd_bytes_around_a_reply_cost_nothing_of_it(wire: Wire, dialect: str, f
         *(events[:-2], events[:-1], b"\xef\xbb\xbf" + events, events.replace(*named)),
         *(events.replace(*number), events.replace(*noise), events.replace(b"}\n\n", b"}\0\n\n")),
         *(nothing + events + nothing + b'data: "[DONE]"\n\n', whole, b"data: " + whole + b"\n\n"),
+        *(events.replace(b"}\n\n", b"}\n"), re.sub(rb"event: .*\n|data: ", b"", events)),
     )
     replies = (
         *(b"\xef\xbb\xbf" + whole, whole.replace(*named), whole.replace(*number)),

@@ -330,6 +330,8 @@ class Generation:
         if not self._stream.complete or self._stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
+        if self._stream.is_silent:
+            raise ErrorEvent(self._stream.native_finish_reason, None)
 
     def _take(self, events: Sequence[bytes]) -> bool:
         """Give the client what it gets of some events; false where no more can be taken now."""

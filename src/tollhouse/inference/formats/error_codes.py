@@ -63,8 +63,8 @@ CODES_BY_STATUS: Final[dict[int, str]] = {
     " unknownoperationexception",
     408: "modeltimeoutexception request_timeout",
     413: "request_too_large",
-    429: "rate_limit_error rate_limit_exceeded rate_limited too_many_requests insufficient_quota"
-    " quota_exceeded resource_exhausted throttlingexception throttling throttled"
+    429: "rate_limit rate_limit_error rate_limit_exceeded rate_limited too_many_requests"
+    " insufficient_quota quota_exceeded resource_exhausted throttlingexception throttling throttled"
     " throttledexception toomanyrequestsexception toomanyrequests limitexceededexception"
     " servicequotaexceededexception provisionedthroughputexceededexception slow_down",
     500: "api_error server_error internal_error internal_server_error internalservererror internal"

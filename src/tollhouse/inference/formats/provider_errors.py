@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _NESTED: Final = (
     *("error", "errors", "Error", "fault", "detail", "base_resp"),
-    *("Output", "data", "message"),
+    *("Output", "data", "message", "status"),
 )
 """Where the error stands, if it is not at the top; the first that says anything counts."""
 _EXCEPTION: Final = "exception"
@@ -92,7 +92,13 @@ _BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
 
 
 _OF_REPLIES: Final = frozenset({"choices", "content", "output", "delta", "response"})
-_EMPTY: Final = (NULL, msgspec.Raw(b"[]"), msgspec.Raw(b"{}"), msgspec.Raw(b'""'))
+_EMPTY: Final = (
+    NULL,
+    msgspec.Raw(b"[]"),
+    msgspec.Raw(b"{}"),
+    msgspec.Raw(b'""'),
+    msgspec.Raw(b"false"),
+)
 
 
 def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
@@ -103,10 +109,12 @@ def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
     fields = try_decode(fields_decoder, replace_invalid_text(data))
     if fields is None and (data.lstrip().startswith(b"{") or is_event_stream(data)):
         return None
-    if any((fields or {}).get(name, NULL) not in _EMPTY for name in _OF_REPLIES):
+    fields = fields or {}
+    if any(fields.get(name, NULL) not in _EMPTY for name in _OF_REPLIES):
         return None
     found = read_error(data)
-    return found if found.message or status_of_code(found.code) is not None else None
+    says = found.message or fields.get("error", NULL) not in _EMPTY
+    return found if says or status_of_code(found.code) is not None else None
 
 
 def not_of_dialect(data: bytes, problem: str) -> ErrorEvent | MalformedResponse:

@@ -116,6 +116,7 @@ def _ended(
     """Return a response with its usage, and with an end that OpenAI publishes."""
     if reply.native_finish_reason in _PUBLISHED:
         return {**response, "usage": render_usage(charge)}
+    response = {**response, "incomplete_details": None}
     return finished_response(response, cast("FinishReason", reply.finish_reason), charge)
 
 
@@ -126,8 +127,13 @@ def _output_size(block: Block) -> int:
     return len(block.arguments.encode()) if isinstance(block, ToolCall) else 0
 
 
-_PUBLISHED: Final = frozenset({"completed", "incomplete", "max_output_tokens", "content_filter"})
-"""Statuses, and reasons of a response that is incomplete."""
+_PUBLISHED: Final = frozenset(
+    {"completed", "incomplete", "max_output_tokens", "content_filter", "max_messages", "steered"}
+)
+"""Statuses, and reasons of a response that is incomplete.
+
+Source: `IncompleteDetails.reason` of openai 3.52.
+"""
 
 # Streams
 
