@@ -126,8 +126,6 @@ class Granted:
     hopeless: list[str] = field(default_factory=list[str])
     """Refused at once: not even what every holder has would suffice."""
     short: dict[str, set[BudgetId]] = field(default_factory=dict[str, set[BudgetId]])
-        default_factory=dict[str, "Collection[BudgetId]"]
-    )
     """Of the others, what each has a place for; see `Ask.short`."""
     wants: dict[BudgetId, Want] = field(default_factory=dict[BudgetId, Want])
     """What goes into the own lease: all that waits for the row, and since when."""
