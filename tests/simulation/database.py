@@ -4,7 +4,6 @@ Decisions are the shipped ones; what is here stands for SQL. A method is one tra
 """
 
 from collections import defaultdict, namedtuple
-from dataclasses import replace
 from datetime import date
 from functools import cache
 from types import SimpleNamespace as Record
@@ -61,9 +60,9 @@ class Database:
         for budget, row in found.items():
             row.wants = [
                 lease.want
-                for id, lease in self.leases[budget].items()
+                for other, lease in self.leases[budget].items()
                 if lease.want and lease.until >= self.world.now
-                if id != holder and self.holders[id].live
+                if other != holder and self.holders[other].live
             ]
         return found
 
@@ -73,24 +72,24 @@ class Database:
     def lease(self, holder, budget):
         return self.leases[budget].setdefault(holder, Record(granted=0, want=None, until=-1))
 
-    def operate(self, id, machine, operation):
-        """Return the answer, and for a poll what else the process reads: limits and deleted keys."""
-        if operation.name == "register" and id not in self.holders:
-            self.holders[id], self.machines[id] = self.rules.HolderRow(), machine
-        mine = self.holders[id]
+    def operate(self, holder, machine, operation):
+        """Return the answer, and for a poll what else a process reads: limits and deleted keys."""
+        if operation.name == "register" and holder not in self.holders:
+            self.holders[holder], self.machines[holder] = self.rules.HolderRow(), machine
+        mine = self.holders[holder]
         standing = self.rules.standing(mine, operation)
         if standing is not self.rules.Standing.MINE:
             return standing, None
         if operation.name in {"register", "poll"}:
-            rows = self.looked_at(id, self.granted(id))
+            rows = self.looked_at(holder, self.granted(holder))
             recalled = [budget for budget, row in rows.items() if row.recalled]
             limited = {key for key, limit in self.keys.items() if limit is not None}
             return self.rules.Polled(recalled), (limited, {*self.deleted})
         mine.op += 1
         if operation.name == "fence":
-            return self.rules.Fenced(mine.op, mine.booked_seq, self.granted(id)), None
-        self.give_back(id, operation.returned)
-        return (standing if operation.name == "give_back" else self.grant(id, operation)), None
+            return self.rules.Fenced(mine.op, mine.booked_seq, self.granted(holder)), None
+        self.give_back(holder, operation.returned)
+        return (standing if operation.name == "give_back" else self.grant(holder, operation)), None
 
     def give_back(self, holder, amounts):
         for budget, amount in amounts.items():
@@ -102,7 +101,7 @@ class Database:
         world, asked = self.world, operation.asks
         if before := [ask for ask in asked if ask.id in self.reservations]:
             asked = [ask for ask in asked if ask not in before]
-            operation = replace(operation, asks=asked)
+            operation = operation._replace(asks=asked)
         rows = self.looked_at(holder, {budget for ask in asked for budget in ask.budgets})
         live = sum(row.live for row in self.holders.values()) or 1
         done = self.rules.grant(rows, operation, live, world.now)
@@ -121,9 +120,9 @@ class Database:
                 rows[budget].leased += done.got.get(budget, 0)
                 lease.granted += done.got.get(budget, 0)
                 lease.want, lease.until = done.wants.get(budget), world.now + 2 * POLL
-                for id, other in self.leases[budget].items() if lease.want else ():
-                    if id != holder and other.granted > 0:
-                        world.notify(id, budget)
+                for other, its in self.leases[budget].items() if lease.want else ():
+                    if other != holder and its.granted > 0:
+                        world.notify(other, budget)
             self.check(budget, given.get(budget, 0))
         return done
 
@@ -161,7 +160,7 @@ class Database:
             self.check(budget)
 
     def write_off(self, machine, *, return_rights):
-        for holder in [id for id, of in self.machines.items() if of is machine]:
+        for holder in [each for each, of in self.machines.items() if of is machine]:
             granted = self.granted(holder)
             for budget, amount in granted.items() if return_rights else ():
                 self.truth[budget].allowed += max(0, amount)

@@ -1,7 +1,8 @@
-"""Random schedules: what comes from outside, shrunk where a check fails; and rules broken on purpose."""
+"""Random schedules: what comes from outside; shrinking; and rules that are broken on purpose."""
 
 import random
 import tomllib
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace as Record
 
@@ -12,20 +13,19 @@ from tests.support.seams.accounting import leases, rights
 
 SHIPPED = Record(**vars(leases) | vars(rights))
 FAULTS = tomllib.loads(Path(__file__).with_name("faults.toml").read_text())["fault"]
-KINDS = {
-    **dict(arrive=60, batch=3, hang_up=4, cut=7, limit=3.5, kill=3, begin=3, leave=2.5, stop=3),
-    **dict(machine=2, write_off=2.5, database=1.5, midnight=3, delete=0.5),
-}
+KINDS = {"arrive": 60, "cut": 7, "hang_up": 4, "limit": 3.5} | {"database": 1.5, "delete": 0.5}
+KINDS |= dict.fromkeys(("batch", "kill", "begin", "stop", "midnight"), 3)
+KINDS |= {"leave": 2.5, "write_off": 2.5, "machine": 2}
 
 
 def stimuli(seed):
-    """Yield what comes from outside: after how long, what, and three numbers that decide the rest."""
+    """Yield what comes from outside: after how long, what, and three numbers that say how."""
     rng = random.Random(seed ^ 0x5EED)
     few, gap = rng.random() < 0.3, 16 if rng.random() < 0.25 else 4
     weights = [each * (0.35 if few and kind != "arrive" else 1) for kind, each in KINDS.items()]
     while True:
         for kind in rng.choices([*KINDS], weights, k=50):
-            what = "arrive" if seed % 8 == 0 else kind
+            what = "arrive" if seed % 4 == 0 else kind
             yield int(rng.random() * gap), what, rng.random(), rng.random(), rng.random()
 
 
@@ -67,7 +67,11 @@ class Schedule:
         amount *= 3 if self.w.large and b * 256 % 1 < 0.15 else 1
         cost = int((how - 0.35) * 2 * amount) if 0.35 < how < 0.85 else amount
         cost += 1 + int(c * 4) if how > 0.85 and amount and self.w.excessive else 0
-        self.ask(a, *(("K1", 1, 1) if self.w.exact else (key, amount, cost)), 1 + int(c * 25))
+        if self.w.exact:
+            key, amount, cost = "K1", 1, 1
+        elif self.w.crowd:  # nobody uses anything up, and a few want much
+            amount, cost = 8 if b * 256 % 1 < 0.15 else 1 + int(b * 2), 0
+        self.ask(a, key, amount, cost, 1 + int(c * 25))
 
     def batch(self, a, b, c):
         self.ask(a, "K1" if b < 0.5 else "K0", 1 + int(c * 8), 0, 0, reserves=True)
@@ -239,6 +243,10 @@ class Schedule:
                 process.state = "leaving"
                 w.leave(process)
         w.until(w.now + WAIT + 40)
+        self.settle_the_rest()
+
+    def settle_the_rest(self):
+        w = self.w
         for process in [*w.processes]:
             w.bury(process)
         for machine in w.machines:
@@ -279,7 +287,7 @@ def failure(seed, given=None, trace=None, **broken):
 
 def shrunk(seed, **broken):
     """Return what a schedule breaks and a trace: of the fewest stimuli that break the same."""
-    check, given = failure(seed, **broken)[:1], [each for each, _ in zip(stimuli(seed), range(300))]
+    check, given = failure(seed, **broken)[:1], [*islice(stimuli(seed), 300)]
 
     def breaks(some, trace=None):
         found = failure(seed, [*some, *[(3, "nothing")] * 300], trace, **broken)

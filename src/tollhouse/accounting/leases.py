@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tollhouse.accounting.limits import resets_at, window_start
@@ -62,11 +63,11 @@ class Ask(NamedTuple):
     """Of which budgets it was short before: it keeps its place there until its wait ends."""
 
 
+_NOTHING: Final[Mapping[BudgetId, int]] = MappingProxyType({})
 Name = Literal["register", "poll", "fence", "give_back", "grant"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class Operation(NamedTuple):
     """A transaction of a holder.
 
     `register` inserts its row, unless there is one, and `poll` looks which rows are recalled.
@@ -79,11 +80,11 @@ class Operation:
     epoch: int
     op: int
     """Both as the process knows them of its row."""
-    returned: Mapping[BudgetId, int] = field(default_factory=dict[BudgetId, int])
+    returned: Mapping[BudgetId, int] = _NOTHING
     """Idle rights; the process has them no more from now on, whatever the answer is."""
     asks: Sequence[Ask] = ()
-    idle: Mapping[BudgetId, int] = field(default_factory=dict[BudgetId, int])
-    wishes: Mapping[BudgetId, int] = field(default_factory=dict[BudgetId, int])
+    idle: Mapping[BudgetId, int] = _NOTHING
+    wishes: Mapping[BudgetId, int] = _NOTHING
 
 
 class Standing(Enum):
@@ -117,7 +118,7 @@ class Want(NamedTuple):
     """In the database's time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Granted:
     """What a grant does; of the claims that fit those of batches are reserved."""
 
