@@ -279,6 +279,43 @@ def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
     poor.accounts.close()
 
 
+def test_what_own_keys_write_is_cut_by_no_balance(wire: Wire) -> None:
+    customer, providers = Customer(wire, "10"), wire.providers
+    customer.add()
+    providers.say(
+        "chat", reply(said("chat", "hello")), reply(REFUSED, 401), reply(said("chat", ""))
+    )
+    whole, cut = customer.ask("t/chat"), customer.ask("t/chat")
+    own, refused, gateways = providers.asked("chat")
+    assert [each.get("max_tokens") for each in (own, refused)] == [None, None]
+    assert 900 < gateways["max_tokens"] <= 1000
+    limits = [each.headers.get("x-max-tokens") for each in (whole, cut)]
+    assert limits == [None, str(gateways["max_tokens"])]
+    customer.accounts.close()
+
+
+def test_a_free_model_with_an_own_key_takes_nothing_from_the_limits_of_free_models(
+    customer: Customer,
+) -> None:
+    _, text = customer.add()
+    model, providers = "t/chat:free", customer.wire.providers
+    assert customer.asked("chat", model=model)[:1] == [text]
+    assert customer.asked("chat", model=model) == [text] * 2
+    providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")), reply(REFUSED, 401))
+    assert customer.asked("chat", model=model) == [text, GATEWAYS]
+    assert customer.ask(model).status_code == 502  # the one of this minute is used
+    assert customer.client.get("/key")["free_model_daily_requests"]["used"] == 1
+
+
+def test_what_was_wrong_with_a_key_is_forgotten_once_it_is_taken(customer: Customer) -> None:
+    own, _ = customer.add(is_required=True)
+    customer.wire.providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")))
+    assert customer.ask("t/chat").status_code == 502
+    wait_until(lambda: customer.own(own)["last_error"] is not None)
+    assert customer.ask("t/chat").status_code == 200
+    wait_until(lambda: customer.own(own)["last_error"] is None)
+
+
 def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
     customer.add(is_required=True, key=(text := "own-key8"))
     providers = customer.wire.providers

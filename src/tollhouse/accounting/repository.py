@@ -139,13 +139,19 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
     )
 
 
-async def free_requests_since(read: Read, account_id: str, first: date) -> dict[date, int]:
-    """Return an account's limited requests to free models for each UTC day from `first` on."""
-    query = sa.select(account_days.c.day, account_days.c.free_requests).where(
+async def requests_since(
+    read: Read, account_id: str, first: date
+) -> tuple[dict[date, int], dict[date, int]]:
+    """Return an account's requests of each UTC day from `first` on.
+
+    First those to free models that are limited, then those that own provider keys served.
+    """
+    query = sa.select(account_days).where(
         account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
     )
-    rows = await read.execute(query)
-    return {date.fromisoformat(row.day): row.free_requests for row in rows}
+    rows = [(date.fromisoformat(row.day), row) for row in await read.execute(query)]
+    free = {day: row.free_requests for day, row in rows}
+    return free, {day: row.byok_requests for day, row in rows}
 
 
 async def account_terms(read: Read, account_id: str) -> tuple[AccountType, bool]:

@@ -246,7 +246,7 @@ class AccountingService:
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
         today = self._clock.now().date()
-        days = await repository.free_requests_since(read, account_id, today)
+        days, _ = await repository.requests_since(read, account_id, today)
         owned = await repository.credits_of(read, account_id)
         # With the clock set back, later days count as well: see `policy.key_usage`.
         return policy.free_requests(owned, sum(days.values()), self._rules)
@@ -284,12 +284,15 @@ class DatabaseAccountLoader:
             limits = await repository.key_limits_of(read, [key_hash])
             days = await repository.key_days_of(read, [key_hash], first)
             reserved = await repository.reserved_of_keys(read, [key_hash])
+            free_requests, own_requests = await repository.requests_since(read, account_id, first)
             account = AccountFacts(
                 account_type,
                 free_limits_exempt,
                 await repository.credits_of(read, account_id),
-                await repository.free_requests_since(read, account_id, first),
+                free_requests,
                 await repository.reserved_of_account(read, account_id),
+                own_requests,
+                first,
             )
         total, _ = totals.get(key_hash, (Spend(), None))
         limit = limits.get(key_hash, KeyLimit())

@@ -299,9 +299,7 @@ class GenerationRecord(
     @property
     def spend(self) -> Spend:
         """What it adds to the counters of its keys."""
-        if self.is_byok:
-            return Spend(0, self.provider_cost_nano or 0)
-        return Spend(self.cost_nano, 0)
+        return Spend(self.cost_nano, (self.provider_cost_nano or 0) if self.is_byok else 0)
 
     @property
     def usage(self) -> Usage:

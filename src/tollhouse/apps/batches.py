@@ -94,6 +94,8 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
         clock=core.clock,
         part_seconds=settings.part_seconds,
         keep_seconds=settings.lease_seconds / 3,
+        booked=client.booked,
+        dropped=client.dropped,
     )
     engine = BatchEngine(
         chunks,

@@ -116,6 +116,8 @@ class Batch:
     """The key that answered for `key_hash` when it was submitted, if another one did."""
     is_byok: bool = False
     """Whether own keys of providers served some of it."""
+    only_own_keys: bool = False
+    """Whether nothing is reserved for the gateway's own endpoints: none could serve it."""
 
 
 class StoredChunk(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.limits import AccountingRules
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
     from tollhouse.identity.types import Subject
     from tollhouse.inference.guardrails import Guardrails
-    from tollhouse.inference.ports import Admission, OwnKeySource, Provider, Settlement
+    from tollhouse.inference.ports import (
+        Admission,
+        OwnAllowance,
+        OwnKeySource,
+        Provider,
+        Settlement,
+    )
     from tollhouse.inference.request import InferenceRequest
     from tollhouse.inference.routing import Candidate
     from tollhouse.inference.types import ExcludedEndpoint, Model
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from tollhouse.observability.metrics import Metrics
 
 _NONE: Final = OwnKeyUse()
+_NO_FEE: Final = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,8 @@ class PipelineDependencies:
     rules: AccountingRules = field(default_factory=AccountingRules)
     steps: Steps = field(default_factory=Steps)
     own_keys: OwnKeySource | None = None
+    allowance: OwnAllowance | None = None
+    """None where no request with own keys is free of a fee."""
 
     async def candidates(
         self,
@@ -80,6 +90,26 @@ class PipelineDependencies:
             lambda endpoint: self.health.is_out(endpoint, now),
         )
 
+    def own_fee(self, request: InferenceRequest) -> Fraction | None:
+        """Return the part of its price that a request costs that an own key served; else None."""
+        if request.candidate is None or request.candidate.own_key is None:
+            return None
+        if not self.rules.own_fee or self.allowance is None:
+            return self.rules.own_fee
+        account, day = request.subject.account_id, request.received.at.date()
+        is_free = self.allowance.is_free_own(request.generation_id, account, day)
+        return _NO_FEE if is_free else self.rules.own_fee
+
+    async def know_allowance(
+        self, request: InferenceRequest, candidates: Sequence[Candidate]
+    ) -> None:
+        """Have admission know what is left of the allowance, for requests that it does not see."""
+        if self.allowance is None or not self.rules.own_fee:
+            return
+        if any(each.own_key is not None for each in candidates):
+            await in_task()
+            await self.allowance.know(request.subject.account_id, request.subject.key_hashes)
+
     def failed(self, candidate: Candidate, error: ProviderFailure) -> None:
         """Note that a provider failed, and to a key's owner why it was not taken."""
         now, key = self.clock.monotonic(), candidate.own_key
@@ -91,3 +121,5 @@ class PipelineDependencies:
     def answered(self, candidate: Candidate) -> None:
         """Note that a provider accepted a request."""
         self.health.answered(candidate.endpoint, candidate.own_key)
+        if candidate.own_key is not None and self.own_keys is not None:
+            self.own_keys.accepted(candidate.own_key)

@@ -27,7 +27,8 @@ from tollhouse.inference.admission import (
     admission_request_of,
     allowed_candidates,
     demand_of,
-    output_limit,
+    output_limits,
+    uses_free_limits,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.finish_reasons import is_known
@@ -112,6 +113,8 @@ class Generation:
         self._waiting_events: Sequence[bytes] = ()
         """Events that arrived, of which the first is large."""
         self._client_has_room = True
+        self._output_limits: tuple[int | None, int | None] | None = None
+        """With the gateway's keys and with own ones, where that is all that can be paid."""
         self._held = b""
         """The beginning of a stream that says nothing yet: another provider may still be asked."""
         self._has_begun = False
@@ -197,6 +200,10 @@ class Generation:
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
             await self._forget_reply()
+            if self._output_limits is not None:
+                await self._limit_to(candidate, *self._output_limits)
+            if uses_free_limits(candidate) and not services.admission.may_use_free(self.id):
+                continue
             try:
                 self._reply, adapter = await self._try(candidate)
                 await self._read_reply(self._reply, adapter)
@@ -228,8 +235,7 @@ class Generation:
         await self._close_reply()
         self._reply = self._stream = self._whole = None
         self._waiting_events, self._large_events, self._held = (), 0, b""
-        request = self._request
-        request.identity = request.response = request.first_byte_at = None
+        self._request.forget_reply()
 
     async def _read_reply(self, reply: OpenedReply, adapter: FormatAdapter) -> None:
         request, steps = self._request, self._services.steps
@@ -255,6 +261,7 @@ class Generation:
         """Hold what the candidates may cost; return those that the account's limits leave."""
         request, services = self._request, self._services
         if request.in_batch:
+            await services.know_allowance(request, candidates)
             return candidates  # what they may cost is reserved
         wanted = admission_request_of(self.id, request, candidates, services.rules)
         admitted = services.admission.try_admit(wanted)
@@ -262,11 +269,16 @@ class Generation:
             await in_task()
             admitted = await services.admission.admit(wanted)
         allowed = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
-        if admitted.spendable_nano is not None:
-            limit = output_limit(demand_of(request), allowed, admitted.spendable_nano)
-            self._client.output_limit = limit
-            await services.steps.limit_output(request, limit)
+        if admitted.is_limited:
+            self._output_limits = output_limits(demand_of(request), allowed, admitted)
         return allowed
+
+    async def _limit_to(self, candidate: Candidate, shared: int | None, own: int | None) -> None:
+        """Have a candidate write no more than is paid for; those before it may have cost less."""
+        limit, lowest = shared if candidate.own_key is None else own, self._client.output_limit
+        if limit is not None and (lowest is None or limit < lowest):
+            self._client.output_limit = limit
+            await self._services.steps.limit_output(self._request, limit)
 
     async def _pass_guardrails(self) -> None:
         """Let the guardrails judge the request, once there is an endpoint for it."""
@@ -425,13 +437,15 @@ class Generation:
     # The end
 
     async def _finish(self, error: TollhouseError | None) -> None:
-        finish_reason = self._finish_reason(error)
+        reason = self._finish_reason(error)
         left = error is not None and error is self._client_gone
-        cost = charge(self._request, finish_reason, broken_off=error is not None, left=left)
-        if self._owes_a_record(error):
+        owes = self._owes_a_record(error)
+        fee = self._services.own_fee(self._request) if owes else None
+        cost = charge(self._request, reason, broken_off=error is not None, left=left, fee=fee)
+        if owes:
             now, cancelled = self._services.clock.monotonic(), self._client.abandoned
             try:
-                found = record(self._request, cost, finish_reason, cancelled=cancelled, now=now)
+                found = record(self._request, cost, reason, cancelled=cancelled, now=now)
                 if (unsafe := self._services.settlement.accept(found)) is not None:
                     await asyncio.ensure_future(unsafe)
                 self._client.booked = True

@@ -139,6 +139,10 @@ class InferenceRequest:
         self.body = encoder.encode(fields)
         self.parse_body()
 
+    def forget_reply(self) -> None:
+        """Be as before a provider began to answer."""
+        self.identity = self.response = self.first_byte_at = None
+
     def drop_content(self) -> None:
         """Forget the conversation, which is still in the body."""
         parsed = self.preferences.require_parameters

@@ -154,7 +154,10 @@ class TestUpgrade:
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
         made = "DROP TABLE intern_channels", "DROP TABLE provider_keys"
-        for each in (*made, "ALTER TABLE batches DROP COLUMN is_byok", undo):
+        columns = "batches is_byok", "batches only_own_keys", "reservations with_own_nano"
+        dropped = (*columns, "account_days byok_requests")
+        gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]
+        for each in (*made, *gone, undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -24,7 +25,6 @@ from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import date
 
     from tollhouse.kernel.clock import Clock
 
@@ -179,6 +179,8 @@ class AccountState:
         default_factory=dict[str | None, SlidingMinute]
     )
     free_held: int = 0
+    own_free: dict[str, date] = field(default_factory=dict[str, date])
+    """Generations that cost no fee with own keys and are not counted as such yet, by their days."""
     _owned_nano: int = 0
     """The balance in the books when the facts were read."""
     _spendable_nano: int = 0
@@ -188,9 +190,16 @@ class AccountState:
     _unbooked_nano: int = 0
     _free_days: Counter[date] = field(default_factory=Counter)
     _unbooked_free: Counter[date] = field(default_factory=Counter)
+    _own_days: Counter[date] | None = None
+    """Requests that own keys served; None where the books were not read."""
+    _unbooked_own: Counter[date] = field(default_factory=Counter)
 
-    def load(self, facts: AccountFacts) -> None:
-        """Replace the facts by what the books say now, and add what is on its way to them."""
+    def load(self, facts: AccountFacts, *, count_own: bool = True) -> None:
+        """Replace the facts by what the books say now, and add what is on its way to them.
+
+        `count_own`: also those of own keys. Where nobody else writes books, what this process
+        counts from the first reading on is exact, also while a batch's charges are being booked.
+        """
         self.facts = facts
         self.needs_credits = facts.type.needs_credits
         self._owned_nano = facts.credits.balance_nano
@@ -198,6 +207,9 @@ class AccountState:
         self._charged_nano = self._unbooked_nano
         self._free_days = Counter(facts.free_requests)
         self._free_days.update(self._unbooked_free)
+        if count_own or self._own_days is None:
+            self._own_days = Counter(facts.own_requests)
+            self._own_days.update(self._unbooked_own)
 
     @property
     def credits(self) -> Credits:
@@ -228,6 +240,8 @@ class AccountState:
             and not self.free_held
             and not self._unbooked_nano
             and not self._unbooked_free
+            and not self.own_free
+            and not self._unbooked_own
             and all(key.idle for key in self.keys.values())
             and all(minute.idle(now) for minute in self.minutes.values())
         )
@@ -235,6 +249,15 @@ class AccountState:
     def free_used(self, today: date) -> int:
         """Return a day's limited requests to free models, those under way and later ones too."""
         return self.free_held + sum(n for day, n in self._free_days.items() if day >= today)
+
+    def has_free_own(self, day: date, a_month: int) -> bool:
+        """Tell whether another request with own keys, on some day, costs no fee."""
+        first = day.replace(day=1)
+        if not a_month or self._own_days is None or first < self.facts.counted_from:
+            return False
+        counted = (n for each, n in self._own_days.items() if each.replace(day=1) == first)
+        running = (each.replace(day=1) == first for each in self.own_free.values())
+        return sum(counted) + sum(running) < a_month
 
     def minute(self, rate: Rate) -> SlidingMinute:
         """Return the latest requests that a rate counts."""
@@ -246,21 +269,36 @@ class AccountState:
             found = self.keys[key_hash] = KeyState(key_hash)
         return found
 
-    def charged(self, cost_nano: int, *, free_day: date | None) -> None:
-        """Count a generation on its way to the books, also towards a day's free requests."""
-        self._charged_nano += cost_nano
-        self._unbooked_nano += cost_nano
-        if free_day is not None:
-            self._free_days[free_day] += 1
-            self._unbooked_free[free_day] += 1
+    def charged(self, record: GenerationRecord) -> None:
+        """Count a generation on its way to the books, also towards requests of its day."""
+        self._charged_nano += record.cost_nano
+        self._unbooked_nano += record.cost_nano
+        if record.free_limited:
+            self._free_days[record.utc_day] += 1
+            self._unbooked_free[record.utc_day] += 1
+        if record.is_byok:
+            self.count_own(record)
+            self._unbooked_own[record.utc_day] += 1
 
-    def booked(self, cost_nano: int, *, free_day: date | None) -> None:
+    def count_own(self, record: GenerationRecord) -> None:
+        """Count a generation of own keys, in place of what it took of the allowance."""
+        self.own_free.pop(record.id, None)
+        if self._own_days is not None:
+            self._own_days[record.utc_day] += 1
+
+    def booked(self, record: GenerationRecord) -> None:
         """Learn that what was charged is in the books."""
-        self._unbooked_nano -= cost_nano
-        if free_day is not None:
-            self._unbooked_free[free_day] -= 1
-            if not self._unbooked_free[free_day]:
-                del self._unbooked_free[free_day]
+        self._unbooked_nano -= record.cost_nano
+        if record.free_limited:
+            _count_down(self._unbooked_free, record.utc_day)
+        if record.is_byok:
+            _count_down(self._unbooked_own, record.utc_day)
+
+
+def _count_down(days: Counter[date], day: date) -> None:
+    days[day] -= 1
+    if not days[day]:
+        del days[day]
 
 
 class AccountLoader(Protocol):
@@ -330,6 +368,16 @@ class AccountCache:
             self._reload_if_due(entry, account_id, key_hash)
         return entry.state
 
+    def is_read(self, account_id: str) -> bool:
+        """Tell whether an account was read before, with any of its keys."""
+        entry = self._entries.get(account_id)
+        return entry is not None and bool(entry.read)
+
+    def state(self, account_id: str) -> AccountState | None:
+        """Return an account as it is known, however old that is."""
+        entry = self._entries.get(account_id)
+        return None if entry is None else entry.state
+
     def is_known(self, account_id: str) -> bool:
         """Tell whether an account was read before, however old that is."""
         return account_id in self._entries
@@ -355,7 +403,7 @@ class AccountCache:
     def charged(self, record: GenerationRecord) -> None:
         """Count a charge that is in the journal."""
         state, day = self._entry(record.account_id).state, record.utc_day
-        state.charged(record.cost_nano, free_day=day if record.free_limited else None)
+        state.charged(record)
         spend = record.spend
         for key_hash in record.key_hashes:
             state.key(key_hash).charged(day, spend)
@@ -366,7 +414,7 @@ class AccountCache:
             if (entry := self._entries.get(record.account_id)) is None:
                 continue
             state, day = entry.state, record.utc_day
-            state.booked(record.cost_nano, free_day=day if record.free_limited else None)
+            state.booked(record)
             spend = record.spend
             for key_hash in record.key_hashes:
                 state.key(key_hash).booked(day, spend)
@@ -411,7 +459,7 @@ class AccountCache:
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
-        entry.state.load(account)
+        entry.state.load(account, count_own=self._max_age is not None)
         entry.state.key(key_hash).load(key)
         entry.read[key_hash] = (change, self._clock.monotonic())
 
