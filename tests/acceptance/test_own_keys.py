@@ -386,6 +386,47 @@ def test_items_of_batches_use_own_keys_and_give_back_what_was_reserved(customer:
     assert client.get("/key")["byok_usage"] == pytest.approx(3 * PRICE)
 
 
+def test_a_batch_that_only_own_keys_can_serve_needs_no_credits_and_is_served_by_them_alone(
+    wire: Wire,
+) -> None:
+    poor = Customer(wire, "0")
+    key, text = poor.add()
+    asked = batch_body(chats(1)[0], model="t/chat")
+    assert "batch_exceeds_credits" in send(poor.client, asked).text
+    poor.set(key, is_required=True)
+
+    def leave(_: Any) -> bytes:
+        poor.set(key, disabled=True)
+        return reply({"error": "busy"}, 500)
+
+    wire.providers.say("chat", leave, reply(said("chat", "hello")))
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], found["usage"]["cost"]) == ("failed", 0)
+    assert wire.providers.shown("chat") == [("chat", text)]
+    poor.set(key, disabled=False)
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], found["usage"]["cost"]) == ("completed", 0)
+    assert wire.providers.shown("chat") == [("chat", text)] * 2
+    poor.accounts.close()
+
+
+def test_a_batch_reserves_what_own_keys_may_take_where_a_limit_includes_them(
+    customer: Customer,
+) -> None:
+    customer.add(is_required=True)
+    client = customer.accounts.another_key(customer.account, limit=0, include_byok_in_limit=True)
+    asked = batch_body(*chats(3, max_tokens=3), model="t/chat-half")
+    refused = send(client, asked)
+    assert refused.status_code == 402
+    most = float(refused.json()["error"]["message"].split()[4])
+    customer.accounts.manage("PATCH", f"/keys/{client.key_hash}", limit=most)
+    batch = send(client, asked).json()
+    assert ended(client, batch["id"])["status"] == "completed"
+    key = client.get("/key")
+    assert key["byok_usage"] == pytest.approx(3 * PRICE)
+    assert key["limit_remaining"] == pytest.approx(most - 3 * PRICE)
+
+
 def test_tokens_are_counted_with_own_keys_alone_where_a_rule_wants_it(customer: Customer) -> None:
     _, text = customer.add("messages", is_required=True)
     customer.wire.providers.say("messages", reply({"input_tokens": 5}), reply(REFUSED, 401))

@@ -59,6 +59,8 @@ def config(server: ScriptedProviders) -> str:
         f"providers:\n{providers}{_REFUSING.format(origin=origin, silent=silent)}models:\n{models}"
         "  - id: t/refusing\n    context_length: 200000\n    endpoints:\n"
         f"      - {{provider: refusing, model: m, pricing: {_PRICE}}}\n"
+        "  - id: t/chat-half\n    context_length: 200000\n    endpoints:\n"
+        f"      - {{provider: chat, model: m, batch_price_factor: '0.5', pricing: {_PRICE}}}\n"
         "  - id: t/chat:free\n    context_length: 200000\n    requests_per_minute: 1\n"
         "    endpoints: [{provider: chat, model: m, pricing: free}]\n"
         "  - id: t/silent\n    context_length: 200000\n    endpoints:\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from tollhouse.accounting.types import (
+    CostState,
     Credits,
     GenerationRecord,
     KeyLimit,
@@ -36,7 +37,7 @@ from tollhouse.storage.tables.accounting import (
 from tollhouse.storage.tables.identity import accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _KEY = "key"
 
@@ -169,11 +170,20 @@ async def reserved_of_account(read: Read, account_id: str) -> int:
     return int((await read.execute(query)).scalar_one() or 0)
 
 
-async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str, int]:
-    """Return what is reserved with keys, or answered for by them; of those that have any."""
+async def reserved_of_keys(
+    read: Read, key_hashes: Collection[str], limits_: Mapping[str, KeyLimit]
+) -> dict[str, int]:
+    """Return what is reserved with keys, or answered for by them; of those that have any.
+
+    It is what their limits hold: more where these include own provider keys.
+    """
     found: Counter[str] = Counter()
+    with_own = [each for each, limit in limits_.items() if limit.include_byok]
     for key in (reservations.c.key_hash, reservations.c.payer_hash):
-        total = sa.func.sum(reservations.c.amount_nano)
+        held = sa.case(
+            (key.in_(with_own), reservations.c.with_own_nano), else_=reservations.c.amount_nano
+        )
+        total = sa.func.sum(held)
         query = sa.select(key.label("key"), total.label("nano")).where(key.in_(key_hashes))
         for row in await read.execute(query.group_by(key)):
             found[row.key] += int(row.nano)
@@ -186,14 +196,18 @@ async def add_reservation(write: Write, reservation: Reservation) -> None:
 
 
 async def lower_reservation(
-    write: Write, reservation_id: str, by_nano: int
+    write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int
 ) -> tuple[str, int] | None:
     """Lower a reservation, to 0 at the least; return its account and what is left, if it lasts."""
-    amount = reservations.c.amount_nano
+
+    def less(amount: sa.ColumnElement[int], by: int) -> sa.ColumnElement[int]:
+        return sa.case((amount > by, amount - by), else_=0)
+
+    amount, with_own = reservations.c.amount_nano, reservations.c.with_own_nano
     lowered = (
         sa.update(reservations)
         .where(reservations.c.id == reservation_id)
-        .values(amount_nano=sa.case((amount > by_nano, amount - by_nano), else_=0))
+        .values(amount_nano=less(amount, by_nano), with_own_nano=less(with_own, with_own_by_nano))
         .returning(reservations.c.account_id, reservations.c.amount_nano)
     )
     row = (await write.execute(lowered)).one_or_none()
@@ -221,15 +235,15 @@ async def get_generation(
     return None if row is None else _generation(row)
 
 
-async def unknown_costs(
-    read: Read, account_id: str | None, limit: int
+async def unsettled(
+    read: Read, state: CostState, account_id: str | None, limit: int
 ) -> Sequence[GenerationRecord]:
-    """Return the latest generations of unknown cost that no adjustment names, newest first."""
+    """Return the latest generations of a state that no adjustment names, newest first."""
     looked_after = sa.exists().where(
         postings.c.generation_id == generations.c.id,
         postings.c.kind == PostingKind.ADJUSTMENT.value,
     )
-    query = sa.select(generations).where(generations.c.cost_state == "unknown", ~looked_after)
+    query = sa.select(generations).where(generations.c.cost_state == state.value, ~looked_after)
     if account_id is not None:
         query = query.where(generations.c.account_id == account_id)
     newest = query.order_by(generations.c.created_at.desc(), generations.c.id.desc())

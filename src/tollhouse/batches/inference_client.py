@@ -76,6 +76,12 @@ class InferenceClient:
         else:
             self.dropped(record)
 
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep no trace: an item that a kill cuts off is asked for again, under the same id."""
+
+    def forget(self, generation_id: str) -> None:
+        """Keep no trace."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSubjects:

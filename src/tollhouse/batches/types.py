@@ -202,6 +202,8 @@ class BatchProgress:
     unrun: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_nano: int = 0
+    own_nano: int = 0
+    """What providers took from the customer, with own keys."""
     is_byok: bool = False
     provider: str | None = None
     error: str | None = None

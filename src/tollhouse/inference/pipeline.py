@@ -23,13 +23,7 @@ import structlog
 
 from tollhouse.accounting.types import Attempt
 from tollhouse.inference import routing
-from tollhouse.inference.admission import (
-    admission_request_of,
-    allowed_candidates,
-    demand_of,
-    output_limits,
-    uses_free_limits,
-)
+from tollhouse.inference.admission import admission_request_of, uses_free_limits
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
@@ -44,6 +38,7 @@ from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
 from tollhouse.inference.steps import (
     LARGE,
+    beginning,
     charge,
     excerpt,
     feed,
@@ -113,8 +108,6 @@ class Generation:
         self._waiting_events: Sequence[bytes] = ()
         """Events that arrived, of which the first is large."""
         self._client_has_room = True
-        self._output_limits: tuple[int | None, int | None] | None = None
-        """With the gateway's keys and with own ones, where that is all that can be paid."""
         self._held = b""
         """The beginning of a stream that says nothing yet: another provider may still be asked."""
         self._has_begun = False
@@ -200,8 +193,8 @@ class Generation:
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
             await self._forget_reply()
-            if self._output_limits is not None:
-                await self._limit_to(candidate, *self._output_limits)
+            if request.output_limits is not None:
+                self._client.output_limit = await services.limit_output(request, candidate)
             if uses_free_limits(candidate) and not services.admission.may_use_free(self.id):
                 continue
             try:
@@ -268,17 +261,7 @@ class Generation:
         if admitted is None:
             await in_task()
             admitted = await services.admission.admit(wanted)
-        allowed = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
-        if admitted.is_limited:
-            self._output_limits = output_limits(demand_of(request), allowed, admitted)
-        return allowed
-
-    async def _limit_to(self, candidate: Candidate, shared: int | None, own: int | None) -> None:
-        """Have a candidate write no more than is paid for; those before it may have cost less."""
-        limit, lowest = shared if candidate.own_key is None else own, self._client.output_limit
-        if limit is not None and (lowest is None or limit < lowest):
-            self._client.output_limit = limit
-            await self._services.steps.limit_output(self._request, limit)
+        return services.admitted(request, wanted, admitted, candidates)
 
     async def _pass_guardrails(self) -> None:
         """Let the guardrails judge the request, once there is an endpoint for it."""
@@ -306,6 +289,7 @@ class Generation:
         )
         request.candidate = candidate
         started = services.clock.monotonic()
+        services.settlement.begin(beginning(request, started))
         status: int | None = None
         try:
             reply = await provider.open(call)
@@ -452,6 +436,8 @@ class Generation:
             except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
                 _log.exception("generation_not_booked", generation=self.id)
                 error = Unavailable("The charge could not be stored; the reply is withheld.")
+        else:
+            self._services.settlement.forget(self.id)
         # Before the client hears of the end: what was held is free for its next request.
         self._services.admission.release(self.id)
         self._services.metrics.count_generation(self._status(error))

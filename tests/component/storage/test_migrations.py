@@ -153,11 +153,13 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        made = "DROP TABLE intern_channels", "DROP TABLE provider_keys"
-        columns = "batches is_byok", "batches only_own_keys", "reservations with_own_nano"
-        dropped = (*columns, "account_days byok_requests")
+        dropped = (
+            *("batches is_byok", "batches only_own_keys", "reservations with_own_nano"),
+            *("account_days byok_requests", "generations estimate_nano"),
+        )
+        made = "TABLE intern_channels", "TABLE provider_keys", "INDEX ix_generations_interrupted"
         gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]
-        for each in (*made, *gone, undo):
+        for each in (*(f"DROP {each}" for each in made), *gone, undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from fractions import Fraction
-from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
+from tollhouse.accounting.admission.own_weights import NO_FEE, HeldKey, weigh_with_own_keys
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     LABELS,
@@ -41,7 +40,6 @@ from tollhouse.accounting.admission.types import (
 )
 from tollhouse.accounting.limits import AccountingRules, resets_at
 from tollhouse.accounting.policy import free_requests_a_day
-from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.accounting.types import KeyStatus, Reset
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -50,19 +48,11 @@ from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from fractions import Fraction
 
     from tollhouse.accounting.admission.accounts import AccountState, KeyState
 
-_NO_FEE: Final = Fraction(0)
 _OR_BATCHES = ", or wait for batches to end"
-
-
-class HeldKey(NamedTuple):
-    """A key whose limit a request can use up, and what it holds of it."""
-
-    key: KeyState
-    label: LimitLabel
-    weight_nano: int
 
 
 @dataclass(slots=True)
@@ -86,7 +76,7 @@ class AdmissionContext:
     """What it may cost, where that is less than the most that it could."""
     own_spendable_nano: int | None = field(init=False, default=None)
     """The same of what a provider may take from a customer with an own key."""
-    own_fee: Fraction = field(init=False, default=_NO_FEE)
+    own_fee: Fraction = field(init=False, default=NO_FEE)
     """The part of that which it costs then."""
     is_free_own: bool = False
     """Whether it costs no fee with own keys, since the allowance has room for it."""
@@ -96,7 +86,11 @@ class AdmissionContext:
         request, account = self.request, self.account
         self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
         if request.own_key or request.either_way:
-            weigh_with_own_keys(self)
+            if request.own_key:
+                request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
+            found = weigh_with_own_keys(request, account, self.keys, self.rules)
+            for name, value in found._asdict().items():
+                setattr(self, name, value)
             return
         self.takes_credits = request.paid and account.needs_credits
         counted = self.keys if request.paid else ()
@@ -137,56 +131,6 @@ def _open_weight_nano(context: AdmissionContext, counted: Sequence[KeyState]) ->
     weight = max(request.minimum_nano, left)
     context.spendable_nano = weight if weight < request.maximum_nano else None
     return weight
-
-
-def weigh_with_own_keys(context: AdmissionContext) -> None:
-    """Weigh a request that own keys may serve: what they would cost, and what the gateway's.
-
-    What the provider takes counts towards limits that include own keys, the fee of it everywhere.
-    Neither the balance nor any other limit cuts what own keys write, as long as it pays the fee.
-    """
-    request, account, rules = context.request, context.account, context.rules
-    alone, today = request.own_key, context.today
-    if rules.own_fee:
-        context.is_free_own = account.has_free_own(today, rules.free_own_a_month)
-        context.own_fee = _NO_FEE if context.is_free_own else rules.own_fee
-    fee, of_fee = context.own_fee, partial(most_with_own_key, fee=context.own_fee)
-    most, least = request.own_maximum_nano, request.own_minimum_nano
-    shared_most, shared_least = request.maximum_nano, request.minimum_nano
-    if alone:
-        request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
-        most, least, shared_most, shared_least = shared_most, shared_least, 0, 0
-    paid = (request.paid and not alone) or (fee > 0 and most > 0)
-    context.takes_credits = paid and account.needs_credits
-    counted = [
-        (key, label)
-        for key, label in context.keys
-        if paid or (key.limit.include_byok and (request.paid or most > 0))
-    ]
-    own, shared = most, shared_most
-    if request.open_ended:
-        lefts = [
-            (key.limit.include_byok, key.left_nano(key.limit.limit_nano, today))
-            for key, _ in counted
-            if key.limit.limit_nano is not None
-        ]
-        if context.takes_credits:
-            lefts.append((False, account.available_nano))
-        for includes, left in lefts:
-            shared = min(shared, left)
-            if part := fee + includes:
-                own = min(own, left * part.denominator // part.numerator)
-        own, shared = max(least, own), max(shared_least, shared)
-        context.spendable_nano = shared if shared < shared_most else None
-        context.own_spendable_nano = own if own < most else None
-    context.weight_nano = max(shared, of_fee(own))
-    including = max(shared, own + of_fee(own))
-    context.counted_keys = tuple(
-        [
-            HeldKey(key, label, including if key.limit.include_byok else context.weight_nano)
-            for key, label in counted
-        ]
-    )
 
 
 # Limits of requests
@@ -536,18 +480,23 @@ def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefu
 
 
 def reservation_refusal(
-    amount_nano: int, account: AccountFacts, keys: Sequence[KeyStatus]
+    amount_nano: int,
+    account: AccountFacts,
+    keys: Sequence[KeyStatus],
+    with_own_nano: int | None = None,
 ) -> AdmissionRefusal | None:
     """Return why an amount cannot be reserved with a key, and the one that answers for it, if any.
 
-    A batch that costs nothing is refused, as free models are, by a negative balance alone.
+    A batch that costs nothing is refused, as free models are, by a negative balance alone. What own
+    provider keys may take besides counts where limits include it.
     """
+    for key, label in zip(keys, LABELS, strict=False):
+        nano = with_own_nano if key.limit.include_byok and with_own_nano else amount_nano
+        if nano and (refused := _beyond_key(nano, key, label)) is not None:
+            return refused
     if not amount_nano:
         balance = account.credits.balance_nano
         return negative_balance(balance) if account.type.needs_credits and balance < 0 else None
-    for key, label in zip(keys, LABELS, strict=False):
-        if (refused := _beyond_key(amount_nano, key, label)) is not None:
-            return refused
     return _beyond_credits(amount_nano, account)
 
 

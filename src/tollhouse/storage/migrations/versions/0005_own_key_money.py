@@ -1,7 +1,7 @@
 """Requests with own provider keys, counted a day; what batches with them reserve.
 
-Revision ID: r0004
-Revises: r0003
+Revision ID: r0005
+Revises: r0004
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 
 from tollhouse.storage.migrations import columns as c
 
-revision = "r0004"
-down_revision = "r0003"
+revision = "r0005"
+down_revision = "r0004"
 
 _DAYS = {
     "sqlite": "date(created_at / 1000.0, 'unixepoch')",
