@@ -106,6 +106,8 @@ class AccountFacts:
     free_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
     """Limited requests to free models of the latest UTC days."""
     reserved_nano: int = 0
+    booked_seq: int = 0
+    """The number of the last charge of this process that is in what else was read."""
     own_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
     """Requests that own provider keys served, of the same days."""
     counted_from: date = date.min

@@ -30,7 +30,7 @@ _DAYS = "SELECT day || ' ' || free_requests || ' ' || byok_requests FROM account
 def test_counts_what_was_booked_and_keeps_what_is_reserved(
     empty_url: sa.URL, tmp_path: Path
 ) -> None:
-    upgrade_to_before(empty_url, "0005", tmp_path)
+    upgrade_to_before(empty_url, "0006", tmp_path)
     execute(empty_url, *_BEFORE.split(";"))
     upgrade(empty_url)
     assert execute(empty_url, _DAYS) == ["2026-03-01 2 2", "2026-03-02 0 1"]

@@ -1,7 +1,7 @@
 """Requests with own provider keys, counted a day; what batches with them reserve.
 
-Revision ID: r0005
-Revises: r0004
+Revision ID: r0006
+Revises: r0005
 """
 
 import sqlalchemy as sa
@@ -9,8 +9,8 @@ from alembic import op
 
 from tollhouse.storage.migrations import columns as c
 
-revision = "r0005"
-down_revision = "r0004"
+revision = "r0006"
+down_revision = "r0005"
 
 _DAYS = {
     "sqlite": "date(created_at / 1000.0, 'unixepoch')",
