@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.accounting.admission.types import limit_source
-from tollhouse.accounting.pricing import maximum_cost, most_with_own_key
+from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.inference.admission import (
     admission_request_of,
     allowed_candidates,
     demand_of,
+    most_cost,
     most_output,
     output_limits,
 )
@@ -143,7 +144,7 @@ class DryRun:
     ) -> EstimatedCandidate:
         endpoint = candidate.endpoint
         output = most_output(demand, candidate) if limit is None else limit * demand.choices
-        cost = maximum_cost(demand.input_tokens, output, demand.images, endpoint.price)
+        cost = most_cost(demand, output, candidate)
         is_own = candidate.own_key is not None
         return EstimatedCandidate(
             candidate,
