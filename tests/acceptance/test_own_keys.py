@@ -279,6 +279,43 @@ def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
     poor.accounts.close()
 
 
+def test_what_own_keys_write_is_cut_by_no_balance(wire: Wire) -> None:
+    customer, providers = Customer(wire, "10"), wire.providers
+    customer.add()
+    providers.say(
+        "chat", reply(said("chat", "hello")), reply(REFUSED, 401), reply(said("chat", ""))
+    )
+    whole, cut = customer.ask("t/chat"), customer.ask("t/chat")
+    own, refused, gateways = providers.asked("chat")
+    assert [each.get("max_tokens") for each in (own, refused)] == [None, None]
+    assert 900 < gateways["max_tokens"] <= 1000
+    limits = [each.headers.get("x-max-tokens") for each in (whole, cut)]
+    assert limits == [None, str(gateways["max_tokens"])]
+    customer.accounts.close()
+
+
+def test_a_free_model_with_an_own_key_takes_nothing_from_the_limits_of_free_models(
+    customer: Customer,
+) -> None:
+    _, text = customer.add()
+    model, providers = "t/chat:free", customer.wire.providers
+    assert customer.asked("chat", model=model)[:1] == [text]
+    assert customer.asked("chat", model=model) == [text] * 2
+    providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")), reply(REFUSED, 401))
+    assert customer.asked("chat", model=model) == [text, GATEWAYS]
+    assert customer.ask(model).status_code == 502  # the one of this minute is used
+    assert customer.client.get("/key")["free_model_daily_requests"]["used"] == 1
+
+
+def test_what_was_wrong_with_a_key_is_forgotten_once_it_is_taken(customer: Customer) -> None:
+    own, _ = customer.add(is_required=True)
+    customer.wire.providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")))
+    assert customer.ask("t/chat").status_code == 502
+    wait_until(lambda: customer.own(own)["last_error"] is not None)
+    assert customer.ask("t/chat").status_code == 200
+    wait_until(lambda: customer.own(own)["last_error"] is None)
+
+
 def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
     customer.add(is_required=True, key=(text := "own-key8"))
     providers = customer.wire.providers
@@ -347,6 +384,46 @@ def test_items_of_batches_use_own_keys_and_give_back_what_was_reserved(customer:
     assert [key for _, key in customer.wire.providers.shown("chat")] == [text] * 3
     assert customer.accounts.manage("GET", f"/credits?account_id={account}") == before
     assert client.get("/key")["byok_usage"] == pytest.approx(3 * PRICE)
+
+
+def test_a_batch_that_only_own_keys_can_serve_needs_no_credits_and_is_served_by_them_alone(
+    wire: Wire,
+) -> None:
+    poor = Customer(wire, "0")
+    key, text = poor.add()
+    asked = batch_body(chats(1)[0], model="t/chat")
+    assert "batch_exceeds_credits" in send(poor.client, asked).text
+    poor.set(key, is_required=True)
+
+    def leave(_: Any) -> bytes:
+        poor.set(key, disabled=True)
+        return reply({"error": "busy"}, 500)
+
+    wire.providers.say("chat", leave, reply(said("chat", "hello")))
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], wire.providers.shown("chat")) == ("failed", [("chat", text)])
+    poor.set(key, disabled=False)
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], found["usage"]["cost"]) == ("completed", 0)
+    assert wire.providers.shown("chat") == [("chat", text)] * 2
+    poor.accounts.close()
+
+
+def test_a_batch_reserves_what_own_keys_may_take_where_a_limit_includes_them(
+    customer: Customer,
+) -> None:
+    customer.add(is_required=True)
+    client = customer.accounts.another_key(customer.account, limit=0, include_byok_in_limit=True)
+    asked = batch_body(*chats(3, max_tokens=3), model="t/chat-half")
+    refused = send(client, asked)
+    assert refused.status_code == 402
+    most = float(refused.json()["error"]["message"].split()[4])
+    customer.accounts.manage("PATCH", f"/keys/{client.key_hash}", limit=most)
+    batch = send(client, asked).json()
+    assert ended(client, batch["id"])["status"] == "completed"
+    key = client.get("/key")
+    assert key["byok_usage"] == pytest.approx(3 * PRICE)
+    assert key["limit_remaining"] == pytest.approx(most - 3 * PRICE)
 
 
 def test_tokens_are_counted_with_own_keys_alone_where_a_rule_wants_it(customer: Customer) -> None:
