@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0003');
+INSERT INTO "alembic_version" VALUES('r0004');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -203,6 +203,13 @@ CREATE TABLE generations (
 	CONSTRAINT pk_generations PRIMARY KEY (id), 
 	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown')), 
 	CONSTRAINT ck_generations_cost CHECK (cost_nano >= 0)
+);
+CREATE TABLE intern_channel_events (
+	intern_id TEXT NOT NULL, 
+	event_id TEXT NOT NULL, 
+	seen_at BIGINT NOT NULL, 
+	CONSTRAINT pk_intern_channel_events PRIMARY KEY (intern_id, event_id), 
+	CONSTRAINT fk_intern_channel_events_intern_id FOREIGN KEY(intern_id) REFERENCES interns (id)
 );
 CREATE TABLE intern_channels (
 	intern_id TEXT NOT NULL, 
@@ -459,4 +466,5 @@ CREATE INDEX ix_vault_subjects_attached_vault_id ON vault_subjects (attached_vau
 CREATE INDEX ix_interns_workspace_created ON interns (workspace_id, created_at, id);
 CREATE INDEX ix_provider_keys_account_id ON provider_keys (account_id);
 CREATE INDEX ix_provider_keys_place ON provider_keys (workspace_id, provider);
+CREATE INDEX ix_intern_channel_events_seen ON intern_channel_events (intern_id, seen_at);
 COMMIT;

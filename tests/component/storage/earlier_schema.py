@@ -15,6 +15,20 @@ from tollhouse.storage.migrator import MIGRATIONS, upgrade
 if TYPE_CHECKING:
     from pathlib import Path
 
+INTERN = (
+    "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)",
+    (
+        "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
+        " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
+    ),
+    (
+        "INSERT INTO interns (id, account_id, workspace_id, creator, name, status, desired, number,"
+        " idempotency_key, request_digest, created_at, updated_at)"
+        " VALUES ('i', 'a', 'w', '', 'ada', 'awaiting_chat_install', 'idle', 1, 'k', 'd', 0, 0)"
+    ),
+)
+"""Rows of an intern, as revisions after the baseline have them."""
+
 
 def upgrade_to_before(url: sa.URL, number: str, folder: Path) -> None:
     """Bring a database to the schema that it had before a migration."""

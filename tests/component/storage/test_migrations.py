@@ -153,7 +153,8 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        made = "DROP TABLE intern_channels", "DROP TABLE provider_keys"
+        tables = "intern_channel_events", "intern_channels", "provider_keys"
+        made = (f"DROP TABLE {table}" for table in tables)
         for each in (*made, "ALTER TABLE batches DROP COLUMN is_byok", undo):
             if each is not None:
                 execute(empty_url, each)
