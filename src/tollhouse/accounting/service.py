@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from tollhouse.accounting.types import (
+        CostState,
         Credits,
         FreeRequests,
         GenerationRecord,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tollhouse.kernel.ids import IdSource
     from tollhouse.storage.database import Database, Read, Write
 
-_MOST_UNKNOWN = 1_000
+_MOST_UNSETTLED = 1_000
 
 
 class AccountingService:
@@ -260,9 +261,14 @@ class AccountingService:
             raise NotFound("No such generation.")
         return found
 
-    async def unknown_costs(self, read: Read, account_id: str | None) -> Sequence[GenerationRecord]:
-        """Return the latest generations whose cost nobody knows; of all accounts for None."""
-        return await repository.unknown_costs(read, account_id, _MOST_UNKNOWN)
+    async def unsettled(
+        self, read: Read, state: CostState, account_id: str | None
+    ) -> Sequence[GenerationRecord]:
+        """Return the latest of those whose cost is unknown, or that a kill interrupted.
+
+        Without those that an adjustment names; of all accounts for None.
+        """
+        return await repository.unsettled(read, state, account_id, _MOST_UNSETTLED)
 
 
 @dataclass(frozen=True, slots=True)

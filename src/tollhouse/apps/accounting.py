@@ -45,8 +45,8 @@ class AccountingComponents:
         except OSError as error:
             raise StartError(f"the books process cannot be started: {error.strerror}") from error
         recovered = await self.settler.recover()
-        if recovered.charges or recovered.damaged:
-            _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
+        if recovered.charges or recovered.interrupted or recovered.damaged:
+            _log.warning("charges_recovered", **asdict(recovered))
         self.invariants.start()
 
     async def stop(self, seconds: float) -> None:

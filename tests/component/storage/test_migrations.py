@@ -153,9 +153,13 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        tables = "intern_channel_events", "intern_channels", "provider_keys"
-        made = (f"DROP TABLE {table}" for table in tables)
-        for each in (*made, "ALTER TABLE batches DROP COLUMN is_byok", undo):
+        made = (
+            *("DROP TABLE intern_channel_events", "DROP TABLE intern_channels"),
+            "DROP TABLE provider_keys",
+            *("ALTER TABLE batches DROP COLUMN is_byok", "DROP INDEX ix_generations_interrupted"),
+            "ALTER TABLE generations DROP COLUMN estimate_nano",
+        )
+        for each in (*made, undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

@@ -130,6 +130,8 @@ class RecoveredCharges:
     """Charges that are in the books now."""
     damaged: int
     """Places that were no charge; each was logged with its offset."""
+    interrupted: int = 0
+    """Requests that were at a provider, and have no charge in the journal."""
 
 
 class Settler:
@@ -205,6 +207,22 @@ class Settler:
             if not self._readers:
                 self._no_readers.set()
 
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep that a request goes to a provider, until its charge is accepted or it is forgotten.
+
+        Raises:
+            Unavailable: It cannot be kept, so nobody may be asked.
+        """
+        try:
+            self._journal.under_way.begin(record)
+        except OSError as error:
+            _log.error("journal_without_room", error=error.strerror)
+            raise Unavailable(_CANNOT_KEEP) from error
+
+    def forget(self, generation_id: str) -> None:
+        """Forget a request that no provider bills."""
+        self._journal.under_way.end(generation_id)
+
     def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
         """Accept a charge; return None where it is safe, or what to await until it is.
 
@@ -219,6 +237,7 @@ class Settler:
         if self._closing.is_set() or self._accepted - self._booked >= MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
         self._journal.append(payload_of(record))
+        self._journal.under_way.end(record.id)
         self._pending.append(record)
         self._accepted += 1
         if self.observer is not None:
@@ -283,7 +302,7 @@ class Settler:
                 self._waiting.remove(waiting)
 
     async def recover(self) -> RecoveredCharges:
-        """Book what a process that was killed has left in the journal.
+        """Book what a process that was killed has left in the journal, and what it cut off.
 
         Call it before the first charge, by the one process that holds the journal's folder.
 
@@ -309,8 +328,10 @@ class Settler:
                 )
             self._journal.keep_damaged(found.damaged)
             self._journal.keep_missing(found.missing)
-            records = [record_of(payload) for payload in found.payloads]
-            if records:
+            charges = [record_of(payload) for payload in found.payloads]
+            begun = [record_of(payload) for payload in found.under_way]
+            # Those that have a charge change nothing: it comes first, or is in the books already.
+            if records := [*charges, *begun]:
                 await self._book(records)
             self._journal.clear()
         except msgspec.MsgspecError as error:
@@ -323,7 +344,8 @@ class Settler:
                 f"the charges in the journal cannot be booked ({type(error).__name__}): "
                 "mend the database or the disk, and start again; they are not lost"
             ) from error
-        return RecoveredCharges(len(records), len(found.damaged))
+        interrupted = {record.id for record in begun}.difference(record.id for record in charges)
+        return RecoveredCharges(len(charges), len(found.damaged), len(interrupted))
 
     async def close(self) -> None:
         """Book what is pending, or leave it to the next start; then close journal and writer."""

@@ -80,7 +80,10 @@ generations = sa.Table(
         "http_referer app_title user_agent external_user session_id categories trace metadata"
     ),
     sa.Column("created_at", Instant, nullable=False),
-    sa.CheckConstraint("cost_state IN ('exact', 'estimated', 'unknown')", name="cost_state"),
+    sa.Column("estimate_nano", sa.BigInteger),
+    sa.CheckConstraint(
+        "cost_state IN ('exact', 'estimated', 'unknown', 'interrupted')", name="cost_state"
+    ),
     sa.CheckConstraint("cost_nano >= 0", name="cost"),
 )
 sa.Index("ix_generations_account_created", generations.c.account_id, generations.c.created_at)
@@ -88,6 +91,11 @@ partial_index(
     "ix_generations_unknown_cost",
     generations.c.created_at,
     where=generations.c.cost_state == "unknown",
+)
+partial_index(
+    "ix_generations_interrupted",
+    generations.c.created_at,
+    where=generations.c.cost_state == "interrupted",
 )
 partial_index(
     "ix_generations_payer", generations.c.payer_hash, where=generations.c.payer_hash.is_not(None)

@@ -19,7 +19,7 @@ _EVENT = "INSERT INTO intern_channel_events (intern_id, event_id, seen_at) VALUE
 
 
 def test_keeps_interns_and_takes_their_events(empty_url: sa.URL, tmp_path: Path) -> None:
-    upgrade_to_before(empty_url, "0004", tmp_path)
+    upgrade_to_before(empty_url, "0005", tmp_path)
     execute(empty_url, *INTERN)
     upgrade(empty_url)
     execute(empty_url, _EVENT.format("i"))

@@ -1,15 +1,15 @@
 """What chat services have sent already.
 
-Revision ID: r0004
-Revises: r0003
+Revision ID: r0005
+Revises: r0004
 """
 
 from alembic import op
 
 from tollhouse.storage.migrations import columns as c
 
-revision = "r0004"
-down_revision = "r0003"
+revision = "r0005"
+down_revision = "r0004"
 
 _TABLE = "intern_channel_events"
 
