@@ -134,11 +134,13 @@ class DryRun:
     def _candidate(
         self, candidate: Candidate, demand: Demand, limit: int | None, now: float
     ) -> EstimatedCandidate:
-        endpoint = candidate.endpoint
+        endpoint, key, health = candidate.endpoint, candidate.own_key, self._services.health
         output = most_output(demand, candidate) if limit is None else limit * demand.choices
         return EstimatedCandidate(
             candidate,
-            is_cooling_down=self._services.health.is_cooling(endpoint, now),
+            is_cooling_down=health.is_cooling(endpoint, now)
+            if key is None
+            else health.key_cools(key, now) or health.is_out(endpoint, now),
             output_tokens=output,
             cost_nano=maximum_cost(demand.input_tokens, output, demand.images, endpoint.price),
         )
@@ -198,6 +200,7 @@ def _candidate(estimated: EstimatedCandidate) -> Shown:
     return {
         **_offer(candidate.model, candidate.endpoint),
         "dialect": candidate.adapter.dialect.value,
+        "is_byok": candidate.own_key is not None,
         "cooling_down": estimated.is_cooling_down,
         "output_tokens": estimated.output_tokens,
         "cost_estimate": nano_to_float(estimated.cost_nano),

@@ -29,8 +29,6 @@ REGIONAL = {"api_key": SECRET, "region": "eu"}
         ("groq", "short-key", "...", "short-key"),
         ("anthropic/2", SECRET, "sk-...def", SECRET),
         ("openai", SECRET, "sk-...def", SECRET),
-        ("openai", REGIONAL, "sk-...def", SECRET),
-        ("fireworks", REGIONAL, "sk-...def", SECRET),
         ("azure", AZURE, "sk-...def", None),
         ("azure", AZURE | {"model_slug": "openai/gpt-5"}, "sk-...def", None),
         ("amazon-bedrock", BEDROCK, "AKI...DEF", None),
@@ -51,7 +49,9 @@ def test_a_key_of_its_providers_form_is_taken(
     [
         ("groq", "short", "8 to 32768 characters"),
         ("groq", "x" * 32_769, "8 to 32768 characters"),
-        ("openai", REGIONAL | {"api_key": "short"}, "key.api_key: is not"),
+        ("openai", REGIONAL, "amazon-bedrock takes one"),
+        ("fireworks/eu", REGIONAL, "key.region: fireworks/eu is called at one address"),
+        ("azure", AZURE | {"region": "eu"}, "key.region: azure"),
         ("groq", f"{SECRET}\n", "without spaces"),
         ("groq", f"{SECRET}é", "printable"),
         ("azure", SECRET, "a JSON object with api_key, endpoint_url"),
@@ -63,7 +63,6 @@ def test_a_key_of_its_providers_form_is_taken(
         ("amazon-bedrock", BEDROCK | {"secretAccessKey": 5}, "key.secretAccessKey: is not"),
         ("google-vertex", VERTEX | {"type": "authorized_user"}, "key.type: is not"),
         ("google-vertex", VERTEX | {"private_key": SECRET}, "key.private_key: is not"),
-        ("openai", REGIONAL | {"region": "mars"}, "key.region: is not"),
         ("groq", f'{{"other":"{SECRET}"}}', "must be one text"),
     ],
 )
