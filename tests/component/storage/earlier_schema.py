@@ -6,7 +6,9 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -54,3 +56,18 @@ def execute(url: sa.URL, *statements: str) -> list[Any]:
         return found
 
     return asyncio.run(run())
+
+
+def check_takes_once(url: sa.URL, number: str, folder: Path, insert: str) -> None:
+    """Upgrade a database with an intern: it stays, and takes one row beside it, nobody else any.
+
+    `insert` has a place for the intern's id.
+    """
+    upgrade_to_before(url, number, folder)
+    execute(url, *INTERN)
+    upgrade(url)
+    execute(url, insert.format("i"))
+    assert execute(url, "SELECT name FROM interns") == ["ada"]
+    for refused in ("i", "nobody"):
+        with pytest.raises(IntegrityError):
+            execute(url, insert.format(refused))
