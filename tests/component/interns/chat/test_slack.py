@@ -6,10 +6,12 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+import yaml
 from slack_sdk.signature import SignatureVerifier
 
 from tests.component.interns.fake_daemon import (
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
 PACE = SlackPace(edit=0.02, ping=0.2, pause=0.05)
 SOCKET = {"bot_token": BOT_TOKEN, "app_token": APP_TOKEN}
 SIGNED = {"bot_token": BOT_TOKEN, "signing_secret": SIGNING_SECRET}
+DATA = yaml.safe_load(Path(__file__).with_name("slack.yaml").read_text())
 SAID = ("text", {"text": "Done & <dusted>."})
 HELLO = f"<@{BOT_USER}> tidy &amp; sort"
 
@@ -206,15 +209,7 @@ async def test_doubled_and_foreign_events_do_nothing(installed: InSlack) -> None
     channels.start()
     await slack.until_connected(slack.opened + 1)
     await slack.push("events_api", payload, retry_attempt=3)
-    for fields in (
-        {"bot_id": "B1"},
-        {"user": BOT_USER},
-        {"user": "USLACKBOT"},
-        {"subtype": "message_changed"},
-        {"type": "reaction_added"},
-        {"type": "message", "channel_type": "channel"},
-        {"text": f"<@{BOT_USER}> "},
-    ):
+    for fields in DATA["no_prompts"]:
         await installed.send(**{"text": HELLO, **fields})
     foreign = {"team_id": "T0ELSE"}
     for outer in (foreign, {"authorizations": [foreign]}, {"team_id": None}):
@@ -246,16 +241,14 @@ async def test_only_who_is_on_the_list_may_talk_and_answer(installed: InSlack) -
 
 
 async def test_a_channel_lets_in_the_members_of_the_workspace_alone(installed: InSlack) -> None:
-    slack, member = installed.slack, {"team_id": TEAM, "is_restricted": False}
+    slack = installed.slack
     wanted = installation(SOCKET, allowed=CHANNEL)
     installed.machine.interns.clock.advance(1)
     before = slack.opened
     await installed.channels.install(installed.machine.interns.caller, installed.intern.id, wanted)
     await slack.until_connected(before + 2)
     await until(lambda: len(slack._sockets) == 1)  # noqa: SLF001 - the earlier one has gone
-    marks = ("is_restricted", "is_ultra_restricted", "is_stranger", "is_bot", "is_workflow_bot")
-    refused = [{**member, mark: True} for mark in (*marks, "deleted")]
-    refused += [{}, {"team_id": "T0ELSE"}, {"team_id": ENTERPRISE, "enterprise_user": {}}]
+    refused = DATA["strangers"]
     for number, user in enumerate(refused):
         slack.users[f"U{number}"] = user
         await installed.send(user=f"U{number}")
@@ -264,8 +257,7 @@ async def test_a_channel_lets_in_the_members_of_the_workspace_alone(installed: I
     await installed.send(user="U0FULL")
     await until(lambda: len(slack.of("chat.postEphemeral")) == len(refused) + 1)
     assert installed.daemon.asked == []
-    in_org = {"team_id": ENTERPRISE, "enterprise_user": {"teams": [TEAM]}}
-    for user, what in (("U0FULL", member), ("U0ORG", in_org)):
+    for user, what in zip(("U0FULL", "U0ORG"), DATA["members"], strict=True):
         slack.users[user] = what
         before = len(slack.texts)
         installed.daemon.script(stream(STARTED, SAID, ENDED))
@@ -305,14 +297,7 @@ async def test_what_is_not_shown_whole_cannot_be_allowed(installed: InSlack) -> 
 
 def test_a_command_reads_as_it_runs() -> None:
     """Nothing in it reorders, hides or overwrites what stands beside it."""
-    shown = {
-        "rm -r build\n\t# é 漢 👍": "rm -r build\n\t# é 漢 👍",
-        "ls \u202e# fr- mr\u202c": "ls \\u202e# fr- mr\\u202c",
-        "a\rb\x1b[8m\x00\u200b": "a\\u000db\\u001b[8m\\u0000\\u200b",
-        "\xa0\xad\u3164\u2800\ufe0f": "\\u00a0\\u00ad\\u3164\\u2800\\ufe0f",
-        "\U000e0041\u2028\ue000": "\\U000e0041\\u2028\\ue000",
-    }
-    for text, visible in shown.items():
+    for text, visible in DATA["visible"].items():
         asked = PermissionRequest(operation=text, options=["allow_once"])
         question = QuestionEvent(interaction="i", permission=asked)
         blocks = fmt.question_blocks(question)
@@ -326,28 +311,21 @@ def test_a_command_reads_as_it_runs() -> None:
 
 
 async def test_a_form_is_filled_in_or_declined(installed: InSlack) -> None:
-    fields = [
-        {"name": "city", "type": "string", "required": True, "options": ["Bern", "Oslo"]},
-        {"name": "<nights>", "type": "integer", "required": True},
-        {"name": "quiet", "type": "boolean", "required": False},
-        {"name": "note", "type": "string", "required": False},
-    ]
-    form = {"kind": "elicitation", "message": "Where to?", "fields": fields}
+    form = {"kind": "elicitation", "message": "Where to?", "fields": DATA["fields"]}
     question = ("question", {**ELICITATION[1], "elicitation": form})
     installed.daemon.script(stream(STARTED, question), stream(ENDED, first=3))
     await installed.send()
     asked = await installed.says("Where to?")
     kinds = [each["element"]["type"] for each in asked[1]["blocks"] if each["type"] == "input"]
     assert kinds == ["static_select", "plain_text_input", "static_select", "plain_text_input"]
-    chosen = {
-        "city": {"field_0": {"selected_option": {"text": {"text": "Oslo"}, "value": "1"}}},
-        "quiet": {"field_2": {"selected_option": {"text": {"text": "yes"}, "value": "0"}}},
-        "note": {"field_3": {"value": None}},
-    }
-    await installed.press(asked, "Send", **chosen, **{"<nights>": {"field_1": {"value": "two"}}})
+    await installed.press(
+        asked, "Send", **DATA["chosen"], **{"<nights>": {"field_1": {"value": "two"}}}
+    )
     await until(lambda: installed.slack.of("chat.postEphemeral"))
     assert "&lt;nights&gt;: has to" in installed.slack.of("chat.postEphemeral")[0]["text"]
-    await installed.press(asked, "Send", **chosen, **{"<nights>": {"field_1": {"value": "2"}}})
+    await installed.press(
+        asked, "Send", **DATA["chosen"], **{"<nights>": {"field_1": {"value": "2"}}}
+    )
     await until(lambda: len(installed.daemon.asked) == 2)
     sent = json.loads(installed.daemon.asked[1].body["answer"])
     assert sent == {"action": "accept", "content": {"city": "Oslo", "<nights>": 2, "quiet": True}}
