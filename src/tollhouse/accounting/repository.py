@@ -28,6 +28,7 @@ from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
     generations,
+    holders,
     key_days,
     key_totals,
     limits,
@@ -173,6 +174,12 @@ async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str,
         for row in await read.execute(query.group_by(key)):
             found[row.key] += int(row.nano)
     return dict(found)
+
+
+async def booked_seq(read: Read, holder: str) -> int:
+    """Return up to which number a holder's charges are in what this transaction sees."""
+    query = sa.select(holders.c.booked_seq).where(holders.c.id == holder)
+    return (await read.execute(query)).scalar_one_or_none() or 0
 
 
 async def add_reservation(write: Write, reservation: Reservation) -> None:

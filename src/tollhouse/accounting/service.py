@@ -20,7 +20,6 @@ from tollhouse.kernel.money import MAX_NANO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from tollhouse.accounting.types import (
         CostState,
@@ -277,14 +276,14 @@ class DatabaseAccountLoader:
 
     database: Database
     clock: Clock
-    between_groups: Callable[[], AbstractAsyncContextManager[None]]
-    """Keeps groups of charges from being booked meanwhile."""
+    holder: str
+    """Whose charges are numbered: this process' from its start on."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         """Return what the books say now."""
         # A clock that jumps back must still find the days that it has seen.
         first = policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
-        async with self.between_groups(), self.database.reading_apart() as read:
+        async with self.database.reading_apart() as read:
             account_type, free_limits_exempt = await repository.account_terms(read, account_id)
             totals = await repository.key_totals_of(read, [key_hash])
             limits = await repository.key_limits_of(read, [key_hash])
@@ -296,6 +295,7 @@ class DatabaseAccountLoader:
                 await repository.credits_of(read, account_id),
                 await repository.free_requests_since(read, account_id, first),
                 await repository.reserved_of_account(read, account_id),
+                await repository.booked_seq(read, self.holder),
             )
         total, _ = totals.get(key_hash, (Spend(), None))
         limit = limits.get(key_hash, KeyLimit())

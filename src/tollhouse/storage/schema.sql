@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0005');
+INSERT INTO "alembic_version" VALUES('r0006');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -203,6 +203,11 @@ CREATE TABLE "generations" (
 	CONSTRAINT pk_generations PRIMARY KEY (id), 
 	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown', 'interrupted')), 
 	CONSTRAINT ck_generations_cost CHECK (cost_nano >= 0)
+);
+CREATE TABLE holders (
+	id TEXT NOT NULL, 
+	booked_seq BIGINT NOT NULL, 
+	CONSTRAINT pk_holders PRIMARY KEY (id)
 );
 CREATE TABLE intern_channel_events (
 	intern_id TEXT NOT NULL, 

@@ -154,8 +154,8 @@ class TestUpgrade:
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
         made = (
-            *("DROP TABLE intern_channel_events", "DROP TABLE intern_channels"),
-            "DROP TABLE provider_keys",
+            *("DROP TABLE holders", "DROP TABLE intern_channel_events"),
+            *("DROP TABLE intern_channels", "DROP TABLE provider_keys"),
             *("ALTER TABLE batches DROP COLUMN is_byok", "DROP INDEX ix_generations_interrupted"),
             "ALTER TABLE generations DROP COLUMN estimate_nano",
         )

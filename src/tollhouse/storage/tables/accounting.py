@@ -6,6 +6,9 @@ one ledger account to another in a single row, so that a one-sided entry cannot 
 rows they sum up, and can be recomputed from them. `key_totals` and `key_days` count a row with a
 `payer_hash` to both of its keys; all other counters count it once.
 
+`holders` are the processes that charge, each from its start to its end, and the number of the last
+of its charges that is in the tables above; it rises in the transaction that books them.
+
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
 
@@ -99,6 +102,13 @@ partial_index(
 )
 partial_index(
     "ix_generations_payer", generations.c.payer_hash, where=generations.c.payer_hash.is_not(None)
+)
+
+holders = sa.Table(
+    "holders",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("booked_seq", sa.BigInteger, nullable=False),
 )
 
 account_totals = sa.Table(

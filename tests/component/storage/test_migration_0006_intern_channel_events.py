@@ -10,4 +10,4 @@ _INSERT = "INSERT INTO intern_channel_events (intern_id, event_id, seen_at) VALU
 
 
 def test_keeps_interns_and_takes_their_events(empty_url: sa.URL, tmp_path: Path) -> None:
-    check_takes_once(empty_url, "0005", tmp_path, _INSERT)
+    check_takes_once(empty_url, "0006", tmp_path, _INSERT)

@@ -1,15 +1,15 @@
 """What chat services have sent already.
 
-Revision ID: r0005
-Revises: r0004
+Revision ID: r0006
+Revises: r0005
 """
 
 from alembic import op
 
 from tollhouse.storage.migrations import columns as c
 
-revision = "r0005"
-down_revision = "r0004"
+revision = "r0006"
+down_revision = "r0005"
 
 _TABLE = "intern_channel_events"
 
