@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -170,25 +171,16 @@ async def test_an_intern_whose_socket_is_gone_is_unreachable(chat: ChatServer) -
     refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
-async def test_a_token_that_cannot_be_opened_is_nothing_that_the_contract_does_not_know(
+async def test_an_intern_whose_token_cannot_be_had_now_is_unreachable(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def closed(*_: object) -> None:
-        message = "no key"
-        raise Unavailable(message)
-
-    monkeypatch.setattr(type(chat.machine.interns.context.vaults), "open_beside", closed)
-    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
-
-
-async def test_an_intern_that_has_no_token_in_this_moment_is_unreachable(
-    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def token_of(*_: object) -> None:
-        raise Conflict("It has no token.")
-
-    monkeypatch.setattr(type(chat.machine.service), "token_of", token_of)
-    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
+    vaults, service = type(chat.machine.interns.context.vaults), type(chat.machine.service)
+    for owner, name, error in (
+        (vaults, "open_beside", Unavailable("no key")),
+        (service, "token_of", Conflict("It has no token.")),
+    ):
+        monkeypatch.setattr(owner, name, AsyncMock(side_effect=error))
+        refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = json.loads(

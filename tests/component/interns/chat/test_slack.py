@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -102,6 +103,14 @@ class InSlack:
             ]
 
         return (await until(found))[-1]
+
+    async def reinstall(self, wanted: Installation) -> None:
+        """Install it otherwise, and wait until it is connected anew."""
+        self.machine.interns.clock.advance(1)
+        before = self.slack.opened
+        await self.channels.install(self.machine.interns.caller, self.intern.id, wanted)
+        await self.slack.until_connected(before + 2)  # one to try the tokens
+        await until(lambda: len(self.slack._sockets) == 1)  # noqa: SLF001 - the earlier one has gone
 
     async def press(self, said: tuple[str, dict[str, Any]], label: str, **more: Any) -> None:
         await self.slack.push("interactive", press(said, label, **more))
@@ -242,12 +251,7 @@ async def test_only_who_is_on_the_list_may_talk_and_answer(installed: InSlack) -
 
 async def test_a_channel_lets_in_the_members_of_the_workspace_alone(installed: InSlack) -> None:
     slack = installed.slack
-    wanted = installation(SOCKET, allowed=CHANNEL)
-    installed.machine.interns.clock.advance(1)
-    before = slack.opened
-    await installed.channels.install(installed.machine.interns.caller, installed.intern.id, wanted)
-    await slack.until_connected(before + 2)
-    await until(lambda: len(slack._sockets) == 1)  # noqa: SLF001 - the earlier one has gone
+    await installed.reinstall(installation(SOCKET, allowed=CHANNEL))
     refused = DATA["strangers"]
     for number, user in enumerate(refused):
         slack.users[f"U{number}"] = user
@@ -279,15 +283,12 @@ async def test_a_permission_is_a_row_of_buttons(installed: InSlack) -> None:
     assert (now["blocks"], now["text"].endswith(f"<@{USER}>: allow always")) == ([], True)
 
 
-async def test_what_is_not_shown_whole_cannot_be_allowed(installed: InSlack) -> None:
+def test_what_is_not_shown_whole_cannot_be_allowed() -> None:
     for length, labels in ((9_000, 4), (90_000, 2)):
-        asked = {**PERMISSION[1]["permission"], "operation": "x&y```" * (length // 6) + "the end"}
-        question = ("question", {**PERMISSION[1], "permission": asked})
-        installed.daemon.script(stream(STARTED, question))
-        before = len(installed.slack.messages)
-        await installed.send()
-        await until(lambda before=before: len(installed.slack.messages) > before)
-        blocks = list(installed.slack.messages.values())[-1]["blocks"]
+        options = PERMISSION[1]["permission"]["options"]
+        operation = "x&y```" * (length // 6) + "the end"
+        asked = PermissionRequest(operation=operation, options=options)
+        blocks = fmt.question_blocks(QuestionEvent(interaction="i", permission=asked))
         shown = [each["text"]["text"] for each in blocks if each["type"] == "section"]
         assert all(len(each) <= 3_000 and each.count("```") in {0, 2} for each in shown)
         assert ("the end" in shown[-1]) is (labels == 4)
@@ -461,14 +462,11 @@ async def test_one_machine_connects_and_events_are_forgotten_in_time(machine: Ma
         for name, at, those in (("0-a", now, 1), ("0-b", now, 0), ("0-b", later, 1)):
             found = await repository.installed_channels(write, name, at)
             assert len(found) == those, (name, at)
+        claim = partial(repository.claim_event, write, intern.id)
         for second in range(5):
-            at = now + timedelta(seconds=second)
-            assert await repository.claim_event(write, intern.id, f"Ev{second}", at)
+            assert await claim(f"Ev{second}", now + timedelta(seconds=second))
         await repository.forget_events(write, intern.id, now + timedelta(seconds=1), 3)
-        known = [
-            await repository.claim_event(write, intern.id, f"Ev{second}", later)
-            for second in range(5)
-        ]
+        known = [await claim(f"Ev{second}", later) for second in range(5)]
     assert known == [True, True, False, False, False]
 
 
@@ -567,12 +565,8 @@ async def test_other_tokens_connect_anew_and_a_deleted_intern_disconnects(
     installed: InSlack,
 ) -> None:
     slack, machine = installed.slack, installed.machine
-    caller, before = machine.interns.caller, slack.opened
-    machine.interns.clock.advance(1)
-    await installed.channels.install(caller, installed.intern.id, installation(SOCKET, "manual"))
-    await slack.until_connected(before + 2)  # one to try the tokens
+    await installed.reinstall(installation(SOCKET, "manual"))
     installed.daemon.script(stream(STARTED, SAID, ENDED))
-    await until(lambda: len(slack._sockets) == 1)  # noqa: SLF001 - the earlier one has gone
     await installed.send()
     await installed.says("Done")
     assert installed.daemon.asked[-1].body["approval_mode"] == "manual"
