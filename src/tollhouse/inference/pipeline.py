@@ -30,15 +30,11 @@ from tollhouse.inference.admission import (
     output_limit,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.error_codes import status_of_error
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.ports import CancelledUnsent, ProviderCall
-from tollhouse.inference.providers.failures import (
-    failure,
-    status_of_error,
-    too_long,
-    unreadable,
-)
+from tollhouse.inference.providers.failures import failure, too_long, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
 from tollhouse.inference.steps import (
@@ -334,6 +330,8 @@ class Generation:
         if not self._stream.complete or self._stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
+        if self._stream.is_silent:
+            raise ErrorEvent(self._stream.native_finish_reason, None)
 
     def _take(self, events: Sequence[bytes]) -> bool:
         """Give the client what it gets of some events; false where no more can be taken now."""

@@ -257,7 +257,17 @@ class _LargeResponse(AdaptedResponse):
 
 
 def _parsed(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
-    """Return a provider's response and its body, without what some servers add behind it."""
+    """Return a provider's response and its body, without what some servers add behind it.
+
+    One that says nothing but that it failed is an error in place of a response.
+    """
+    found, body = _found(adapter, body)
+    if found.finish_reason == "error" and not found.seen.output_tokens:
+        raise ErrorEvent(found.native_finish_reason, None)
+    return found, body
+
+
+def _found(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
     try:
         return adapter.parse_response(body), body
     except MalformedResponse:
