@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 
 from tests.acceptance.batch_requests import batch_body, chats, ended, send
 from tests.acceptance.wire import DIALECTS, said, told
-from tests.support.accounts import Accounts
+from tests.support.accounts import Accounts, body
 from tests.support.scripted_providers import reply, stream
 from tests.support.waiting import wait_until
 
@@ -123,6 +124,10 @@ def test_keys_come_by_their_places_then_the_gateway_then_fallbacks(customer: Cus
     providers.say("chat", reply(said("chat", "hello")))
     assert customer.asked(provider={"order": ["chat-b"]}) == [text]
     assert [customer.own(each)["sort_order"] for each in (last, first, second)] == [0, 1, 0]
+    asked = {"endpoint": "/v1/chat/completions", "body": body("/chat/completions", "t/chat-two")}
+    told_ = customer.client.post("/estimate", asked).json()["data"]["endpoints"]
+    assert [each["provider"] for each in told_] == order
+    assert [each["is_byok"] for each in told_] == [True, True, False, False, True]
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 402, 400])
@@ -239,16 +244,13 @@ def test_data_policies_hold_for_own_keys(customer: Customer) -> None:
 @pytest.mark.parametrize(
     ("changes", "told_of"),
     [
-        ({"provider": "unknown"}, "no such provider"),
-        ({"key": "short"}, "8 to"),
-        ({"is_fallback": True, "is_byok_only": True}, "is_byok_only"),
+        *(({"key": "short"}, "8 to"), ({"provider": "unknown"}, "no such provider")),
+        ({"key": '{"api_key": "own-key-0123", "region": "eu"}'}, "amazon-bedrock takes one"),
         ({"allowed_api_key_hashes": ["0" * 64]}, "is no key of this account"),
-        ({"allowed_api_key_hashes": []}, "allowed_api_key_hashes"),
-        ({"allowed_models": ["m"] * 101}, "allowed_models"),
-        ({"workspace_id": "nowhere"}, "workspace_id"),
-        ({"name": "x" * 256}, "name"),
-        ({"declared_region": "mars"}, "declared_region"),
-        ({"unknown": True}, "unknown"),
+        ({"is_fallback": True, "is_byok_only": True}, "is_byok_only"),
+        *(({name: []}, name) for name in ("allowed_api_key_hashes", "unknown", "name")),
+        *(({"allowed_models": ["m"] * 101}, "allowed_models"), ({"name": "x" * 256}, "name")),
+        *(({name: "mars"}, name) for name in ("declared_region", "workspace_id")),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -319,13 +321,17 @@ def test_what_was_wrong_with_a_key_is_forgotten_once_it_is_taken(customer: Custo
 def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
     customer.add(is_required=True, key=(text := "own-key8"))
     providers = customer.wire.providers
-    echo = said("chat", f"your key is {text}")
-    providers.say("chat", reply(echo), reply({"error": {"message": f"bad: {text}"}}, 400))
-    answers = [customer.ask("t/chat"), customer.ask("t/chat")]
-    providers.say("chat", stream(*told("chat", f"key {text}")))
-    answers.append(customer.ask("t/chat", stream=True))
-    assert [text in each.text for each in answers] == [False] * 3
-    assert [each.status_code for each in answers] == [200, 400, 200]
+    encoded = [b64encode(b"x" * more + text.encode() + b"???").decode() for more in range(3)]
+    spelled = [text, *encoded, urlsafe_b64encode(f"~{text}???".encode()).decode()]
+    for written in spelled:
+        providers.say("chat", reply(said("chat", f"it is {written}")))
+        answers = [customer.ask("t/chat")]
+        providers.say("chat", reply({"error": {"message": f"bad: {written}"}}, 400))
+        answers.append(customer.ask("t/chat"))
+        providers.say("chat", stream(*told("chat", f"key {written}")))
+        answers.append(customer.ask("t/chat", stream=True))
+        assert [written in each.text for each in answers] == [False] * 3
+        assert [each.status_code for each in answers] == [200, 400, 200]
 
 
 def test_a_request_under_way_ends_with_the_key_that_it_began_with(customer: Customer) -> None:

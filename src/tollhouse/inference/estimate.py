@@ -142,13 +142,15 @@ class DryRun:
     def _candidate(
         self, candidate: Candidate, demand: Demand, limit: int | None, fee: Fraction, now: float
     ) -> EstimatedCandidate:
-        endpoint = candidate.endpoint
+        endpoint, key, health = candidate.endpoint, candidate.own_key, self._services.health
         output = most_output(demand, candidate) if limit is None else limit * demand.choices
         cost = most_cost(demand, output, candidate)
         is_own = candidate.own_key is not None
         return EstimatedCandidate(
             candidate,
-            is_cooling_down=self._services.health.is_cooling(endpoint, now),
+            is_cooling_down=health.is_cooling(endpoint, now)
+            if key is None
+            else health.key_cools(key, now) or health.is_out(endpoint, now),
             output_tokens=output,
             cost_nano=most_with_own_key(cost, fee) if is_own else cost,
             upstream_nano=cost if is_own else None,
@@ -209,6 +211,7 @@ def _candidate(estimated: EstimatedCandidate) -> Shown:
     return {
         **_offer(candidate.model, candidate.endpoint),
         "dialect": candidate.adapter.dialect.value,
+        "is_byok": candidate.own_key is not None,
         "cooling_down": estimated.is_cooling_down,
         "output_tokens": estimated.output_tokens,
         "cost_estimate": nano_to_float(estimated.cost_nano),

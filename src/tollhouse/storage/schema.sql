@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0006');
+INSERT INTO "alembic_version" VALUES('r0007');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -208,6 +208,13 @@ CREATE TABLE holders (
 	id TEXT NOT NULL, 
 	booked_seq BIGINT NOT NULL, 
 	CONSTRAINT pk_holders PRIMARY KEY (id)
+);
+CREATE TABLE intern_channel_events (
+	intern_id TEXT NOT NULL, 
+	event_id TEXT NOT NULL, 
+	seen_at BIGINT NOT NULL, 
+	CONSTRAINT pk_intern_channel_events PRIMARY KEY (intern_id, event_id), 
+	CONSTRAINT fk_intern_channel_events_intern_id FOREIGN KEY(intern_id) REFERENCES interns (id)
 );
 CREATE TABLE intern_channels (
 	intern_id TEXT NOT NULL, 
@@ -465,4 +472,5 @@ CREATE INDEX ix_generations_account_created ON generations (account_id, created_
 CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
 CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
 CREATE INDEX ix_generations_interrupted ON generations (created_at) WHERE cost_state = 'interrupted';
+CREATE INDEX ix_intern_channel_events_seen ON intern_channel_events (intern_id, seen_at);
 COMMIT;

@@ -157,8 +157,10 @@ class TestUpgrade:
             *("batches is_byok", "batches only_own_keys", "reservations with_own_nano"),
             *("account_days byok_requests", "generations estimate_nano"),
         )
-        tables_ = "TABLE holders", "TABLE intern_channels", "TABLE provider_keys"
-        made = (*tables_, "INDEX ix_generations_interrupted")
+        made = (
+            *("TABLE holders", "TABLE intern_channel_events", "TABLE intern_channels"),
+            *("TABLE provider_keys", "INDEX ix_generations_interrupted"),
+        )
         gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]
         for each in (*(f"DROP {each}" for each in made), *gone, undo):
             if each is not None:
