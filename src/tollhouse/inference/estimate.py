@@ -211,7 +211,6 @@ def _candidate(estimated: EstimatedCandidate) -> Shown:
     return {
         **_offer(candidate.model, candidate.endpoint),
         "dialect": candidate.adapter.dialect.value,
-        "is_byok": candidate.own_key is not None,
         "cooling_down": estimated.is_cooling_down,
         "output_tokens": estimated.output_tokens,
         "cost_estimate": nano_to_float(estimated.cost_nano),
