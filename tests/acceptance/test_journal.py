@@ -23,11 +23,13 @@ def ask(server: ServerProcess) -> str:
     return reply.json()["id"]
 
 
-def booked(server: ServerProcess, generation: str) -> dict[str, Any]:
+def booked(
+    server: ServerProcess, generation: str, headers: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Return the facts of a generation; at once: whoever has a reply sees its charge."""
     found = httpx2.get(
         f"{server.base_url}/generation",
-        headers=server.authorization,
+        headers=headers or server.authorization,
         params={"id": generation},
         timeout=20,
     )
@@ -57,6 +59,29 @@ def test_the_next_start_books_the_journals_charges_and_says_so(cost: float, tmp_
     assert "charges_recovered" in said
     assert "journal_damaged" in said
     assert backdoor.journal_bytes(tmp_path / "data") == b""
+
+
+def test_what_a_kill_cuts_off_at_a_provider_is_told_with_its_estimate(tmp_path: Path) -> None:
+    stops = Failpoints(tmp_path / "stops")
+    stream = {**CHAT, "model": "simulated/slow", "stream": True, "max_tokens": 100}
+    with (
+        start_server(tmp_path, env=stops.env) as server,
+        httpx2.stream(
+            "POST",
+            f"{server.base_url}/chat/completions",
+            headers=server.authorization,
+            json=stream,
+            timeout=20,
+        ) as reply,
+    ):
+        headers, cut_off = server.authorization, reply.headers["X-Generation-Id"]
+        server.kill()
+    with start_server(tmp_path) as server:
+        found = booked(server, cut_off, headers)
+        told = tollhouse("ledger", "interrupted", "--json", "--data-dir", server.data_dir).json()
+    assert (found["cost_state"], found["total_cost"]) == ("interrupted", 0)
+    assert found["estimated_cost"] > 0
+    assert [each["id"] for each in told] == [cut_off]
 
 
 @pytest.mark.sqlite

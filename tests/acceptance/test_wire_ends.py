@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import FORMATS, events, said, text_of, told
+from tests.acceptance.wire import DIALECTS, FORMATS, events, said, text_of, told
 from tests.support.scripted_providers import reply, stream
 from tests.support.stream_folding import streamed
 
@@ -34,16 +35,28 @@ MEANT = {
     "sensitive": "content_filter",
     "guardrail_intervened": "content_filter",
     "TOOL_CALL": "tool_calls",
+    "toolUse": "tool_calls",
+    "content-filter": "content_filter",
+    "FINISH_REASON_MAX_TOKENS": "length",
+    "EndTurn": "stop",
     "a word of tomorrow": "length",
 }
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
-def ended(native: str) -> list[Any]:
-    """Return a chat stream with a provider's finish reason."""
-    first, last, usage = told("chat", "half a sent")
-    last["choices"][0]["finish_reason"] = native
-    return [first, last, usage]
+def ended(native: str, dialect: str = "chat") -> list[Any]:
+    """Return a stream with a provider's finish reason."""
+    events_ = told(dialect, "half a sent")
+    match dialect:
+        case "chat":
+            events_[1]["choices"][0]["finish_reason"] = native
+        case "messages":
+            events_[-2]["delta"]["stop_reason"] = native
+        case _:
+            broken = {"status": "incomplete", "incomplete_details": {"reason": native}}
+            events_[-1]["response"] |= broken
+            events_[-1]["type"] = "response.incomplete"
+    return events_
 
 
 def finish_of(answer: httpx2.Response) -> Any:
@@ -59,16 +72,46 @@ def finish_of(answer: httpx2.Response) -> Any:
 def test_a_reply_that_the_provider_broke_off_is_no_clean_end_and_costs_nothing(
     wire: Wire, native: str
 ) -> None:
-    for form in FORMATS:
-        wire.providers.say("chat", stream(*ended(native)))
+    for dialect, form in product(DIALECTS, (*FORMATS, "/completions")):
+        wire.providers.say(dialect, stream(*ended(native, dialect)))
+        if (dialect, form) == ("chat", "/completions"):  # passed through
+            choice = {"index": 0, "text": "half a sent", "finish_reason": native}
+            wire.providers.say("chat", stream({"choices": [choice]}))
         before = wire.usage()
-        answer = wire.ask("t/chat", form, stream=True)
+        answer = wire.ask(f"t/{dialect}", form, stream=True)
         assert "half a sent" in answer.text
-        for clean in ('"stop"', '"end_turn"', "response.completed"):
+        for clean in ('"stop"', "message_stop", "response.completed", "response.incomplete"):
             assert clean not in answer.text
         assert wire.usage() == before
+    whole = said("messages", "half a sent", stop_reason=native)
+    wire.providers.say("messages", reply(whole))
+    assert wire.ask("t/messages", "/messages").json()["stop_reason"] is None
+    whole = said("responses", "half a sent") | ended(native, "responses")[-1]["response"]
+    wire.providers.say("responses", reply(whole))
+    assert wire.ask("t/responses", "/responses").json()["status"] == "failed"
     wire.providers.say("chat", reply(said("chat", "half a sent", finish_reason=native)))
     assert finish_of(wire.ask("t/chat")) == "error"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_reply_that_says_nothing_but_that_it_failed_goes_to_the_next_endpoint(
+    wire: Wire, dialect: str, form: str
+) -> None:
+    silent = json.loads(json.dumps(ended("abort", dialect)).replace("half a sent", ""))
+    whole = said(dialect, "", finish_reason="abort", stop_reason="abort", content=[], output=[])
+    whole |= {"status": "incomplete", "incomplete_details": {"reason": "abort"}}
+    whole["usage"] = dict.fromkeys(whole["usage"], 0)
+    for broken, good in (
+        (stream(*silent), stream(*told(dialect, "from b"))),
+        (reply(whole), reply(said(dialect, "from b"))),
+    ):
+        wire.providers.say(dialect, broken)
+        wire.providers.say(f"{dialect}-b", good)
+        streams = b"event-stream" in good
+        answer = wire.ask(f"t/{dialect}-two", form, stream=streams)
+        assert text_of(answer, form) == "from b"
+    assert wire.ask(f"t/{dialect}", form).status_code == 502
 
 
 @pytest.mark.parametrize(("native", "meant"), MEANT.items())

@@ -33,6 +33,12 @@ INSTEAD: tuple[Any, ...] = (
     {"error": "no capacity"},
     {"detail": "Internal Server Error"},
     {"object": "error", "message": "busy", "code": 500},
+    *({"Output": {"__type": "com.amazon#ThrottlingException"}}, {"__type": "x#InternalFailure"}),
+    {"Error": {"Code": "Throttling", "Message": "busy"}},
+    {"throttlingException": {"message": "busy"}},
+    {"code": 10003, "msg": "", "data": {"message": "busy"}},
+    {"detail": [{"loc": ["body"], "msg": "busy", "type": "x"}]},
+    {"statusCode": 503, "error": "Service Unavailable", "message": "busy"},
     *({"success": False, "message": "busy"}, {"choices": [], "error_msg": "busy"}),
     {"base_resp": {"status_code": 1002, "status_msg": "busy"}},
     *(b"<html><title>502 Bad gateway</title></html>", b"upstream connect error"),
@@ -47,15 +53,18 @@ OVERLOADED: dict[str, list[Any]] = {
         {"error": "no capacity"},
         [{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}],
         {"object": "error", "message": "busy", "type": "InternalServerError", "code": 500},
+        *({"Output": {"__type": "x#InternalFailure"}}, {"code": 1, "data": {"message": "busy"}}),
     ],
     "messages": [
         {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
         {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}},
         *({"error": {"message": "busy", "type": "server_error"}}, "Overloaded"),
+        *({"__type": "x#ThrottlingException"}, {"detail": [{"loc": ["body"], "msg": "busy"}]}),
     ],
     "responses": [
         {"type": "error", "code": "server_is_overloaded", "message": "busy", "sequence_number": 0},
         *({"type": "error", "error": {"code": "rate_limit_exceeded"}}, [{"message": "busy"}]),
+        *({"throttlingException": {"message": "busy"}}, {"msg": "busy", "code": 1}),
     ],
 }
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -74,6 +75,7 @@ def test_odd_bytes_around_a_reply_cost_nothing_of_it(wire: Wire, dialect: str, f
         *(events[:-2], events[:-1], b"\xef\xbb\xbf" + events, events.replace(*named)),
         *(events.replace(*number), events.replace(*noise), events.replace(b"}\n\n", b"}\0\n\n")),
         *(nothing + events + nothing + b'data: "[DONE]"\n\n', whole, b"data: " + whole + b"\n\n"),
+        *(events.replace(b"}\n\n", b"}\n"), re.sub(rb"event: .*\n|data: ", b"", events)),
     )
     replies = (
         *(b"\xef\xbb\xbf" + whole, whole.replace(*named), whole.replace(*number)),
@@ -99,6 +101,27 @@ def test_a_reply_whose_end_and_usage_have_come_is_complete_whatever_follows(
         answer = wire.ask(f"t/{dialect}", form, stream=True)
         assert text_of(answer, form) == "yes"
         assert '"cost":0.037' in answer.text
+
+
+def test_a_stream_in_place_of_a_whole_completion_is_read_or_goes_to_the_next_endpoint(
+    wire: Wire,
+) -> None:
+    def chunk(text: str, end: str | None, **more: Any) -> dict[str, Any]:
+        logprobs = {"tokens": [text], "top_logprobs": None}
+        choice = {"index": 0, "text": text, "finish_reason": end, "logprobs": logprobs}
+        return {"id": "c", "object": "text_completion", "choices": [choice]} | more
+
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    pieces = [chunk("y", None), chunk("es", "eos", usage=None)]
+    wire.providers.say("chat", stream(*pieces, {"choices": [], "usage": usage}))
+    answer = wire.ask("t/chat", "/completions").json()
+    [choice] = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("yes", "stop")
+    assert choice["logprobs"] == {"tokens": ["y", "es"], "top_logprobs": []}
+    assert (answer["usage"]["cost"], answer["object"]) == (0.037, "text_completion")
+    wire.providers.say("chat", stream(pieces[0], {"error": {"message": "busy", "code": 503}}))
+    wire.providers.say("chat-b", stream(*pieces))
+    assert wire.ask("t/chat-two", "/completions").json()["choices"][0]["text"] == "yes"
 
 
 def test_a_batch_takes_half_of_a_character_in_a_body_and_names_one_in_a_custom_id(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from tests.acceptance.wire import FORMATS, events, said, told
@@ -149,6 +150,20 @@ def test_searches_have_a_price_of_their_own(wire: Wire, form: str) -> None:
     for streamed in (True, False):
         # 10 and 5 tokens, and three searches at Anthropic's cent
         assert cost_of(wire, "t/messages", form, stream=streamed) == Decimal("0.09")
+
+
+def test_searches_that_a_request_allows_are_held_until_their_number_is_known(wire: Wire) -> None:
+    def held(**tool: Any) -> Decimal:
+        """Return what a request with such a tool holds of the balance."""
+        found = {"type": "web_search_20250305", "name": "web_search"} | tool
+        asked = body("/messages", "t/messages", max_tokens=1, tools=[found])
+        url, headers = f"{wire.server.base_url}/estimate", wire.server.authorization
+        reply = httpx2.post(url, json={"endpoint": "/v1/messages", "body": asked}, headers=headers)
+        return Decimal(str(reply.json()["data"]["hold"]["balance"]))
+
+    assert held(max_uses=500) - held(max_yses=500) == 5  # a cent each, at Anthropic
+    for odd in ({"max_uses": None}, {"max_uses": -1}, {"max_uses": "x"}, {"type": "custom"}):
+        assert held(**{"max_uses": 500} | odd) < 1
 
 
 def test_items_of_a_response_are_searches_whose_price_nobody_knows_here(wire: Wire) -> None:

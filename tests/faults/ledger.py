@@ -45,15 +45,23 @@ class PostgresqlLedger:
 Ledger = SqliteLedger | PostgresqlLedger
 
 
-async def assert_consistent(ledger: Ledger, whole: list[Answer]) -> None:
+async def assert_consistent(
+    ledger: Ledger, whole: list[Answer], broken: list[Answer] | None = None
+) -> None:
+    """Check the sums, that whole replies are charged, and that of broken ones there is a trace."""
+
     async def one(query: str) -> int:
         return (await ledger.rows(query))[0][0] or 0  # a sum of nothing is null
 
-    booked = {row[0] for row in await ledger.rows("SELECT id FROM generations")}
-    missing = [answer.generation_id for answer in whole if answer.generation_id not in booked]
+    states = {row[0]: row[1] for row in await ledger.rows("SELECT id, cost_state FROM generations")}
+    booked = states.keys()
+    ended = {found for found, state in states.items() if state != "interrupted"}
+    missing = [answer.generation_id for answer in whole if answer.generation_id not in ended]
     assert not missing, "received whole, and not booked"
+    begun = [answer.generation_id for answer in broken or () if answer.status == 200]
+    assert booked >= set(begun), "cut off while a provider was at work, and no trace of it"
     charged = await one("SELECT sum(cost_nano) FROM generations")
-    assert (charged > 0) == bool(booked)  # a kill may come before anything was booked
+    assert (charged > 0) == bool(ended)  # a kill may come before anything was booked
     assert await one("SELECT sum(amount_nano) FROM postings WHERE kind = 'usage'") == charged
     assert await one("SELECT sum(used_nano) FROM account_totals") == charged
     assert await one("SELECT sum(usage_nano) FROM key_totals") == charged

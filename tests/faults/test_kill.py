@@ -77,7 +77,7 @@ async def kill_repeatedly(
         hit_work += any(answer.status == 200 for answer in broken)
         hit_journal += bool(backdoor.journal_bytes(tmp_path / "data"))
         await recover(tmp_path, config, ledger)
-        await assert_consistent(ledger, whole)
+        await assert_consistent(ledger, whole, broken)
         assert len(whole) >= CLIENTS * (number + 1)
     assert hit_work, "no kill hit a reply under way: the test proved nothing"
     assert hit_journal, "no kill hit a charge in the journal: the test proved nothing"

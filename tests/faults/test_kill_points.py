@@ -90,7 +90,7 @@ async def kill_at(
         whole.extend(received)
         in_flight += bool(broken)
         await recover(tmp_path, config, ledger)
-        await assert_consistent(ledger, whole)
+        await assert_consistent(ledger, whole, broken)
     if victim == "books":
         assert not in_flight, "a reply waited for the books"
     else:

@@ -87,21 +87,28 @@ def estimate(
     )
 
 
-def maximum_cost(input_tokens: int, output_tokens: int, images: int, price: Price) -> int:
-    """Return the most that a request may cost, fee and images included: rounded up, not capped."""
+def maximum_cost(
+    input_tokens: int, output_tokens: int, images: int, price: Price, searches: int = 0
+) -> int:
+    """Return the most that a request may cost: rounded up, not capped.
+
+    Its fee, its images and so many searches are included.
+    """
     tokens = estimate(input_tokens, output_tokens, price, MAX_NANO)
     if not price.tiers:
-        units = price.rates.units
-        return tokens + -(-(units.request + images * units.image) // units.per_nano)
+        return tokens + _besides(price.rates.units, images, searches)
     every = (price.rates, *(tier.rates for tier in price.tiers))
-    besides = max(
-        -(-(rates.units.request + images * rates.units.image) // rates.units.per_nano)
-        for rates in every
-    )
-    return tokens + besides
+    return tokens + max(_besides(rates.units, images, searches) for rates in every)
 
 
-def affordable_output(nano: int, input_tokens: int, images: int, price: Price) -> int | None:
+def _besides(units: Units, images: int, searches: int) -> int:
+    fees = units.request + images * units.image + searches * units.web_search
+    return -(-fees // units.per_nano)
+
+
+def affordable_output(
+    nano: int, input_tokens: int, images: int, price: Price, searches: int = 0
+) -> int | None:
     """Return how much output an amount pays for beside the rest, in tokens; None if it is free.
 
     It is rounded down, 0 or more.
@@ -110,7 +117,7 @@ def affordable_output(nano: int, input_tokens: int, images: int, price: Price) -
     rate = max(Fraction(max(each.completion, each.reasoning), each.per_nano) for each in reachable)
     if not rate:
         return None
-    return max(0, int((nano - maximum_cost(input_tokens, 0, images, price)) / rate))
+    return max(0, int((nano - maximum_cost(input_tokens, 0, images, price, searches)) / rate))
 
 
 def estimate_many(  # noqa: PLR0913 - each is a total of its own

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from tollhouse.accounting.types import (
+    CostState,
     Credits,
     GenerationRecord,
     KeyLimit,
@@ -27,6 +28,7 @@ from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
     generations,
+    holders,
     key_days,
     key_totals,
     limits,
@@ -174,6 +176,12 @@ async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str,
     return dict(found)
 
 
+async def booked_seq(read: Read, holder: str) -> int:
+    """Return up to which number a holder's charges are in what this transaction sees."""
+    query = sa.select(holders.c.booked_seq).where(holders.c.id == holder)
+    return (await read.execute(query)).scalar_one_or_none() or 0
+
+
 async def add_reservation(write: Write, reservation: Reservation) -> None:
     """Store credits that are set aside."""
     await write.execute(sa.insert(reservations).values(**asdict(reservation)))
@@ -215,15 +223,15 @@ async def get_generation(
     return None if row is None else _generation(row)
 
 
-async def unknown_costs(
-    read: Read, account_id: str | None, limit: int
+async def unsettled(
+    read: Read, state: CostState, account_id: str | None, limit: int
 ) -> Sequence[GenerationRecord]:
-    """Return the latest generations of unknown cost that no adjustment names, newest first."""
+    """Return the latest generations of a state that no adjustment names, newest first."""
     looked_after = sa.exists().where(
         postings.c.generation_id == generations.c.id,
         postings.c.kind == PostingKind.ADJUSTMENT.value,
     )
-    query = sa.select(generations).where(generations.c.cost_state == "unknown", ~looked_after)
+    query = sa.select(generations).where(generations.c.cost_state == state.value, ~looked_after)
     if account_id is not None:
         query = query.where(generations.c.account_id == account_id)
     newest = query.order_by(generations.c.created_at.desc(), generations.c.id.desc())

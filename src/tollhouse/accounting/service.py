@@ -20,9 +20,9 @@ from tollhouse.kernel.money import MAX_NANO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from contextlib import AbstractAsyncContextManager
 
     from tollhouse.accounting.types import (
+        CostState,
         Credits,
         FreeRequests,
         GenerationRecord,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tollhouse.kernel.ids import IdSource
     from tollhouse.storage.database import Database, Read, Write
 
-_MOST_UNKNOWN = 1_000
+_MOST_UNSETTLED = 1_000
 
 
 class AccountingService:
@@ -260,9 +260,14 @@ class AccountingService:
             raise NotFound("No such generation.")
         return found
 
-    async def unknown_costs(self, read: Read, account_id: str | None) -> Sequence[GenerationRecord]:
-        """Return the latest generations whose cost nobody knows; of all accounts for None."""
-        return await repository.unknown_costs(read, account_id, _MOST_UNKNOWN)
+    async def unsettled(
+        self, read: Read, state: CostState, account_id: str | None
+    ) -> Sequence[GenerationRecord]:
+        """Return the latest of those whose cost is unknown, or that a kill interrupted.
+
+        Without those that an adjustment names; of all accounts for None.
+        """
+        return await repository.unsettled(read, state, account_id, _MOST_UNSETTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +276,14 @@ class DatabaseAccountLoader:
 
     database: Database
     clock: Clock
-    between_groups: Callable[[], AbstractAsyncContextManager[None]]
-    """Keeps groups of charges from being booked meanwhile."""
+    holder: str
+    """Whose charges are numbered: this process' from its start on."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         """Return what the books say now."""
         # A clock that jumps back must still find the days that it has seen.
         first = policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
-        async with self.between_groups(), self.database.reading_apart() as read:
+        async with self.database.reading_apart() as read:
             account_type, free_limits_exempt = await repository.account_terms(read, account_id)
             totals = await repository.key_totals_of(read, [key_hash])
             limits = await repository.key_limits_of(read, [key_hash])
@@ -290,6 +295,7 @@ class DatabaseAccountLoader:
                 await repository.credits_of(read, account_id),
                 await repository.free_requests_since(read, account_id, first),
                 await repository.reserved_of_account(read, account_id),
+                await repository.booked_seq(read, self.holder),
             )
         total, _ = totals.get(key_hash, (Spend(), None))
         limit = limits.get(key_hash, KeyLimit())

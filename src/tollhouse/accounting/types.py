@@ -163,6 +163,9 @@ class CostState(StrEnum):
     UNKNOWN = "unknown"
     """The reply ended and no usage came, so that nothing was charged; or it used what has no known
     price, so that the rest was. Somebody should look."""
+    INTERRUPTED = "interrupted"
+    """The gateway was killed while the provider was at work, so that nothing was charged; it may
+    bill the work all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +278,8 @@ class GenerationRecord(
     metadata: str | None = None
     created_ms: int
     """When its request arrived, in milliseconds since the epoch."""
+    estimate_nano: int | None = None
+    """What an interrupted one was thought to cost at most; None for all others."""
 
     def __repr__(self) -> str:
         """Show which it is, and nothing that a caller or a provider said."""

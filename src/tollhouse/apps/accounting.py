@@ -45,8 +45,8 @@ class AccountingComponents:
         except OSError as error:
             raise StartError(f"the books process cannot be started: {error.strerror}") from error
         recovered = await self.settler.recover()
-        if recovered.charges or recovered.damaged:
-            _log.warning("charges_recovered", charges=recovered.charges, damaged=recovered.damaged)
+        if recovered.charges or recovered.interrupted or recovered.damaged:
+            _log.warning("charges_recovered", **asdict(recovered))
         self.invariants.start()
 
     async def stop(self, seconds: float) -> None:
@@ -61,9 +61,10 @@ def build_accounting(
 ) -> AccountingComponents:
     """Return accounting on a database whose schema is there; must run inside the event loop."""
     turn = core.database.write_lock if core.database.dialect == "sqlite" else nullcontext()
-    books = BooksProcess(core.database.url, folder.journal, turn)
+    holder = core.ids.uuid()  # one that is never used again: its charges are numbered
+    books = BooksProcess(core.database.url, folder.journal, turn, holder)
     settler = Settler(Journal(folder.journal), books, sync=settings.journal_sync == "always")
-    loader = DatabaseAccountLoader(core.database, core.clock, settler.between_groups)
+    loader = DatabaseAccountLoader(core.database, core.clock, holder)
     admission = AdmissionController(
         core.rules,
         loader,

@@ -63,6 +63,12 @@ class InferenceClient:
         if record.id in self._records:
             self._records[record.id] = record
 
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep no trace: an item that a kill cuts off is asked for again, under the same id."""
+
+    def forget(self, generation_id: str) -> None:
+        """Keep no trace."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSubjects:

@@ -92,9 +92,7 @@ def admission_request_of(
 def _own_maximum(request: InferenceRequest, candidates: Sequence[Candidate]) -> int:
     demand = demand_of(request)
     return max(
-        maximum_cost(
-            demand.input_tokens, most_output(demand, each), demand.images, each.endpoint.price
-        )
+        most_cost(demand, most_output(demand, each), each)
         for each in candidates
         if each.own_key is not None
     )
@@ -122,6 +120,12 @@ def most_output(demand: Demand, candidate: Candidate) -> int:
     return max(demand.output_tokens, demand.choices * _least_limit(candidate))
 
 
+def most_cost(demand: Demand, output_tokens: int, candidate: Candidate) -> int:
+    """Return the most that a request may cost with so much output, at one candidate."""
+    price = candidate.endpoint.price
+    return maximum_cost(demand.input_tokens, output_tokens, demand.images, price, demand.searches)
+
+
 def output_limit(demand: Demand, candidates: Sequence[Candidate], spendable_nano: int) -> int:
     """Return the limit of output, for each answer, with which a request costs no more than it may.
 
@@ -137,7 +141,11 @@ def output_limit(demand: Demand, candidates: Sequence[Candidate], spendable_nano
     )
     paid = (
         affordable_output(
-            spendable_nano, demand.input_tokens, demand.images, candidate.endpoint.price
+            spendable_nano,
+            demand.input_tokens,
+            demand.images,
+            candidate.endpoint.price,
+            demand.searches,
         )
         for candidate in candidates
     )
@@ -149,16 +157,16 @@ def _raise_to(
     admission: AdmissionRequest, demand: Demand, candidate: Candidate, rules: AccountingRules
 ) -> None:
     """Raise the amounts to what the request may cost at one more candidate."""
-    price, tokens, images = candidate.endpoint.price, demand.input_tokens, demand.images
+    price, tokens = candidate.endpoint.price, demand.input_tokens
     most, is_open = most_output(demand, candidate), demand.output_tokens is None
     held = estimate(tokens, None if is_open else most, price, rules.request_cap_nano)
     admission.estimate_nano = max(admission.estimate_nano, held)
     if price.rates.request:
         admission.fee_nano = max(admission.fee_nano, maximum_cost(0, 0, 0, price))
-    dearest = maximum_cost(tokens, most, images, price)
+    dearest = most_cost(demand, most, candidate)
     admission.maximum_nano = max(admission.maximum_nano, dearest)
     if is_open:
-        least = maximum_cost(tokens, _least_output(demand, candidate), images, price)
+        least = most_cost(demand, _least_output(demand, candidate), candidate)
         admission.minimum_nano = max(admission.minimum_nano, least)
 
 
@@ -277,6 +285,7 @@ def _demand(
         images=media.images,
         choices=answers,
         reasoning_tokens=thoughts,
+        searches=_searches(body, fields),
     )
 
 
@@ -454,6 +463,29 @@ def _thoughts(fields: Fields) -> int:
     given = _read_or(_reasoning, fields.get("reasoning", NULL), None)
     asked = (given and given.max_tokens) or 0
     return math.ceil(min(max(LEAST_THOUGHTS, asked), MAX_TOKENS))
+
+
+def _searches(body: bytes, fields: Fields) -> int:
+    """Return how many searches of the web a request allows, as far as it says.
+
+    Source: `max_uses` of Anthropic's tool, `max_tool_calls` of OpenAI's responses.
+    """
+    if b"web_search" not in body and not _hides_names(body):
+        return 0
+    given = (_read_or(_tool, each, None) for each in _items(fields.get("tools", NULL)))
+    tools = [each for each in given if each is not None and "web_search" in each.type]
+    limits = [_number_of(each.max_uses) for each in tools]
+    if tools:
+        limits.append(_largest(fields, ("max_tool_calls",)))
+    return math.ceil(sum(each for each in limits if each != _UNREADABLE))
+
+
+class _Tool(Struct):
+    type: str = ""
+    max_uses: Raw = NULL
+
+
+_tool: Final = msgspec.json.Decoder(_Tool)
 
 
 def _prompts(fields: Fields) -> int:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.accounting.admission.types import limit_source
-from tollhouse.accounting.pricing import maximum_cost
 from tollhouse.inference.admission import (
     admission_request_of,
     allowed_candidates,
     demand_of,
+    most_cost,
     most_output,
     output_limit,
 )
@@ -140,7 +140,7 @@ class DryRun:
             candidate,
             is_cooling_down=self._services.health.is_cooling(endpoint, now),
             output_tokens=output,
-            cost_nano=maximum_cost(demand.input_tokens, output, demand.images, endpoint.price),
+            cost_nano=most_cost(demand, output, candidate),
         )
 
 

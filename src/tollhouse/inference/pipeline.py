@@ -30,19 +30,16 @@ from tollhouse.inference.admission import (
     output_limit,
 )
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.error_codes import status_of_error
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.ports import CancelledUnsent, ProviderCall
-from tollhouse.inference.providers.failures import (
-    failure,
-    status_of_error,
-    too_long,
-    unreadable,
-)
+from tollhouse.inference.providers.failures import failure, too_long, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
 from tollhouse.inference.steps import (
     LARGE,
+    beginning,
     charge,
     excerpt,
     feed,
@@ -261,9 +258,11 @@ class Generation:
         if admitted is None:
             await in_task()
             admitted = await services.admission.admit(wanted)
+        request.estimate_nano, most = wanted.maximum_nano, admitted.spendable_nano
         allowed = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
-        if admitted.spendable_nano is not None:
-            limit = output_limit(demand_of(request), allowed, admitted.spendable_nano)
+        if most is not None:
+            request.estimate_nano = most
+            limit = output_limit(demand_of(request), allowed, most)
             self._client.output_limit = limit
             await services.steps.limit_output(request, limit)
         return allowed
@@ -294,6 +293,7 @@ class Generation:
         )
         request.candidate = candidate
         started = services.clock.monotonic()
+        services.settlement.begin(beginning(request, started))
         status: int | None = None
         try:
             reply = await provider.open(call)
@@ -330,6 +330,8 @@ class Generation:
         if not self._stream.complete or self._stream.finish_reason is None:
             # Formats that must say how a reply ended would say that it failed.
             raise self._unreadable()
+        if self._stream.is_silent:
+            raise ErrorEvent(self._stream.native_finish_reason, None)
 
     def _take(self, events: Sequence[bytes]) -> bool:
         """Give the client what it gets of some events; false where no more can be taken now."""
@@ -438,6 +440,8 @@ class Generation:
             except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
                 _log.exception("generation_not_booked", generation=self.id)
                 error = Unavailable("The charge could not be stored; the reply is withheld.")
+        else:
+            self._services.settlement.forget(self.id)
         # Before the client hears of the end: what was held is free for its next request.
         self._services.admission.release(self.id)
         self._services.metrics.count_generation(self._status(error))

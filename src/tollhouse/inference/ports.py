@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 class Settlement(Protocol):
     """Books generations."""
 
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep that a provider is about to be asked, so that a kill leaves a trace of it.
+
+        That lasts until the generation is accepted or forgotten. Raises `Unavailable` where it
+        cannot be kept.
+        """
+        ...
+
+    def forget(self, generation_id: str) -> None:
+        """Forget a generation that no provider bills."""
+        ...
+
     def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
         """Take a generation into the books.
 

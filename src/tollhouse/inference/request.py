@@ -94,6 +94,8 @@ class InferenceRequest:
     generation_id: str = field(default="", init=False)
     models: Sequence[Model] = field(default=(), init=False)
     """The model that was asked for, and those that may stand in for it."""
+    estimate_nano: int = field(default=0, init=False)
+    """What it was thought to cost at most when it was admitted."""
     candidate: Candidate | None = field(default=None, init=False)
     """The endpoint that was asked last."""
     attempts: list[Attempt] = field(default_factory=list[Attempt], init=False)

@@ -24,6 +24,9 @@ LARGEST_EVENT = 32 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
+_NEXT: Final = tuple(
+    b"data:" + space + begun for space in (b"", b" ") for begun in (b"{", b"[DONE]")
+)
 _FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -84,12 +87,24 @@ class EventParser:
         for line in self._lines(piece):
             self._check_size(len(line))
             if line:
+                if self._is_whole(line):
+                    events.append(self._data.pop())
+                    self._size = 0
                 self._field(line)
             elif self._data:
                 events.append(b"\n".join(self._data))
                 self._data.clear()
                 self._size = 0
         self._check_size(len(self._rest))
+
+    def _is_whole(self, line: bytes) -> bool:
+        """Tell whether the data so far are an event, though no blank line stands before the next.
+
+        Some servers leave these out; no JSON goes on with an object behind another.
+        """
+        if len(self._data) != 1 or not line.startswith(_NEXT):
+            return False
+        return self._data[0].startswith(b"{") and self._data[0].rstrip().endswith(b"}")
 
     def _check_size(self, line: int) -> None:
         if self._size + line > self._largest:

@@ -15,8 +15,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import msgspec
+
 from tollhouse.accounting.pricing import FULL_PRICE, charge_for, with_own_key
-from tollhouse.accounting.types import FREE, GenerationRecord, Usage, attempts_json
+from tollhouse.accounting.types import (
+    FREE,
+    Charge,
+    CostState,
+    GenerationRecord,
+    Usage,
+    attempts_json,
+)
 from tollhouse.inference import policy_filter
 from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
 from tollhouse.inference.formats.adapter import AdaptedResponse, ErrorEvent, MalformedResponse
@@ -35,7 +44,6 @@ from tollhouse.kernel.json_text import first_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
     from tollhouse.inference.ports import OpenedReply
     from tollhouse.inference.request import InferenceRequest
@@ -249,7 +257,17 @@ class _LargeResponse(AdaptedResponse):
 
 
 def _parsed(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
-    """Return a provider's response and its body, without what some servers add behind it."""
+    """Return a provider's response and its body, without what some servers add behind it.
+
+    One that says nothing but that it failed is an error in place of a response.
+    """
+    found, body = _found(adapter, body)
+    if found.finish_reason == "error" and not found.seen.output_tokens:
+        raise ErrorEvent(found.native_finish_reason, None)
+    return found, body
+
+
+def _found(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
     try:
         return adapter.parse_response(body), body
     except MalformedResponse:
@@ -373,6 +391,15 @@ def record(
         metadata=said.metadata,
         created_ms=to_millis(request.received.at),
     )
+
+
+def beginning(request: InferenceRequest, now: float) -> GenerationRecord:
+    """Return what is stored of a request whose provider is asked now, if its end never comes."""
+    candidate = request.candidate
+    own = candidate is not None and candidate.own_key is not None
+    nothing = Charge(CostState.INTERRUPTED, Usage(), 0, None, None, own)
+    begun = record(request, nothing, None, cancelled=False, now=now)
+    return msgspec.structs.replace(begun, estimate_nano=request.estimate_nano)
 
 
 def _charged_images(request: InferenceRequest) -> int | None:

@@ -198,6 +198,8 @@ class Demand(Struct, frozen=True):
     """How many are written, each as long as the limit allows."""
     reasoning_tokens: int = 0
     """The tokens by which an output limit below the reasoning budget may be raised."""
+    searches: int = 0
+    """How many searches of the web it lets the provider make; 0 where it sets no limit."""
 
 
 Reason = Literal[

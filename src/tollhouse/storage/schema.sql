@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0003');
+INSERT INTO "alembic_version" VALUES('r0005');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -161,7 +161,7 @@ CREATE TABLE batches (
 	CONSTRAINT ck_batches_counts CHECK (completed + failed <= total AND unrun <= failed), 
 	CONSTRAINT ck_batches_finalized CHECK ((finalized_at IS NOT NULL) = (status IN ('completed', 'failed', 'expired', 'cancelled')))
 );
-CREATE TABLE generations (
+CREATE TABLE "generations" (
 	id TEXT NOT NULL, 
 	account_id TEXT NOT NULL, 
 	workspace_id TEXT NOT NULL, 
@@ -199,10 +199,15 @@ CREATE TABLE generations (
 	metadata TEXT, 
 	images BIGINT, 
 	free_limited BOOLEAN DEFAULT 0 NOT NULL, 
-	payer_hash TEXT, 
+	payer_hash TEXT, estimate_nano BIGINT, 
 	CONSTRAINT pk_generations PRIMARY KEY (id), 
-	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown')), 
+	CONSTRAINT ck_generations_cost_state CHECK (cost_state IN ('exact', 'estimated', 'unknown', 'interrupted')), 
 	CONSTRAINT ck_generations_cost CHECK (cost_nano >= 0)
+);
+CREATE TABLE holders (
+	id TEXT NOT NULL, 
+	booked_seq BIGINT NOT NULL, 
+	CONSTRAINT pk_holders PRIMARY KEY (id)
 );
 CREATE TABLE intern_channels (
 	intern_id TEXT NOT NULL, 
@@ -440,9 +445,6 @@ CREATE INDEX ix_api_keys_intern ON api_keys (intern_id);
 CREATE INDEX ix_postings_account_created ON postings (account_id, created_at);
 CREATE INDEX ix_postings_adjustment_of_generation ON postings (generation_id) WHERE kind = 'adjustment';
 CREATE UNIQUE INDEX uq_postings_usage_of_generation ON postings (generation_id) WHERE kind = 'usage';
-CREATE INDEX ix_generations_account_created ON generations (account_id, created_at);
-CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
-CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
 CREATE INDEX ix_reservations_account_id ON reservations (account_id);
 CREATE INDEX ix_reservations_key_hash ON reservations (key_hash);
 CREATE INDEX ix_reservations_payer_hash ON reservations (payer_hash);
@@ -459,4 +461,8 @@ CREATE INDEX ix_vault_subjects_attached_vault_id ON vault_subjects (attached_vau
 CREATE INDEX ix_interns_workspace_created ON interns (workspace_id, created_at, id);
 CREATE INDEX ix_provider_keys_account_id ON provider_keys (account_id);
 CREATE INDEX ix_provider_keys_place ON provider_keys (workspace_id, provider);
+CREATE INDEX ix_generations_account_created ON generations (account_id, created_at);
+CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
+CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
+CREATE INDEX ix_generations_interrupted ON generations (created_at) WHERE cost_state = 'interrupted';
 COMMIT;

@@ -39,27 +39,30 @@ from tollhouse.storage.tables.accounting import (
 class InProcessWriter:
     """Books as the books process does, in a thread of this one."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, holder: str) -> None:
         self._postgresql: PostgresqlChargeWriter | None = None
         self._turn: AbstractAsyncContextManager[object] = nullcontext()
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._runner: asyncio.Runner | None = None
         self._closed = False
         if database.dialect == "postgresql":
-            self._postgresql = PostgresqlChargeWriter(dsn(database.url))
+            self._postgresql = PostgresqlChargeWriter(dsn(database.url), holder)
             self._books = Books(self._on_postgresql, Path())
         else:
-            self._sqlite = SqliteChargeWriter(str(database.url.database))
+            self._sqlite = SqliteChargeWriter(str(database.url.database), holder)
             self._books = Books(self._sqlite.write, Path())
             self._turn = database.write_lock
 
     async def write(
-        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+        self,
+        records: Sequence[GenerationRecord],
+        part: JournalPart | None = None,
+        first: int = 0,
     ) -> Sequence[SetAside]:
         del part
         async with self._turn:
             loop, payloads = asyncio.get_running_loop(), list(map(payload_of, records))
-            answer = await loop.run_in_executor(self._thread, self._books.book, payloads)
+            answer = await loop.run_in_executor(self._thread, self._books.book, payloads, first)
         if isinstance(answer, Booked):
             return answer.set_aside
         raise ChargesNotBooked(str(answer))
@@ -70,11 +73,11 @@ class InProcessWriter:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
             self._thread.shutdown()
 
-    def _on_postgresql(self, records: Sequence[GenerationRecord]) -> None:
+    def _on_postgresql(self, records: Sequence[GenerationRecord], last: int) -> None:
         assert self._postgresql is not None
         if self._runner is None:
             self._runner = asyncio.Runner()
-        self._runner.run(self._postgresql.write(records))
+        self._runner.run(self._postgresql.write(records, last))
 
     def _close(self) -> None:
         if self._postgresql is None:
@@ -84,9 +87,9 @@ class InProcessWriter:
             self._runner.close()
 
 
-def charge_writer(database: Database) -> ChargeWriter:
+def charge_writer(database: Database, holder: str = "the process") -> ChargeWriter:
     """Make the charge writer for a database."""
-    return InProcessWriter(database)
+    return InProcessWriter(database, holder)
 
 
 def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationRecord:

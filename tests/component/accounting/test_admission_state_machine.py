@@ -87,10 +87,11 @@ class OnDisk:
 
     async def _start(self) -> None:
         self.journal = Journal(self.folder)
-        self.writer = charge_writer(self.database)
+        holder = self.ids.uuid()
+        self.writer = charge_writer(self.database, holder)
         self.settler = Settler(self.journal, self.writer)
         await self.settler.recover()
-        loader = DatabaseAccountLoader(self.database, self.clock, self.settler.between_groups)
+        loader = DatabaseAccountLoader(self.database, self.clock, holder)
         self.controller = AdmissionController(
             self.model.rules, loader, self.clock, reserve_capacity=self.settler.reserve_capacity
         )

@@ -28,7 +28,7 @@ def turn(database: Database) -> asyncio.Lock:
 async def books(
     database: Database, turn: asyncio.Lock, tmp_path: Path
 ) -> AsyncIterator[BooksProcess]:
-    made = BooksProcess(database.url, tmp_path / "journal", turn)
+    made = BooksProcess(database.url, tmp_path / "journal", turn, "the process")
     yield made
     await made.close()
 

@@ -35,7 +35,7 @@ async def database(migrated_postgresql: sa.URL) -> AsyncIterator[Database]:
 @pytest.fixture
 async def writer(migrated_postgresql: sa.URL) -> AsyncIterator[PostgresqlChargeWriter]:
     named = migrated_postgresql.update_query_dict({"application_name": "the writer"})
-    made = PostgresqlChargeWriter(dsn(named))
+    made = PostgresqlChargeWriter(dsn(named), "the process")
     yield made
     await made.close()
 
@@ -78,7 +78,7 @@ async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_agai
 
 
 async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> None:
-    nowhere = PostgresqlChargeWriter("postgresql://u@127.0.0.1:1/d")
+    nowhere = PostgresqlChargeWriter("postgresql://u@127.0.0.1:1/d", "the process")
     with pytest.raises(DatabaseUnreachable):
         await nowhere.write([record_for(acme)])
     await nowhere.close()

@@ -17,7 +17,6 @@ from tests.support.seams.accounting import (
     KeyLimit,
     PostingKind,
     Reset,
-    Settler,
 )
 from tests.support.seams.identity import AccountType, Authenticator, IdentityService
 from tollhouse.kernel.errors import Invalid, PaymentRequired
@@ -236,12 +235,12 @@ class TestLowering:
 
 class TestStanding:
     async def test_admission_is_told_what_is_reserved(
-        self, acme: Tenant, other: Tenant, client: CreditsClient, settler: Settler, clock: FakeClock
+        self, acme: Tenant, other: Tenant, client: CreditsClient, clock: FakeClock
     ) -> None:
         await client.credit(acme, 100)
         await client.reserve(acme, 3)
         await client.reserve(acme, 9, "batch-2", key_hash="another")
-        loader = DatabaseAccountLoader(client.database, clock, settler.between_groups)
+        loader = DatabaseAccountLoader(client.database, clock, "the process")
         account, key = await loader.load(acme.account.id, acme.key.hash)
         assert (account.reserved_nano, key.reserved_nano) == (12, 3)
         account, key = await loader.load(other.account.id, other.key.hash)

@@ -31,7 +31,7 @@ def path(migrated_sqlite: sa.URL) -> Path:
 
 @pytest.fixture
 def writer(path: Path) -> Iterator[SqliteChargeWriter]:
-    made = SqliteChargeWriter(str(path))
+    made = SqliteChargeWriter(str(path), "the process")
     yield made
     made.close()
 

@@ -153,8 +153,12 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        made = "DROP TABLE intern_channels", "DROP TABLE provider_keys"
-        for each in (*made, "ALTER TABLE batches DROP COLUMN is_byok", undo):
+        made = (
+            *("DROP TABLE holders", "DROP TABLE intern_channels", "DROP TABLE provider_keys"),
+            *("ALTER TABLE batches DROP COLUMN is_byok", "DROP INDEX ix_generations_interrupted"),
+            "ALTER TABLE generations DROP COLUMN estimate_nano",
+        )
+        for each in (*made, undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

@@ -48,9 +48,8 @@ __getattr__ = names(
         "policy_filter": "allowed BUILT_IN excerpt flagged objections texts",
         "ports": "ProviderCall",
         "price_texts": "plain price_texts",
-        "providers.failures": (
-            "CODES_BY_STATUS failure FULL_CONTEXT status_of_error too_long TYPE_BY_CODE"
-        ),
+        "formats.error_codes": "CODES_BY_STATUS status_of_error TYPE_BY_CODE",
+        "providers.failures": "failure FULL_CONTEXT too_long",
         "providers.http": "HttpProvider",
         "providers.registry": "build_providers dialects_named",
         "providers.simulated.models": "Behaviour BEHAVIOURS models",

@@ -13,8 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.builders import generation_record
 from tests.support.disk import largest_file
-from tests.support.seams.accounting import GROWTH_BYTES, RECORD_BYTES, SHRINK_BYTES, Journal, parse
+from tests.support.seams.accounting import (
+    GROWTH_BYTES,
+    RECORD_BYTES,
+    SHRINK_BYTES,
+    Journal,
+    parse,
+    record_of,
+)
 from tests.support.seams.accounting import journal as module
 
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
@@ -345,3 +353,34 @@ def test_what_was_missing_is_noted_for_good(journal: Journal, folder: Path) -> N
     noted = [module.MissingCharges("a.log", 300, 0), module.MissingCharges("b.log", 20, 10)]
     journal.keep_missing(noted)
     assert Journal(folder).noted_missing() == noted
+
+
+# Requests under way
+
+
+def under_way(folder: Path) -> list[str]:
+    return sorted(record_of(each).id for each in Journal(folder).read_unbooked().under_way)
+
+
+def test_requests_under_way_are_there_until_they_end(journal: Journal, folder: Path) -> None:
+    for number in range(300):  # more than a file has room for in the beginning
+        journal.under_way.begin(generation_record(id=f"gen-{number}"))
+    for number in range(298):
+        journal.under_way.end(f"gen-{number}")
+    journal.under_way.begin(generation_record(id="gen-299"))  # a second provider is asked
+    assert under_way(folder) == ["gen-298", "gen-299"]
+    journal.clear()
+    assert under_way(folder) == []
+
+
+def test_a_long_text_of_a_caller_leaves_out_no_beginning(journal: Journal, folder: Path) -> None:
+    journal.under_way.begin(generation_record(id="gen-1", app_title="long " * 1000))
+    assert under_way(folder) == ["gen-1"]
+
+
+def test_a_beginning_that_was_cut_off_is_none(journal: Journal, folder: Path) -> None:
+    journal.under_way.begin(generation_record(id="gen-1"))
+    journal.close()
+    file = folder / "under_way.log"
+    file.write_bytes(file.read_bytes()[:100])
+    assert under_way(folder) == []

@@ -12,7 +12,6 @@ import pytest
 import structlog
 
 from tests.support.builders import generation_record
-from tests.support.loop_time import LoopTime
 from tests.support.seams.accounting import (
     Attribution,
     BookCharges,
@@ -44,6 +43,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
+        self.firsts: list[int] = []
         self.parts: list[JournalPart | None] = []
         self.booked: set[str] = set()
         self.unbookable: set[str] = set()
@@ -54,8 +54,12 @@ class Writer:
         self.closed = False
 
     async def write(
-        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+        self,
+        records: Sequence[GenerationRecord],
+        part: JournalPart | None = None,
+        first: int = 0,
     ) -> Sequence[SetAside]:
+        self.firsts.append(first)
         group = [record.id for record in records]
         self.groups.append(group)
         self.parts.append(part)
@@ -287,15 +291,18 @@ class Observer:
         self.booked_ids: list[str] = []
         self.invalidated_accounts: list[str] = []
 
-    def charged(self, record: GenerationRecord) -> None:
+    def charged(self, record: GenerationRecord, number: int) -> None:
         self.charged_ids.append(record.id)
+        assert number == len(self.charged_ids)
 
     def invalidate(self, account_id: str) -> None:
         self.invalidated_accounts.append(account_id)
 
-    def booked(self, records: Sequence[GenerationRecord]) -> None:
-        assert self._writer.booked.issuperset(record.id for record in records)
+    def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
+        ids = {record.id for record in records}
+        assert ids <= self._writer.booked | self._writer.unbookable
         self.booked_ids += [record.id for record in records]
+        assert number == len(self.booked_ids)
 
 
 async def test_an_observer_hears_of_each_charge_and_of_each_booking(
@@ -305,7 +312,10 @@ async def test_an_observer_hears_of_each_charge_and_of_each_booking(
     await settle(settler, "a", "b")
     assert (observer.charged_ids, observer.booked_ids) == (["a", "b"], [])
     await settler.settled()
-    assert observer.booked_ids == ["a", "b"]
+    await settle(settler, "c")
+    await settler.settled()
+    assert observer.booked_ids == ["a", "b", "c"]
+    assert writer.firsts == [1, 3]
 
 
 async def test_a_charge_that_the_journal_did_not_take_is_not_told(
@@ -319,37 +329,6 @@ async def test_a_charge_that_the_journal_did_not_take_is_not_told(
     with pytest.raises(OSError):  # noqa: PT011 - any will do
         await settle(settler, "a")
     assert observer.charged_ids == []
-
-
-async def test_no_group_is_booked_while_somebody_reads_between_groups(
-    settler: Settler, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    time = LoopTime(monkeypatch)
-    async with settler.between_groups():
-        await settle(settler, "a")
-        await time.advance(60)  # it has gathered for long enough
-        await take_turns()
-        assert not writer.groups
-    await settler.settled()
-    assert writer.booked == {"a"}
-
-
-async def test_reading_between_groups_waits_for_the_group_that_is_being_booked(
-    settler: Settler, writer: Writer
-) -> None:
-    writer.let.clear()
-    await settle(settler, "a")
-    await writer.begun.wait()
-
-    async def read() -> set[str]:
-        async with settler.between_groups():
-            return set(writer.booked)
-
-    reading = asyncio.create_task(read())
-    await asyncio.sleep(0)
-    writer.let.set()
-    assert await reading == {"a"}
-    await settler.close()
 
 
 class TestRoom:
@@ -381,28 +360,10 @@ class TestRoom:
         assert writer.booked == {"a", "b", "c"}
 
 
-async def test_after_a_group_in_doubt_its_accounts_are_read_again(
-    settler: Settler, writer: Writer
-) -> None:
-    settler.observer = observer = Observer(writer)
-    failures = [OSError()]
-    writer.failure = lambda _: failures.pop() if failures else None
-    await settle(settler, "a", "b")
-    await settler.settled()
-    assert observer.invalidated_accounts == ["account"]
-    await settle(settler, "c")
-    await settler.settled()
-    assert observer.invalidated_accounts == ["account"]
-
-
 async def test_after_a_charge_was_set_aside_its_account_is_read_again(
     settler: Settler, writer: Writer
 ) -> None:
-    class Obliging(Observer):
-        def booked(self, records: Sequence[GenerationRecord]) -> None:
-            self.booked_ids += [record.id for record in records]
-
-    settler.observer = observer = Obliging(writer)
+    settler.observer = observer = Observer(writer)
     writer.unbookable.add("b")
     await settle(settler, "a", "b")
     await settler.settled()
@@ -480,16 +441,20 @@ class BooksWriter:
     """Remembers the ids of each transaction; takes none with a charge called bad."""
 
     def __init__(self) -> None:
-        self.transactions: list[list[str]] = []
+        self.booked: list[tuple[list[str], int]] = []
         self.failure: Exception | None = None
 
-    def __call__(self, records: Sequence[GenerationRecord]) -> None:
+    def __call__(self, records: Sequence[GenerationRecord], last: int) -> None:
         ids = [record.id for record in records]
         if self.failure is not None:
             raise self.failure
         if "bad" in ids:
             raise Unbookable from OverflowError()
-        self.transactions.append(ids)
+        self.booked.append((ids, last))
+
+    @property
+    def transactions(self) -> list[list[str]]:
+        return [ids for ids, _ in self.booked if ids]
 
 
 @pytest.fixture
@@ -509,7 +474,7 @@ def filled(journal: Journal, *ids: str) -> JournalPart:
 
 
 def file_of(part: JournalPart) -> BookFile:
-    return BookFile(part.name, part.size, part.checksum)
+    return BookFile(part.name, part.size, part.checksum, 1)
 
 
 def test_what_is_no_record_of_this_version_is_set_aside(
@@ -518,6 +483,15 @@ def test_what_is_no_record_of_this_version_is_set_aside(
     answer = books.answer(BookCharges([OTHER_VERSION, *payloads("a")]))
     assert answer == Booked([SetAside(OTHER_VERSION, "ValidationError")])
     assert books_writer.transactions == [["a"]]
+
+
+def test_each_transaction_says_up_to_which_number_it_books(
+    books: Books, books_writer: BooksWriter
+) -> None:
+    assert books.answer(BookCharges([*payloads("a", "b"), OTHER_VERSION, BAD], 7)) == Booked(
+        [SetAside(OTHER_VERSION, "ValidationError"), SetAside(BAD, "OverflowError")]
+    )
+    assert books_writer.booked == [(["a"], 7), (["b"], 8), ([], 9), ([], 10)]
 
 
 def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
@@ -542,7 +516,7 @@ def test_a_file_that_was_changed_from_outside_is_not_read(
 
 def test_messages_show_neither_a_password_nor_a_charge() -> None:
     shown = [
-        Open("postgresql://user:password@host/books", "journal"),
+        Open("postgresql://user:password@host/books", "journal", "the process"),
         BookCharges(payloads("a")),
         Booked([SetAside(BAD, "OverflowError")]),
     ]

@@ -159,6 +159,12 @@ class FakeSettler:
     ready: asyncio.Event | None = None
     broken: BaseException | None = None
 
+    def begin(self, record: GenerationRecord) -> None:
+        pass
+
+    def forget(self, generation_id: str) -> None:
+        pass
+
     def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
         self.records.append(record)
         if self.ready is None and self.broken is None:

@@ -3,7 +3,8 @@
     balance   = balance in the books - charges that those do not have yet
     available = balance - what batches have reserved
 
-What is read is exact, since it is read while no group of charges is half way into the database.
+What is read is exact: charges are numbered, and each reading knows up to which number the books
+have them. Those above it are added to what was read, until a later reading has them.
 Methods of a state do not wait, so that a check and the hold that follows it are one step.
 """
 
@@ -95,7 +96,6 @@ class KeyState:
     reserved_nano: int = 0
     days: defaultdict[date, Spend] = field(default_factory=lambda: defaultdict(Spend))
     _total: Spend = field(default_factory=Spend)
-    _unbooked: defaultdict[date, Spend] = field(default_factory=lambda: defaultdict(Spend))
     _start: date | None = None
     """Of the window that was looked at last."""
     _used: int | None = None
@@ -104,16 +104,17 @@ class KeyState:
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
-        return not self.held_nano and not self._unbooked
+        return not self.held_nano
 
-    def load(self, facts: KeyFacts) -> None:
+    def load(self, facts: KeyFacts, unbooked: Iterable[GenerationRecord]) -> None:
         """Replace the facts by what the books say now, and add what is on its way to them."""
         self.limit = facts.limit
         self.reserved_nano = facts.reserved_nano
         self._total = facts.total
         self.days = defaultdict(Spend, facts.days)
-        for day, spend in self._unbooked.items():
-            self._add(day, spend)
+        for record in unbooked:
+            if self.hash in record.key_hashes:
+                self._add(record.utc_day, record.spend)
         self._used = None
 
     def used_nano(self, today: date) -> int:
@@ -145,16 +146,9 @@ class KeyState:
 
     def charged(self, day: date, spend: Spend) -> None:
         """Count what a generation cost that the books will count to a UTC day."""
-        self._unbooked[day] += spend
         if self._used is not None and (self._start is None or day >= self._start):
             self._used += self._nano(spend)
         self._add(day, spend)
-
-    def booked(self, day: date, spend: Spend) -> None:
-        """Learn that what was charged is in the books."""
-        self._unbooked[day] -= spend
-        if self._unbooked[day] == Spend():
-            del self._unbooked[day]
 
     def _add(self, day: date, spend: Spend) -> None:
         self._total += spend
@@ -185,19 +179,26 @@ class AccountState:
     """The same without what batches have reserved."""
     _charged_nano: int = 0
     """Charges that the facts do not know of: made since they were read, or not booked then."""
-    _unbooked_nano: int = 0
+    _unbooked: deque[tuple[int, GenerationRecord]] = field(
+        default_factory=deque[tuple[int, GenerationRecord]]
+    )
+    """Charges that are not known to be booked, and their numbers."""
     _free_days: Counter[date] = field(default_factory=Counter)
-    _unbooked_free: Counter[date] = field(default_factory=Counter)
 
-    def load(self, facts: AccountFacts) -> None:
-        """Replace the facts by what the books say now, and add what is on its way to them."""
+    def load(self, facts: AccountFacts) -> Sequence[GenerationRecord]:
+        """Replace the facts by what the books say now, and add what is on its way to them.
+
+        Returns that.
+        """
         self.facts = facts
         self.needs_credits = facts.type.needs_credits
         self._owned_nano = facts.credits.balance_nano
         self._spendable_nano = self._owned_nano - facts.reserved_nano
-        self._charged_nano = self._unbooked_nano
+        unbooked = [record for number, record in self._unbooked if number > facts.booked_seq]
+        self._charged_nano = sum(record.cost_nano for record in unbooked)
         self._free_days = Counter(facts.free_requests)
-        self._free_days.update(self._unbooked_free)
+        self._free_days.update(record.utc_day for record in unbooked if record.free_limited)
+        return unbooked
 
     @property
     def credits(self) -> Credits:
@@ -226,8 +227,7 @@ class AccountState:
             not self.in_flight.held_nano(now)
             and not self.held_nano
             and not self.free_held
-            and not self._unbooked_nano
-            and not self._unbooked_free
+            and not self._unbooked
             and all(key.idle for key in self.keys.values())
             and all(minute.idle(now) for minute in self.minutes.values())
         )
@@ -246,28 +246,27 @@ class AccountState:
             found = self.keys[key_hash] = KeyState(key_hash)
         return found
 
-    def charged(self, cost_nano: int, *, free_day: date | None) -> None:
-        """Count a generation on its way to the books, also towards a day's free requests."""
-        self._charged_nano += cost_nano
-        self._unbooked_nano += cost_nano
-        if free_day is not None:
-            self._free_days[free_day] += 1
-            self._unbooked_free[free_day] += 1
+    def charged(self, record: GenerationRecord, number: int) -> None:
+        """Count a generation on its way to the books."""
+        self._charged_nano += record.cost_nano
+        self._unbooked.append((number, record))
+        day = record.utc_day
+        if record.free_limited:
+            self._free_days[day] += 1
+        for key_hash in record.key_hashes:
+            self.key(key_hash).charged(day, record.spend)
 
-    def booked(self, cost_nano: int, *, free_day: date | None) -> None:
-        """Learn that what was charged is in the books."""
-        self._unbooked_nano -= cost_nano
-        if free_day is not None:
-            self._unbooked_free[free_day] -= 1
-            if not self._unbooked_free[free_day]:
-                del self._unbooked_free[free_day]
+    def booked(self, number: int) -> None:
+        """Learn that the charges up to a number are in the books."""
+        while self._unbooked and self._unbooked[0][0] <= number:
+            self._unbooked.popleft()
 
 
 class AccountLoader(Protocol):
     """Reads an account and a key from the database."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
-        """Return it as it is while no group of this process' charges is half way there."""
+        """Return it with the number up to which the books have this process' charges."""
         ...
 
 
@@ -318,6 +317,8 @@ class AccountCache:
         self._max_age = max_age_seconds
         self._on_change = on_change
         self._entries: dict[str, CachedAccount] = {}
+        self._booked_seq = 0
+        """The number of the last charge that was told as booked."""
         self._full = MOST_REMEMBERED
         """From how many on the idle ones are forgotten."""
 
@@ -352,24 +353,16 @@ class AccountCache:
         finally:
             entry.users -= 1
 
-    def charged(self, record: GenerationRecord) -> None:
+    def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a charge that is in the journal."""
-        state, day = self._entry(record.account_id).state, record.utc_day
-        state.charged(record.cost_nano, free_day=day if record.free_limited else None)
-        spend = record.spend
-        for key_hash in record.key_hashes:
-            state.key(key_hash).charged(day, spend)
+        self._entry(record.account_id).state.charged(record, number)
 
-    def booked(self, records: Sequence[GenerationRecord]) -> None:
-        """Learn that charges are in the database."""
-        for record in records:
-            if (entry := self._entries.get(record.account_id)) is None:
-                continue
-            state, day = entry.state, record.utc_day
-            state.booked(record.cost_nano, free_day=day if record.free_limited else None)
-            spend = record.spend
-            for key_hash in record.key_hashes:
-                state.key(key_hash).booked(day, spend)
+    def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
+        """Learn that charges are in the database, the last one with that number."""
+        self._booked_seq = number
+        for account_id in {record.account_id for record in records}:
+            if (entry := self._entries.get(account_id)) is not None:
+                entry.state.booked(number)
 
     def invalidate(self, account_id: str) -> None:
         """Have an account read again before its next request."""
@@ -411,8 +404,10 @@ class AccountCache:
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
-        entry.state.load(account)
-        entry.state.key(key_hash).load(key)
+        if account.booked_seq < self._booked_seq:
+            # Some charges were booked meanwhile, and are in neither: who reads again finds them.
+            return
+        entry.state.key(key_hash).load(key, entry.state.load(account))
         entry.read[key_hash] = (change, self._clock.monotonic())
 
     def _reload_if_due(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:

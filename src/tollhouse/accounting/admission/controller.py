@@ -145,16 +145,16 @@ class AdmissionController:
 
     # Called by the settler
 
-    def charged(self, record: GenerationRecord) -> None:
+    def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a charge that is in the journal, in place of what its request held."""
         hold = self._holds.pop(record.id, None)
-        self._accounts.charged(record)
+        self._accounts.charged(record, number)
         if hold is not None:
             self._end(hold, record.cost_nano)
 
-    def booked(self, records: Sequence[GenerationRecord]) -> None:
-        """Learn that charges are in the database."""
-        self._accounts.booked(records)
+    def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
+        """Learn that charges are in the database, the last one with that number."""
+        self._accounts.booked(records, number)
 
     def invalidate(self, account_id: str) -> None:
         """Have an account read again before its next request: something of it has changed."""

@@ -91,6 +91,8 @@ class AccountFacts:
     free_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
     """Limited requests to free models of the latest UTC days."""
     reserved_nano: int = 0
+    booked_seq: int = 0
+    """The number of the last charge of this process that is in what else was read."""
 
 
 @dataclass(frozen=True, slots=True)

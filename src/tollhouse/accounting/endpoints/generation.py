@@ -56,7 +56,10 @@ class GenerationData(ResponseModel):
     usage: float
     """The same as total_cost."""
     cost_state: str
-    """How it is known: exact (reported), estimated (broken off), unknown (nothing booked)."""
+    """How it is known: exact (reported), estimated (broken off), unknown (nothing booked),
+    interrupted (the gateway was killed meanwhile; nothing booked)."""
+    estimated_cost: float | None
+    """What an interrupted one was thought to cost at most, in credits; null for all others."""
     is_byok: bool
     """Whether a provider key of one's own was used."""
     origin: str
@@ -169,12 +172,13 @@ class GenerationEndpoints:
 
 def _reply(record: GenerationRecord) -> GenerationData:
     usage, facts = record.usage, msgspec.structs.asdict(record)
-    at_provider = record.provider_cost_nano
+    at_provider, estimate = record.provider_cost_nano, record.estimate_nano
     for name in ("trace", "metadata"):
         facts[name] = None if facts[name] is None else _json.decode(facts[name])
     return GenerationData(
         total_cost=nano_to_float(record.cost_nano),
         usage=nano_to_float(record.cost_nano),
+        estimated_cost=None if estimate is None else nano_to_float(estimate),
         origin=record.http_referer or "",
         created_at=record.created_at,
         provider_name=record.provider,

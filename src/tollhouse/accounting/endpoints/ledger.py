@@ -5,9 +5,10 @@ periods, `from` and `to`, pages and rows by key are ours, and so is today: there
 complete ones. The ledger is ours.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -18,9 +19,10 @@ from tollhouse.accounting.endpoints.credits import AccountQuery
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.ledger.types import Activity, ActivityQuery, StatementLine, StatementQuery
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import GenerationRecord
+from tollhouse.accounting.types import CostState, GenerationRecord
 from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import Manager
 from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.money import format_credits, nano_to_float
@@ -196,6 +198,20 @@ class UnknownData(ResponseModel):
     """Whether the client went away before its end."""
 
 
+class InterruptedData(UnknownData):
+    """A generation that a kill of the gateway interrupted."""
+
+    estimated_cost: str | None
+    """What it was thought to cost at most, in credits."""
+
+
+class InterruptedReply(ResponseModel):
+    """The generations that a kill of the gateway interrupted."""
+
+    data: list[InterruptedData]
+    """The generations."""
+
+
 class UnknownReply(ResponseModel):
     """The generations whose cost nobody knows."""
 
@@ -335,6 +351,9 @@ class LedgerEndpoints:
         routes.get("/ledger/unknown", tags=["Ledger"], responses=of_account)(
             self.list_unknown_costs
         )
+        routes.get("/ledger/interrupted", tags=["Ledger"], responses=of_account)(
+            self.list_interrupted
+        )
 
     async def get_activity(
         self, who: Managing, query: Annotated[ActivityQueryFields, Query()]
@@ -386,12 +405,32 @@ class LedgerEndpoints:
         An operator who names no account sees those of all. An adjustment that names a generation
         takes it off the list.
         """
+        found = await self._unsettled(CostState.UNKNOWN, who, account_id)
+        return UnknownReply(data=[UnknownData(**_facts(each)) for each in found])
+
+    async def list_interrupted(
+        self, who: Managing, account_id: OfAccount = None
+    ) -> InterruptedReply:
+        """List the generations that a kill of the gateway interrupted, newest first, a thousand.
+
+        A provider was asked and may bill them; nothing was charged. An operator who names no
+        account sees those of all. An adjustment that names a generation takes it off the list.
+        """
+        found = await self._unsettled(CostState.INTERRUPTED, who, account_id)
+        data = [
+            InterruptedData(estimated_cost=format_credits(each.estimate_nano or 0), **_facts(each))
+            for each in found
+        ]
+        return InterruptedReply(data=data)
+
+    async def _unsettled(
+        self, state: CostState, who: Manager, account_id: str | None
+    ) -> Sequence[GenerationRecord]:
         async with self.database.reading() as read:
             wanted = account_id
             if account_id is not None or not who.operator:
                 wanted = await self.identity.home(read, who, account_id)
-            found = await self.accounting.unknown_costs(read, wanted)
-        return UnknownReply(data=[_unknown(each) for each in found])
+            return await self.accounting.unsettled(read, state, wanted)
 
 
 def _line(line: StatementLine) -> LineData:
@@ -405,9 +444,9 @@ def _line(line: StatementLine) -> LineData:
     )
 
 
-def _unknown(record: GenerationRecord) -> UnknownData:
+def _facts(record: GenerationRecord) -> dict[str, Any]:
     facts = msgspec.structs.asdict(record)
-    return UnknownData(provider_name=record.provider, created_at=record.created_at, **facts)
+    return facts | {"provider_name": record.provider, "created_at": record.created_at}
 
 
 def _item(row: Activity) -> ActivityItem:

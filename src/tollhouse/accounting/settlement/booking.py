@@ -213,6 +213,18 @@ POSTING: Final = (
 ONCE: Final = "ON CONFLICT (id) DO NOTHING"
 
 
+def raising_booked(holder: str, last: str, larger: str) -> str:
+    """Return the statement that notes up to which number a holder's charges are booked.
+
+    It is part of their transaction: so who reads the number knows which charges are in what it
+    reads beside it, and who reads after an answer was lost knows what was done.
+    """
+    return (
+        f"INSERT INTO holders (id, booked_seq) VALUES ({holder}, {last}) ON CONFLICT (id) "  # noqa: S608
+        f"DO UPDATE SET booked_seq = {larger}(holders.booked_seq, excluded.booked_seq)"
+    )
+
+
 def adding(table: str, columns: Sequence[str], source: str) -> str:
     """Return the statement that adds rows from a source."""
     # By name: a column that a later release has added gets its default, and not NULL.

@@ -60,15 +60,15 @@ class BooksProcess:
     """The process that books groups of charges; one at a time, and started when it is needed."""
 
     def __init__(
-        self, url: sa.URL, journal: Path, turn: AbstractAsyncContextManager[object]
+        self, url: sa.URL, journal: Path, turn: AbstractAsyncContextManager[object], holder: str
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; `holder` is whose numbers the charges have.
 
         It writes while `turn` is entered: an SQLite file has one writer at a time, and who waits in
         this process waits for as long as it takes, and not for the file's own busy timeout.
         """
         database = str(url.database) if url.get_backend_name() == "sqlite" else dsn(url)
-        self._open = Open(database, str(journal))
+        self._open = Open(database, str(journal), holder)
         self._command = COMMANDS[url.get_backend_name()]
         self._turn = turn
         self._process: Process | None = None
@@ -88,17 +88,20 @@ class BooksProcess:
         await _send(self._process, self._open)
 
     async def write(
-        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+        self,
+        records: Sequence[GenerationRecord],
+        part: JournalPart | None = None,
+        first: int = 0,
     ) -> Sequence[SetAside]:
         """Book charges, which are that part of the journal if it is given; see `ChargeWriter`."""
         async with self._turn:
             answer: FromBooks = Unreadable()
             if part is not None:
-                answer = await self._ask(BookFile(part.name, part.size, part.checksum))
+                answer = await self._ask(BookFile(part.name, part.size, part.checksum, first))
                 if isinstance(answer, Unreadable):
                     _log.error("journal_changed_from_outside", file=part.name)
             if isinstance(answer, Unreadable):
-                answer = await self._ask(BookCharges(list(map(payload_of, records))))
+                answer = await self._ask(BookCharges(list(map(payload_of, records)), first))
         match answer:
             case Booked(set_aside):
                 return set_aside

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.messages import FromBooks, ToBooks
     from tollhouse.accounting.types import GenerationRecord
 
-    Write = Callable[[Sequence[GenerationRecord]], None]
+    Write = Callable[[Sequence[GenerationRecord], int], None]
+    """Books charges in one transaction, which notes the number of the last one; 0: it has none."""
 LARGEST_TRANSACTION: Final = 1_000
 """Charges that are booked in one transaction."""
 _CHECKSUM_BYTES: Final = len(b"00000000 ")
@@ -58,35 +59,38 @@ class Books:
     def answer(self, message: ToBooks) -> FromBooks:
         """Do what the server asks for."""
         match message:
-            case BookCharges(payloads):
-                return self.book(payloads)
-            case BookFile(name, size, checksum):
+            case BookCharges(payloads, first):
+                return self.book(payloads, first)
+            case BookFile(name, size, checksum, first):
                 payloads = _payloads(self._journal / name, size, checksum)
-                return Unreadable() if payloads is None else self.book(payloads)
+                return Unreadable() if payloads is None else self.book(payloads, first)
             case Open():
                 return NotBooked("it is open")
 
-    def book(self, payloads: Sequence[bytes]) -> FromBooks:
-        """Book charges, and tell which of them never can be."""
+    def book(self, payloads: Sequence[bytes], first: int = 0) -> FromBooks:
+        """Book charges, numbered from `first` on, and tell which of them never can be."""
         blocking_failpoint("books.read")
         set_aside: list[SetAside] = []
         try:
             for start in range(0, len(payloads), LARGEST_TRANSACTION):
-                self._book(payloads[start : start + LARGEST_TRANSACTION], set_aside)
+                part = payloads[start : start + LARGEST_TRANSACTION]
+                self._book(part, set_aside, first and first + start)
         except Exception as error:  # noqa: BLE001 - the edge: whatever it was, the server tries again
             return NotBooked(type(error).__name__)
         return Booked(set_aside)
 
-    def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside]) -> None:
+    def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside], first: int) -> None:
+        last = first and first + len(payloads) - 1
         try:
             blocking_failpoint("books.write.before")
-            self._write(list(map(record_of, payloads)))
+            self._write(list(map(record_of, payloads)), last)
             blocking_failpoint("books.write.after")
         except (Unbookable, msgspec.MsgspecError) as error:
             if len(payloads) > 1:
-                for payload in payloads:
-                    self._book([payload], set_aside)
+                for place, payload in enumerate(payloads):
+                    self._book([payload], set_aside, first and first + place)
                 return
+            self._write([], last)
             set_aside.append(SetAside(payloads[0], type(error.__cause__ or error).__name__))
 
 
@@ -102,7 +106,7 @@ def _payloads(path: Path, size: int, checksum: int) -> Sequence[bytes] | None:
     return [line[_CHECKSUM_BYTES:] for line in data.splitlines()]
 
 
-def serve(open_database: Callable[[str], Write]) -> None:
+def serve(open_database: Callable[[Open], Write]) -> None:
     """Answer the server until it is gone, and end at once: nothing is left to tidy up."""
     for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
         signal.signal(number, signal.SIG_IGN)
@@ -110,7 +114,7 @@ def serve(open_database: Callable[[str], Write]) -> None:
     try:
         begin = TO_BOOKS.receive_blocking(source)
         if isinstance(begin, Open):
-            books = Books(open_database(begin.database), Path(begin.journal))
+            books = Books(open_database(begin), Path(begin.journal))
             while True:
                 answer = books.answer(TO_BOOKS.receive_blocking(source))
                 blocking_failpoint("books.answer.after")

@@ -16,6 +16,7 @@ break. Zeros follow the last one. The checksum finds the half record that a kill
 whatever else is not as it was written.
 
     <folder>/a.log, b.log       the journal
+    <folder>/under_way.log      requests that have no charge yet: see `under_way`
     <folder>.marks              for each of them, how many bytes it has and their checksum
     <folder>/missing.log        that charges were gone at a start: a file was emptied, or replaced
     <folder>/unbookable.log     charges that no database would take, for a person to look at
@@ -33,6 +34,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.accounting.settlement.payloads import line_of, payload_in
+from tollhouse.accounting.settlement.under_way import RequestsUnderWay
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
@@ -52,7 +55,6 @@ _MISSING: Final = "missing.log"
 _MARK: Final = struct.Struct("<II")
 """Bytes and their CRC-32."""
 _MARKS_SIZE: Final = _MARK.size * len(_NAMES)
-_CHECKSUM_DIGITS: Final = 8
 _EMPTY: Final = b"\0"
 
 
@@ -85,6 +87,8 @@ class JournalContents:
     payloads: list[bytes]
     damaged: list[DamagedRecord]
     missing: list[MissingCharges] = field(default_factory=list[MissingCharges])
+    under_way: Sequence[bytes] = ()
+    """Beginnings of requests; those that have a charge are booked by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.under_way = RequestsUnderWay(folder)
         # Not in the folder: it tells that the folder was emptied, too.
         self._marked = folder.with_name(f"{folder.name}.marks")
         self._files: list[_File] = []
@@ -224,7 +229,7 @@ class Journal:
         if not self._files:
             self.open()
         blocking_failpoint("journal.append.before")
-        self._files[self._active].append(_line(payload))
+        self._files[self._active].append(line_of(payload))
         blocking_failpoint("journal.append.after")
 
     def reserve(self, charges: int) -> None:
@@ -233,6 +238,7 @@ class Journal:
             self.open()
         for file in self._files:
             file.reserve(charges * RECORD_BYTES)
+        self.under_way.reserve(charges)
 
     def switch_files(self) -> JournalPart:
         """Append to the other file from now on; return what is in the one that was appended to."""
@@ -248,10 +254,11 @@ class Journal:
             self._files[1 - self._active].empty()
 
     def clear(self) -> None:
-        """Empty both files: what was left behind is booked."""
+        """Empty all files: what was left behind is booked."""
         self.open()
         for file in self._files:
             file.empty()
+        self.under_way.clear()
 
     def sync(self) -> None:
         """Make every record so far survive a power failure; blocks while the disk writes."""
@@ -262,7 +269,7 @@ class Journal:
 
     def quarantine(self, payload: bytes) -> None:
         """Keep a record for a person to look at, so that its file may be emptied."""
-        self._keep(_UNBOOKABLE, _line(payload))
+        self._keep(_UNBOOKABLE, line_of(payload))
 
     def keep_damaged(self, damaged: Sequence[DamagedRecord]) -> None:
         """Keep what is no record for a person to look at."""
@@ -279,7 +286,7 @@ class Journal:
 
     def read_unbooked(self) -> JournalContents:
         """Return what is not booked: at a start, what a process that was killed left behind."""
-        contents = JournalContents([], [])
+        contents = JournalContents([], [], under_way=self.under_way.read())
         marks = _read(self._marked).ljust(_MARKS_SIZE, _EMPTY)
         for name, (used, checksum) in zip(_NAMES, _MARK.iter_unpack(marks), strict=True):
             data = _read(self._folder / name)
@@ -311,6 +318,7 @@ class Journal:
         if self._marks is not None:
             self._marks.close()
             self._marks = None
+        self.under_way.close()
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -325,7 +333,7 @@ def parse(name: str, data: bytes) -> JournalContents:
     begin = len(used) - len(used.lstrip(_EMPTY))
     offset = begin
     for line in used[begin:].splitlines(keepends=True):
-        payload = _payload(line)
+        payload = payload_in(line)
         if payload is not None:
             payloads.append(payload)
         elif not begin or offset > begin:
@@ -333,17 +341,6 @@ def parse(name: str, data: bytes) -> JournalContents:
             damaged.append(DamagedRecord(name, offset, line, is_tail))
         offset += len(line)
     return JournalContents(payloads, damaged)
-
-
-def _line(payload: bytes) -> bytes:
-    return b"%08x %b\n" % (crc32(payload), payload)
-
-
-def _payload(line: bytes) -> bytes | None:
-    """Return what a line carries; None where it is not as it was written."""
-    checksum, _, payload = line.removesuffix(b"\n").partition(b" ")
-    whole = line.endswith(b"\n") and len(checksum) == _CHECKSUM_DIGITS
-    return payload if whole and checksum == b"%08x" % crc32(payload) else None
 
 
 def _read(path: Path) -> bytes:

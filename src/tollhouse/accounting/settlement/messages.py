@@ -25,6 +25,8 @@ class Open(msgspec.Struct, tag="open", frozen=True):
     """The path of an SQLite file, or a URL for PostgreSQL: with its password, so it is no argument
     of the process, and not shown."""
     journal: str
+    holder: str
+    """Whose charges these are: a server's, from its start to its end."""
 
     def __repr__(self) -> str:
         """Show no password."""
@@ -39,12 +41,16 @@ class BookFile(msgspec.Struct, tag="file", frozen=True):
     """How many bytes of it."""
     checksum: int
     """Their CRC-32."""
+    first: int
+    """The number of the first of its charges; those of a holder are numbered from 1 on."""
 
 
 class BookCharges(msgspec.Struct, tag="charges", frozen=True):
     """Book these charges."""
 
     payloads: list[bytes]
+    first: int = 0
+    """The number of the first one; 0 where they have none: an earlier holder left them."""
 
     def __repr__(self) -> str:
         """Show how many, and nothing that they hold."""

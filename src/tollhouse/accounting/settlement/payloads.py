@@ -1,7 +1,11 @@
-"""A charge as the journal has it: a JSON array, with texts that every database takes."""
+"""A charge as the journal has it: a JSON array, with texts that every database takes.
+
+<CRC-32 of the payload as 8 hex digits> <payload>
+"""
 
 from __future__ import annotations
 
+from binascii import crc32
 from typing import Final
 
 import msgspec
@@ -20,8 +24,21 @@ record_of: Final = msgspec.json.Decoder(GenerationRecord).decode
 """Returns the record of a payload; `msgspec.MsgspecError` where it is none of this version."""
 
 
+_CHECKSUM_DIGITS: Final = 8
 _ID: Final = 1
 """Its place, behind the version."""
+
+
+def line_of(payload: bytes) -> bytes:
+    """Return the line of a payload."""
+    return b"%08x %b\n" % (crc32(payload), payload)
+
+
+def payload_in(line: bytes) -> bytes | None:
+    """Return what a line carries; None where it is not as it was written."""
+    checksum, _, payload = line.removesuffix(b"\n").partition(b" ")
+    whole = line.endswith(b"\n") and len(checksum) == _CHECKSUM_DIGITS
+    return payload if whole and checksum == b"%08x" % crc32(payload) else None
 
 
 def id_of(payload: bytes) -> str | None:
@@ -40,6 +57,11 @@ def payload_of(record: GenerationRecord) -> bytes:
         # Half of a surrogate pair, from a client or a provider: hardly ever, so looked for last.
         return _encode(storable(record))
     return payload if _NUL not in payload else _encode(storable(record))
+
+
+def without_foreign_texts(record: GenerationRecord) -> GenerationRecord:
+    """Return a record without what callers and providers wrote, which may be long."""
+    return msgspec.structs.replace(record, **dict.fromkeys(_FOREIGN))
 
 
 def storable(record: GenerationRecord) -> GenerationRecord:

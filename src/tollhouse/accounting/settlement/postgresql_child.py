@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tollhouse.accounting.settlement.child import Write
+    from tollhouse.accounting.settlement.messages import Open
     from tollhouse.accounting.types import GenerationRecord
 
 
@@ -19,11 +20,11 @@ def main() -> None:
     """Book what the server says."""
     with asyncio.Runner() as runner:
 
-        def open_database(dsn: str) -> Write:
-            writer = PostgresqlChargeWriter(dsn)
+        def open_database(books: Open) -> Write:
+            writer = PostgresqlChargeWriter(books.database, books.holder)
 
-            def write(records: Sequence[GenerationRecord]) -> None:
-                runner.run(writer.write(records))
+            def write(records: Sequence[GenerationRecord], last: int) -> None:
+                runner.run(writer.write(records, last))
 
             return write
 

@@ -16,6 +16,7 @@ from tollhouse.accounting.settlement.booking import (
     TOTALS,
     adding,
     generation_row,
+    raising_booked,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ ADD_GENERATIONS: Final = (
     adding("generations", GENERATION, _recordset("generations", GENERATION))
     + f" {ONCE} RETURNING id"
 )
+RAISE_BOOKED: Final = raising_booked("$1", "$2", "greatest")
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _recordset("postings", POSTING)),
     **{

@@ -9,6 +9,7 @@ import asyncpg
 from tollhouse.accounting.settlement.booking import Unbookable, added, booking
 from tollhouse.accounting.settlement.postgresql_statements import (
     ADD_GENERATIONS,
+    RAISE_BOOKED,
     STATEMENTS,
     generations_json,
     rows_json,
@@ -38,14 +39,17 @@ _LOST: Final = (
 
 
 class PostgresqlChargeWriter:
-    """Books groups of generations over a connection of its own, opened again where it was lost."""
+    """Books groups of one holder's generations over a connection that is opened again if lost."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, holder: str) -> None:
         self._dsn = dsn
+        self._holder = holder
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
-    async def write(self, records: Sequence[GenerationRecord]) -> None:
+    async def write(self, records: Sequence[GenerationRecord], last: int = 0) -> None:
         """Book a group in one transaction; those already booked change nothing.
+
+        `last` is the number of the last one: the transaction notes that all up to it are booked.
 
         Raises:
             Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
@@ -54,11 +58,11 @@ class PostgresqlChargeWriter:
         """
         try:
             try:
-                await self._book(records)
+                await self._book(records, last)
             except _LOST:
                 # Perhaps after the commit: booking again is harmless.
                 self._disconnect()
-                await self._book(records)
+                await self._book(records, last)
         except _OF_THE_RECORD as error:
             raise Unbookable(str(error)) from error
 
@@ -68,9 +72,11 @@ class PostgresqlChargeWriter:
             connection, self._connection = self._connection, None
             await connection.close(timeout=1)
 
-    async def _book(self, records: Sequence[GenerationRecord]) -> None:
+    async def _book(self, records: Sequence[GenerationRecord], last: int) -> None:
         connection = await self._connect()
         async with connection.transaction():
+            if last:
+                await connection.execute(RAISE_BOOKED, self._holder, last)
             rows = await connection.fetch(ADD_GENERATIONS, generations_json(records))
             fresh = added(records, {row["id"] for row in rows})
             for table, changed in booking(fresh).changes():

@@ -17,7 +17,7 @@ charge that no database would take is quarantined.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,7 +30,7 @@ from tollhouse.kernel.errors import StartError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from tollhouse.accounting.settlement.journal import Journal, JournalPart
     from tollhouse.accounting.settlement.messages import SetAside
@@ -52,26 +52,30 @@ _log = structlog.get_logger(__name__)
 class ChargeObserver(Protocol):
     """Learns of charges on their way to the books."""
 
-    def charged(self, record: GenerationRecord) -> None:
-        """A charge is in the journal; it cannot be lost any more."""
+    def charged(self, record: GenerationRecord, number: int) -> None:
+        """A charge is in the journal; it cannot be lost any more. The first has the number 1."""
 
-    def booked(self, records: Sequence[GenerationRecord]) -> None:
-        """Charges are in the database: readers find them from now on."""
+    def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
+        """Charges are in the database, the last one with that number: readers find them now."""
 
     def invalidate(self, account_id: str) -> None:
-        """What was read of an account may hold charges that were told as pending, or lack some."""
+        """A charge of an account that was told as pending never will be booked."""
 
 
 class ChargeWriter(Protocol):
     """Makes charges durable."""
 
     async def write(
-        self, records: Sequence[GenerationRecord], part: JournalPart | None = None
+        self,
+        records: Sequence[GenerationRecord],
+        part: JournalPart | None = None,
+        first: int = 0,
     ) -> Sequence[SetAside]:
         """Book a group of generations; those already booked change nothing.
 
-        It may be read from that part of the journal. What cannot be stored as it is, whatever the
-        state of the database, is returned.
+        It may be read from that part of the journal. Its numbers begin with `first`; with 0 it has
+        none, since an earlier process left it. What cannot be stored as it is, whatever the state
+        of the database, is returned.
 
         Raises:
             Exception: The database cannot be reached or written; nothing of the group is known
@@ -130,6 +134,8 @@ class RecoveredCharges:
     """Charges that are in the books now."""
     damaged: int
     """Places that were no charge; each was logged with its offset."""
+    interrupted: int = 0
+    """Requests that were at a provider, and have no charge in the journal."""
 
 
 class Settler:
@@ -161,12 +167,6 @@ class Settler:
         self._booking: asyncio.Task[None] | None = None
         self._book_now = asyncio.Event()
         self._closing = asyncio.Event()
-        self._writing = asyncio.Lock()
-        self._readers = 0
-        self._no_readers = asyncio.Event()
-        self._no_readers.set()
-        self._uncertain = False
-        """Whether a group may be in the database in part, or a charge of it never will be."""
         self.observer: ChargeObserver | None = None
         """Is told of each charge, and of each group that is booked."""
 
@@ -189,21 +189,21 @@ class Settler:
             _log.error("journal_without_room", error=error.strerror)
             raise Unavailable(_CANNOT_KEEP) from error
 
-    @asynccontextmanager
-    async def between_groups(self) -> AsyncGenerator[None]:
-        """Keep groups of charges from being booked: none is half way into the database.
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep that a request goes to a provider, until its charge is accepted or it is forgotten.
 
-        Several may read at once; a group that waits for them goes before those who come later.
+        Raises:
+            Unavailable: It cannot be kept, so nobody may be asked.
         """
-        async with self._writing:
-            self._readers += 1
-            self._no_readers.clear()
         try:
-            yield
-        finally:
-            self._readers -= 1
-            if not self._readers:
-                self._no_readers.set()
+            self._journal.under_way.begin(record)
+        except OSError as error:
+            _log.error("journal_without_room", error=error.strerror)
+            raise Unavailable(_CANNOT_KEEP) from error
+
+    def forget(self, generation_id: str) -> None:
+        """Forget a request that no provider bills."""
+        self._journal.under_way.end(generation_id)
 
     def accept(self, record: GenerationRecord) -> Awaitable[None] | None:
         """Accept a charge; return None where it is safe, or what to await until it is.
@@ -219,10 +219,11 @@ class Settler:
         if self._closing.is_set() or self._accepted - self._booked >= MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
         self._journal.append(payload_of(record))
+        self._journal.under_way.end(record.id)
         self._pending.append(record)
         self._accepted += 1
         if self.observer is not None:
-            self.observer.charged(record)
+            self.observer.charged(record, self._accepted)
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
         elif len(self._pending) == LARGEST_GROUP:
@@ -283,7 +284,7 @@ class Settler:
                 self._waiting.remove(waiting)
 
     async def recover(self) -> RecoveredCharges:
-        """Book what a process that was killed has left in the journal.
+        """Book what a process that was killed has left in the journal, and what it cut off.
 
         Call it before the first charge, by the one process that holds the journal's folder.
 
@@ -309,8 +310,10 @@ class Settler:
                 )
             self._journal.keep_damaged(found.damaged)
             self._journal.keep_missing(found.missing)
-            records = [record_of(payload) for payload in found.payloads]
-            if records:
+            charges = [record_of(payload) for payload in found.payloads]
+            begun = [record_of(payload) for payload in found.under_way]
+            # Those that have a charge change nothing: it comes first, or is in the books already.
+            if records := [*charges, *begun]:
                 await self._book(records)
             self._journal.clear()
         except msgspec.MsgspecError as error:
@@ -323,7 +326,8 @@ class Settler:
                 f"the charges in the journal cannot be booked ({type(error).__name__}): "
                 "mend the database or the disk, and start again; they are not lost"
             ) from error
-        return RecoveredCharges(len(records), len(found.damaged))
+        interrupted = {record.id for record in begun}.difference(record.id for record in charges)
+        return RecoveredCharges(len(charges), len(found.damaged), len(interrupted))
 
     async def close(self) -> None:
         """Book what is pending, or leave it to the next start; then close journal and writer."""
@@ -346,7 +350,6 @@ class Settler:
                 part = self._journal.switch_files()
                 if not await self._book_with_retries(group, part):
                     return
-                self._booked += len(group)
                 self._wake_waiting()
                 self._empty_booked()
         finally:
@@ -375,12 +378,8 @@ class Settler:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                async with self._writing:
-                    await self._no_readers.wait()
-                    await self._book(group, part)
-                    self._observe(group)
+                never = await self._book(group, part, self._booked + 1)
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
-                self._uncertain = True
                 # Not its text: a database's error may quote the row.
                 _log.error(
                     "charges_not_booked_yet",
@@ -389,29 +388,30 @@ class Settler:
                     error=getattr(error, "reason", type(error).__name__),
                 )
             else:
+                self._booked += len(group)
+                self._tell(group, never)
                 return True
             if self._closing.is_set():
                 return False
             await wait_for_event(self._closing, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _observe(self, group: Sequence[GenerationRecord]) -> None:
-        """Tell that a group is in the books; where that was in doubt, that memory may be wrong."""
-        if self.observer is None:
-            return
-        self.observer.booked(group)
-        if self._uncertain:
-            self._uncertain = False
-            for account_id in {record.account_id for record in group}:
+    def _tell(self, group: Sequence[GenerationRecord], never: Collection[str | None]) -> None:
+        """Tell that a group is in the books, and whose charges of it never will be."""
+        if self.observer is not None:
+            self.observer.booked(group, self._booked)
+            for account_id in {record.account_id for record in group if record.id in never}:
                 self.observer.invalidate(account_id)
 
     async def _book(
-        self, group: Sequence[GenerationRecord], part: JournalPart | None = None
-    ) -> None:
-        for each in await self._writer.write(group, part):
+        self, group: Sequence[GenerationRecord], part: JournalPart | None = None, first: int = 0
+    ) -> Collection[str | None]:
+        """Book a group; return the ids of those that never will be."""
+        set_aside = await self._writer.write(group, part, first)
+        for each in set_aside:
             self._journal.quarantine(each.payload)
-            self._uncertain = True
             _log.error("charge_set_aside", generation=id_of(each.payload), error=each.reason)
+        return {id_of(each.payload) for each in set_aside}
 
     def _wake_waiting(self) -> None:
         still = [each for each in self._waiting if each[0] > self._booked]

@@ -14,6 +14,7 @@ from tollhouse.accounting.settlement.booking import (
     adding,
     booking,
     generation_row,
+    raising_booked,
 )
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
 
@@ -28,6 +29,7 @@ def _values(columns: Sequence[str], zeros: Sequence[str] = ()) -> str:
 
 
 ADD_GENERATION: Final = f"{adding('generations', GENERATION, _values(GENERATION))} {ONCE}"
+RAISE_BOOKED: Final = raising_booked("?", "?", "max")
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _values(POSTING)),
     **{
@@ -46,14 +48,17 @@ _OF_THE_RECORD: Final = (
 
 
 class SqliteChargeWriter:
-    """Books groups of generations over a connection of its own."""
+    """Books groups of one holder's generations over a connection of its own."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, holder: str) -> None:
         self._path = path
+        self._holder = holder
         self._connection: sqlite3.Connection | None = None
 
-    def write(self, records: Sequence[GenerationRecord]) -> None:
+    def write(self, records: Sequence[GenerationRecord], last: int = 0) -> None:
         """Book a group in one transaction; those already booked change nothing.
+
+        `last` is the number of the last one: the transaction notes that all up to it are booked.
 
         Raises:
             Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
@@ -62,6 +67,8 @@ class SqliteChargeWriter:
         connection = self._connect()
         connection.execute("BEGIN IMMEDIATE")
         try:
+            if last:
+                connection.execute(RAISE_BOOKED, (self._holder, last))
             for table, rows in booking(_add_new(connection, records)).changes():
                 connection.executemany(STATEMENTS[table], rows)
             connection.execute("COMMIT")

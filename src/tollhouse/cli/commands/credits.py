@@ -1,6 +1,6 @@
 """`tollhouse credits` and `ledger`: an account's money, and whether the books are right."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from typer import Argument, Option
 
@@ -133,7 +133,7 @@ async def _book(
 
 
 ledger_app = CommandGroup(
-    "ledger", "The ledger: whether the books are right, statements, unknown costs."
+    "ledger", "The ledger: whether the books are right, statements, what nobody was charged for."
 )
 
 DIFFERS = 1
@@ -219,10 +219,31 @@ async def unknown(server: Server, account: OneAccount = None) -> Table:
 
     `tollhouse credits adjust AMOUNT --generation ID --note TEXT` settles one.
     """
+    found = await _unsettled(server, "unknown", account)
+    return Table(found, [*_UNSETTLED, column("upstream_id", "provider's id")])
+
+
+@ledger_app.control(
+    "interrupted",
+    "tollhouse ledger interrupted",
+    "tollhouse ledger interrupted --account acme --json",
+)
+async def interrupted(server: Server, account: OneAccount = None) -> Table:
+    """List generations that a kill of the gateway interrupted; of all accounts for an operator.
+
+    A provider was asked and may bill them; nothing was charged. The estimate is the most that each
+    was thought to cost. `tollhouse credits adjust AMOUNT --generation ID --note TEXT` settles one.
+    """
+    found = await _unsettled(server, "interrupted", account)
+    return Table(found, [*_UNSETTLED, column("estimated_cost", "estimate")])
+
+
+_UNSETTLED: Final = (
+    *("id", column("created_at", "created"), column("account_id", "account")),
+    *("model", column("provider_name", "provider")),
+)
+
+
+async def _unsettled(server: Server, which: str, account: str | None) -> list[Item]:
     named = None if account is None else await resource_id(server, "account", account)
-    found = (await server.get("/ledger/unknown", account_id=named))["data"]
-    columns = [
-        *("id", column("created_at", "created"), column("account_id", "account")),
-        *("model", column("provider_name", "provider"), column("upstream_id", "provider's id")),
-    ]
-    return Table(found, columns)
+    return (await server.get(f"/ledger/{which}", account_id=named))["data"]

@@ -138,8 +138,8 @@ class AdaptedStream(StreamEnding):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing has come yet that a client would show, and no end."""
-        return not self._seen_bytes and self.finish_reason is None
+        """Whether nothing has come yet that a client would show, and no end but a failure."""
+        return not self._seen_bytes and self.finish_reason in {None, "error"}
 
     @property
     def seen(self) -> Usage:

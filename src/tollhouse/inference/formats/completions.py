@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
@@ -51,14 +51,20 @@ from tollhouse.inference.formats.wire import (
     encoder,
     for_provider,
     given_fields,
+    is_done,
+    join_lines,
+    raw,
     read_field,
     read_flag,
     read_id,
     read_model,
     read_object,
     read_typed,
+    says_nothing,
+    text_decoder,
     texts,
 )
+from tollhouse.inference.sse import EventParser, is_event_stream
 from tollhouse.inference.sse import event as sse_event
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import Invalid, TollhouseError
@@ -108,9 +114,12 @@ def render_choice(index: int, text: str, finish_reason: str | None) -> dict[str,
 
     Source: https://platform.openai.com/docs/api-reference/completions/object, `finish_reason`.
     """
-    if finish_reason == "tool_calls":
-        finish_reason = "stop"
-    return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": None}
+    ended = _legal(finish_reason)
+    return {"index": index, "text": text, "finish_reason": ended, "logprobs": None}
+
+
+def _legal(finish_reason: str | None) -> str | None:
+    return "stop" if finish_reason == "tool_calls" else finish_reason
 
 
 def _render_end(identity: ReplyIdentity, request: Fields, charge: Charge) -> bytes:
@@ -162,6 +171,8 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_logprobs: Final = msgspec.json.Decoder(dict[str, list[Raw] | None])
+_given_choices: Final = msgspec.json.Decoder(list[Fields])
 _choices: Final = msgspec.json.Decoder(list[_Choice] | None)
 
 
@@ -185,7 +196,7 @@ class CompletionsPassthroughAdapter(PassthroughAdapter[CompletionsRequest]):
 
     def parse_response(self, body: bytes) -> CompletionsResponse:
         """Parse a provider's complete response."""
-        fields, choices, upstream_id = _read(body)
+        fields, choices, upstream_id = _read(_joined(body) if is_event_stream(body) else body)
         if not choices:
             raise MalformedResponse("the reply has no choices")
         reported, seen = counted(
@@ -216,7 +227,8 @@ class CompletionsResponse(AdaptedResponse):
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body: the provider's fields with the gateway's id and usage."""
         ours = reply_fields(identity, "text_completion")
-        return encoder.encode({**self.fields, **ours, "usage": render_usage(charge)})
+        fields = _with_known_ends(self.fields)
+        return encoder.encode({**fields, **ours, "usage": render_usage(charge)})
 
 
 class CompletionsStream(ChunkStream):
@@ -229,6 +241,8 @@ class CompletionsStream(ChunkStream):
         self.upstream_id = self.upstream_id or upstream_id
         for choice in choices:
             self._follow(choice.index, len(choice.text.encode()), choice.finish_reason)
+        if any(choice.finish_reason is not None for choice in choices):
+            fields = _with_known_ends(fields)
         ours = reply_fields(self._identity, "text_completion")
         return sse_event(encoder.encode({**fields, **ours})) if choices else b""
 
@@ -241,6 +255,59 @@ class CompletionsStream(ChunkStream):
 
     def _fail(self, error: TollhouseError) -> bytes:
         return _render_failure(self._identity, error)
+
+
+def _with_known_ends(fields: Fields) -> Fields:
+    """Return a completion or a chunk whose finish reasons are words that clients know."""
+    choices = _given_choices.decode(fields["choices"])
+    for choice in choices:
+        native = text_decoder.decode(choice.get("finish_reason", NULL))
+        choice["finish_reason"] = raw(_legal(normalize_finish_reason(native)))
+    return {**fields, "choices": raw(choices)}
+
+
+def _joined(body: bytes) -> bytes:
+    """Return the completion that a stream says which came in place of it."""
+    try:
+        return _whole_of(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("the stream in place of a reply is none of completions") from None
+
+
+def _whole_of(body: bytes) -> bytes:
+    parser, ended = EventParser(), False
+    reply: Fields = {}
+    told: dict[int, Fields] = {}
+    texts_of: dict[int, list[str]] = {}
+    for data in (*parser.feed(body), *parser.end()):
+        ended = ended or is_done(data)
+        if is_done(data) or says_nothing(data):
+            continue
+        fields, choices, _ = _read(join_lines(data))
+        given = _given_choices.decode(fields.get("choices", NULL))
+        for position, (choice, written) in enumerate(zip(choices, given, strict=True)):
+            index = choice.index or position
+            said = {name: value for name, value in written.items() if value != NULL}
+            before = told.get(index, {})
+            if "logprobs" in said.keys() & before.keys():
+                said["logprobs"] = _added(before["logprobs"], said["logprobs"])
+            told[index] = before | said
+            texts_of.setdefault(index, []).append(choice.text)
+        reply |= {name: value for name, value in fields.items() if value != NULL}
+    whole = [told[index] | {"text": raw("".join(texts_of[index]))} for index in sorted(told)]
+    if ended:
+        whole = [{"finish_reason": raw("stop")} | each for each in whole]
+    if not whole or any("finish_reason" not in each for each in whole):
+        raise MalformedResponse("the stream in place of a reply is not complete")
+    return encoder.encode(reply | {"choices": raw(whole)})
+
+
+def _added(first: Raw, second: Raw) -> Raw:
+    """Return the log-probabilities of two pieces, each with a list of every kind."""
+    lists = _logprobs.decode(first)
+    for name, more in _logprobs.decode(second).items():
+        lists[name] = [*(lists.get(name) or ()), *(more or ())]
+    return raw(lists)
 
 
 def _read(data: bytes) -> tuple[Fields, Sequence[_Choice], str | None]:

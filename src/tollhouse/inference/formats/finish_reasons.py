@@ -7,6 +7,7 @@ vLLM, SGLang, llama.cpp, TGI and Ollama.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 WORDS: Final[Mapping[FinishReason, str]] = {
     "stop": "stop stop_sequence stop_token stopped end end_turn end_of_turn end_of_text eos"
-    " eos_token eot complete completed done finished pause_turn",
+    " eos_token eot complete completed done finished pause_turn compaction",
     "length": "length max_tokens max_length max_output_tokens max_completion_tokens model_length"
     " model_context_window_exceeded context_length context_window_exceeded token_limit"
     " limit truncated",
@@ -45,10 +46,20 @@ def normalize_finish_reason(native: str | None, *, called: bool = False) -> Fini
     """
     if not native:
         return None
-    reason = _REASONS.get(native.lower(), "length")
+    reason = _reason(native) or "length"
     return "tool_calls" if called and reason == "stop" else reason
 
 
 def is_known(native: str | None) -> bool:
     """Tell whether a provider's word is one of those that are known, or there is none."""
-    return not native or native.lower() in _REASONS
+    return not native or _reason(native) is not None
+
+
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
+
+
+def _reason(native: str) -> FinishReason | None:
+    """Return what a word means in any spelling: `MaxTokens`, `max-tokens`, `FINISH_REASON_...`."""
+    if native in _REASONS:
+        return _REASONS[native]
+    return _REASONS.get(_HUMP.sub("_", native).lower().removeprefix("finish_reason_"))

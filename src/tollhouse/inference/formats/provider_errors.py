@@ -7,7 +7,12 @@
     {"detail": "words"}                                  FastAPI
     {"detail": [{"loc": [...], "msg": "words"}]}         FastAPI's validation, Mistral
     {"object": "error", "message", "code"}               older vLLM, SGLang
-    {"message", "__type"}                                AWS
+    {"message", "__type"}, {"Output": {"__type"}}        AWS
+    {"Error": {"Code", "Message"}}
+    {"throttlingException": {"message"}}
+    {"statusCode", "error": "words", "message"}          Fastify, NestJS
+    {"code", "data": {"message"}}                        AI gateways
+    {"message": {"message"}}
     {"choices": [{"error": {...}}]}                      AI gateways
     {"base_resp": {"status_code", "status_msg"}}         MiniMax
     {"fault": {"faultstring", "detail"}}                 Apigee
@@ -21,32 +26,39 @@ from __future__ import annotations
 
 import html
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
+from tollhouse.inference.formats.error_codes import status_of_code
 from tollhouse.inference.formats.wire import (
     NULL,
     fields_decoder,
     replace_invalid_text,
     try_decode,
 )
-from tollhouse.inference.sse import is_event_stream
+from tollhouse.inference.sse import EventParser, is_event_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.inference.formats.wire import Fields
 
-_NESTED: Final = ("error", "errors", "fault", "detail", "base_resp")
+_NESTED: Final = (
+    *("error", "errors", "Error", "fault", "detail", "base_resp"),
+    *("Output", "data", "message", "status"),
+)
 """Where the error stands, if it is not at the top; the first that says anything counts."""
+_EXCEPTION: Final = "exception"
 _WORDS: Final = (
     *("message", "msg", "error_message", "error_msg", "errorMessage", "errorMsg", "Message"),
     *("error_description", "description", "title", "status_msg", "faultstring"),
 )
 _CODES: Final = (
-    *("code", "type", "__type", "status", "reason", "error_code", "errorCode", "errorcode"),
+    *("code", "Code", "type", "__type", "status", "statusCode", "reason"),
+    *("error_code", "errorCode", "errorcode"),
 )
 _NO_CODES: Final = frozenset({"", "error", "about:blank"})
 """Say that it is an error, not which."""
@@ -70,6 +82,7 @@ BASE_RESP: Final[Mapping[int, str]] = {
     2056: "insufficient_quota",
 }
 """MiniMax's numbers, as the codes that others have for the same; 0 is no error."""
+_PHRASES: Final = {each.phrase: each.value for each in HTTPStatus}
 _DEEPEST: Final = 4
 _LONGEST_TEXT: Final = 2_000
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -79,7 +92,13 @@ _BROKEN_JSON: Final = re.compile(r"\s*[\[{]")
 
 
 _OF_REPLIES: Final = frozenset({"choices", "content", "output", "delta", "response"})
-_EMPTY: Final = (NULL, msgspec.Raw(b"[]"), msgspec.Raw(b"{}"), msgspec.Raw(b'""'))
+_EMPTY: Final = (
+    NULL,
+    msgspec.Raw(b"[]"),
+    msgspec.Raw(b"{}"),
+    msgspec.Raw(b'""'),
+    msgspec.Raw(b"false"),
+)
 
 
 def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
@@ -90,10 +109,12 @@ def error_in_place_of_reply(data: bytes) -> ErrorEvent | None:
     fields = try_decode(fields_decoder, replace_invalid_text(data))
     if fields is None and (data.lstrip().startswith(b"{") or is_event_stream(data)):
         return None
-    if any((fields or {}).get(name, NULL) not in _EMPTY for name in _OF_REPLIES):
+    fields = fields or {}
+    if any(fields.get(name, NULL) not in _EMPTY for name in _OF_REPLIES):
         return None
     found = read_error(data)
-    return found if found.message else None
+    says = found.message or fields.get("error", NULL) not in _EMPTY
+    return found if says or status_of_code(found.code) is not None else None
 
 
 def not_of_dialect(data: bytes, problem: str) -> ErrorEvent | MalformedResponse:
@@ -135,6 +156,8 @@ class _FieldError(msgspec.Struct):
 def read_error(data: msgspec.Raw | bytes) -> ErrorEvent:
     """Return an error's code and words, as far as it has any; never raises."""
     given = replace_invalid_text(bytes(data))
+    if is_event_stream(given) and (events := (parser := EventParser()).feed(given) + parser.end()):
+        given = events[0]
     try:
         value = msgspec.json.decode(given)
     except (msgspec.DecodeError, RecursionError):
@@ -158,12 +181,16 @@ def _said_by_object(value: Mapping[str, Any], depth: int) -> tuple[str | int | N
         code = code or BASE_RESP.get(number, number)
     words = next((value[name] for name in _WORDS if _is_text(value.get(name))), None)
     given = value.get("error")
-    if isinstance(given, str) and words and " " not in given:
-        return given or code, words  # a code beside its words
+    if isinstance(given, str) and words and (" " not in given or given in _PHRASES):
+        return _PHRASES.get(given, given) or code, words  # a code beside its words
     for name in _NESTED:
         inner_code, inner = _said(value.get(name), depth + 1)
         if inner is not None or inner_code is not None:
             return code if inner_code is None else inner_code, inner or words
+    if len(value) == 1 and (name := next(iter(value))).lower().endswith(_EXCEPTION):
+        return name, _said(value[name], depth + 1)[1]
+    if words is None and isinstance(code, str) and " " in code:
+        return None, code
     return code, words
 
 

@@ -65,6 +65,24 @@ OPENAI_NAMES: Final = NameRule(64, plain=True)
 ANTHROPIC_NAMES: Final = NameRule(128, plain=True)
 
 
+LONGEST_CALL_ID: Final = 40
+"""In the chat format. Source: OpenAI's answer "Expected a string with maximum length 40"."""
+_PROOF_IN_ID: Final = "__thought__"
+"""LiteLLM writes Gemini's signature of a call behind it, and reads it there again.
+
+Source: https://docs.litellm.ai/blog/gemini_3, "thought signatures".
+"""
+_LONGEST_HASH: Final = 40
+
+
+def short_id(given: str, longest: int) -> str:
+    """Return a call's id as a provider takes it: a longer one becomes its hash, everywhere."""
+    if len(given) <= longest or _PROOF_IN_ID in given:
+        return given
+    digest = sha256(given.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"call_{digest}"[: min(longest, len("call_") + _LONGEST_HASH)]
+
+
 class ToolNames:
     """The names of one request's tools; a path is a tool's name after its namespaces."""
 

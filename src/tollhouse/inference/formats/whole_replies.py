@@ -9,6 +9,7 @@ Source: the references of the streams of OpenAI (chat, responses) and Anthropic 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
 
     Reply = dict[str, Any]
 
+_LINE: Final = re.compile(rb"\{.*\}")
+"""Of a body of JSON lines, each of which is an event."""
 _object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def events_of(dialect: Dialect, body: bytes) -> list[bytes]:
     """Return the data of the events that say what a whole reply says; none if it is none."""
     reply = try_decode(_object, replace_invalid_text(body))
-    if reply is None or dialect not in _EVENTS:
+    if dialect not in _EVENTS:
         return []
+    if reply is None:
+        lines = [line for each in body.splitlines() if (line := each.strip())]
+        return lines if all(map(_LINE.fullmatch, lines)) else []
     try:
         return [each if each == DONE else encoder.encode(each) for each in _EVENTS[dialect](reply)]
     except (LookupError, TypeError, AttributeError, ValueError):

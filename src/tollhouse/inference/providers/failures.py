@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tollhouse.inference.formats.error_codes import MODERATION_CODES, TYPE_BY_CODE, status_of_code
 from tollhouse.kernel.errors import (
     CONTEXT_LENGTH_EXCEEDED,
     STATUS,
@@ -96,60 +97,7 @@ Source: OpenAI says "Item with id 'rs_1' not found.", "Previous response with id
 and "No such File object: file-1", Anthropic "File not found: file_1".
 """
 _LONGEST_MESSAGE = 500
-CODES_BY_STATUS: Final[dict[int, str]] = {
-    # https://docs.anthropic.com/en/api/errors and https://platform.openai.com/docs/guides/error-codes
-    400: "invalid_request_error invalid_prompt bad_request badrequesterror"
-    # https://cloud.google.com/apis/design/errors
-    " invalid_argument failed_precondition out_of_range"
-    # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
-    " validationexception",
-    401: "authentication_error invalid_api_key unauthenticated unauthorized",
-    402: "billing_error insufficient_balance payment_required",
-    403: "permission_error permission_denied forbidden accessdeniedexception",
-    404: "not_found_error model_not_found not_found notfounderror resourcenotfoundexception",
-    408: "modeltimeoutexception request_timeout",
-    413: "request_too_large",
-    429: "rate_limit_error rate_limit_exceeded rate_limited too_many_requests insufficient_quota"
-    " quota_exceeded resource_exhausted throttlingexception",
-    500: "api_error server_error internal_error internal_server_error internalservererror internal"
-    " internalserverexception",
-    503: "server_is_overloaded engine_overloaded overloaded service_unavailable unavailable"
-    " serviceunavailableexception modelnotreadyexception",
-    504: "timeout_error timeout deadline_exceeded gateway_timeout",
-    529: "overloaded_error",
-}
-"""The codes in a body or a stream whose status says nothing, in small letters."""
-_STATUS_BY_CODE: Final = {
-    code: status for status, codes in CODES_BY_STATUS.items() for code in codes.split()
-}
-_STATUSES: Final = range(400, 600)
 _OWN_FAILURES: Final = range(500, 600)
-STATUS_BY_WORDS: Final[dict[int, str]] = {
-    429: r"rate.?limit|too many requests|request limit|quota|throttl",
-    503: r"overload|too busy|is busy|(over|no|at) capacity|no healthy upstream|temporarily unavail",
-    504: r"timed? ?out|deadline exceeded",
-}
-"""What an error says whose status and code say nothing; the first that fits holds."""
-
-
-def status_of_error(code: str | int | None, message: str | None = None) -> int | None:
-    """Return the status that a provider's code or else its words stand for; None if unknown."""
-    if (status := _status_of_code(code)) is not None:
-        return status
-    said = f"{code} {message or ''}".lower()
-    found = (each for each, words in STATUS_BY_WORDS.items() if re.search(words, said))
-    return next(found, None)
-
-
-def _status_of_code(code: str | int | None) -> int | None:
-    if isinstance(code, str) and code.isdecimal() and len(code) == len("400"):
-        code = int(code)
-    if not isinstance(code, str):
-        return code if code in _STATUSES else None
-    # Bedrock's names begin with a small letter in a stream, and with a namespace in a body.
-    known = code.lower().rpartition("#")[2]
-    is_refusal = known in TYPE_BY_CODE or known in _MODERATION_CODES
-    return _STATUS_BY_CODE.get(known, STATUS["invalid"] if is_refusal else None)
 
 
 def failure(  # noqa: PLR0913 - what a provider may say of it
@@ -169,7 +117,7 @@ def failure(  # noqa: PLR0913 - what a provider may say of it
     in whole seconds, `slug` its name in the settings, where that is not its `name`, `own_key` the
     masked own key that it was shown.
     """
-    meant = _meant(status, message)
+    meant = _meant(status, code, message)
     error = _failure(name, meant, code, message, slug or name, own_key)
     error.provider_status = status
     error.concerns_key = meant in _OF_KEYS and not isinstance(error, ProviderModerated)
@@ -178,11 +126,19 @@ def failure(  # noqa: PLR0913 - what a provider may say of it
     return error
 
 
-def _meant(status: int, message: str | None) -> int:
+def _meant(status: int, code: str | int | None, message: str | None) -> int:
     """Return the status that says what is wrong: a refused key is no refused request."""
-    if status != STATUS["invalid"] or message is None:
+    if status != STATUS["invalid"]:
+        return status
+    if (by_code := status_of_code(code)) in _LATER:
+        return by_code
+    if message is None:
         return status
     return next((meant for meant, words in _KEY_IN_WORDS if words.match(message)), status)
+
+
+_LATER: Final = (429, 503, 529)
+"""What some servers of AWS give the status of a refused request, too."""
 
 
 def _failure(  # noqa: PLR0913, PLR0917 - as above
@@ -193,7 +149,7 @@ def _failure(  # noqa: PLR0913, PLR0917 - as above
     slug: str,
     own_key: str | None,
 ) -> ProviderFailure:
-    if isinstance(code, str) and code.lower() in _MODERATION_CODES:
+    if isinstance(code, str) and code.lower() in MODERATION_CODES:
         text = f"{name} stopped the request: its moderation flagged it."
         return ProviderModerated(text, provider_name=name, provider_code=code, reasons=[code])
     shown = status if code is None else code
@@ -219,40 +175,6 @@ def _failure(  # noqa: PLR0913, PLR0917 - as above
     )
 
 
-TYPE_BY_CODE: Final[dict[str, str]] = {
-    "context_length_exceeded": "context_length_exceeded",
-    "context_window_exceeded": "context_length_exceeded",
-    "exceed_context_size_error": "context_length_exceeded",
-    "model_context_window_exceeded": "context_length_exceeded",
-    "max_tokens_exceeded": "max_tokens_exceeded",
-    "token_limit_exceeded": "token_limit_exceeded",
-    "string_above_max_length": "string_too_long",
-    "string_too_long": "string_too_long",
-    "invalid_prompt": "invalid_prompt",
-    "request_too_large": "payload_too_large",
-    "content_policy_violation": "content_policy_violation",
-    "image_content_policy_violation": "content_policy_violation",
-    "refusal": "refusal",
-    "invalid_image": "invalid_image",
-    "invalid_base64_image": "invalid_image",
-    "image_parse_error": "invalid_image",
-    "empty_image_file": "invalid_image",
-    "invalid_image_format": "unsupported_image_format",
-    "invalid_image_mode": "unsupported_image_format",
-    "unsupported_image_media_type": "unsupported_image_format",
-    "image_too_large": "image_too_large",
-    "image_file_too_large": "image_too_large",
-    "image_too_small": "image_too_small",
-    "image_file_not_found": "image_not_found",
-    "image_not_found": "image_not_found",
-    "invalid_image_url": "image_download_failed",
-    "failed_to_download_image": "image_download_failed",
-    "image_download_failed": "image_download_failed",
-}
-_MODERATION_CODES: Final = frozenset(
-    {"moderation_blocked", "content_filter", "responsibleaipolicyviolation", "content_moderation"}
-)
-"""A filter before the model stopped the request."""
 _TYPE_BY_STATUS: Final[dict[int, str]] = {413: "payload_too_large", 422: "unprocessable"}
 FULL_CONTEXT: Final[dict[str, str]] = {
     "OpenAI, DeepSeek, vLLM, llama.cpp, Ollama, Mistral": r"context (length|window|limit|size)",

@@ -6,6 +6,9 @@ one ledger account to another in a single row, so that a one-sided entry cannot 
 rows they sum up, and can be recomputed from them. `key_totals` and `key_days` count a row with a
 `payer_hash` to both of its keys; all other counters count it once.
 
+`holders` are the processes that charge, each from its start to its end, and the number of the last
+of its charges that is in the tables above; it rises in the transaction that books them.
+
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
 
@@ -80,7 +83,10 @@ generations = sa.Table(
         "http_referer app_title user_agent external_user session_id categories trace metadata"
     ),
     sa.Column("created_at", Instant, nullable=False),
-    sa.CheckConstraint("cost_state IN ('exact', 'estimated', 'unknown')", name="cost_state"),
+    sa.Column("estimate_nano", sa.BigInteger),
+    sa.CheckConstraint(
+        "cost_state IN ('exact', 'estimated', 'unknown', 'interrupted')", name="cost_state"
+    ),
     sa.CheckConstraint("cost_nano >= 0", name="cost"),
 )
 sa.Index("ix_generations_account_created", generations.c.account_id, generations.c.created_at)
@@ -90,7 +96,19 @@ partial_index(
     where=generations.c.cost_state == "unknown",
 )
 partial_index(
+    "ix_generations_interrupted",
+    generations.c.created_at,
+    where=generations.c.cost_state == "interrupted",
+)
+partial_index(
     "ix_generations_payer", generations.c.payer_hash, where=generations.c.payer_hash.is_not(None)
+)
+
+holders = sa.Table(
+    "holders",
+    METADATA,
+    sa.Column("id", text(), primary_key=True),
+    sa.Column("booked_seq", sa.BigInteger, nullable=False),
 )
 
 account_totals = sa.Table(

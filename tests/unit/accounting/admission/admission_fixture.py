@@ -85,7 +85,7 @@ class AdmissionFixture:
             reserve_capacity=self._reserve_capacity,
             max_age_seconds=max_age_seconds,
         )
-        self._numbers = 0
+        self._numbers = self.charges = 0
 
     def _reserve_capacity(self, charges: int) -> None:
         assert charges == self.controller.holds + 1
@@ -115,7 +115,8 @@ class AdmissionFixture:
 
     def settle(self, generation_id: str, cost: int, **fields: Any) -> None:
         """Put a charge into the journal."""
-        self.controller.charged(self.record(generation_id, cost, **fields))
+        self.charges += 1
+        self.controller.charged(self.record(generation_id, cost, **fields), self.charges)
 
     def record(self, generation_id: str, cost: int, **fields: Any) -> Any:
         """Return the record of a reply."""

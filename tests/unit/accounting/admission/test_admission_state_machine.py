@@ -126,6 +126,7 @@ class InMemory:
         self.clock = FakeClock()
         self.loader = FakeAccountLoader()
         self.pending: list[GenerationRecord] = []
+        self.charges = 0
         self.batches: dict[str, tuple[str, int]] = {}
         self.controller_type = controller
         self.controller = self._open()
@@ -145,7 +146,8 @@ class InMemory:
     def settle(self, ended: EndedRequest, arrived: datetime) -> None:
         record = record_of(ended, arrived)
         self.pending.append(record)
-        self.controller.charged(record)
+        self.charges += 1
+        self.controller.charged(record, self.charges)
 
     def release(self, id_: str) -> None:
         self.controller.release(id_)
@@ -154,7 +156,8 @@ class InMemory:
         group, self.pending = self.pending, []
         for record in group:
             self._add(record)
-        self.controller.booked(group)
+        self.loader.account = replace(self.loader.account, booked_seq=self.charges)
+        self.controller.booked(group, self.charges)
 
     def _add(self, record: GenerationRecord) -> None:
         account, cost, day = self.loader.account, record.cost_nano, record.utc_day
@@ -174,6 +177,8 @@ class InMemory:
         group, self.pending = self.pending, []
         for record in group:
             self._add(record)
+        self.charges = 0
+        self.loader.account = replace(self.loader.account, booked_seq=0)
         self.controller = self._open()
 
     def credit(self, amount: int, *, paid: bool) -> None:
@@ -266,8 +271,8 @@ class ForgetfulController(AdmissionController):
 class StingyController(AdmissionController):
     """Counts what an intern used to its own key alone, until the books are read again."""
 
-    def charged(self, record: GenerationRecord) -> None:
-        super().charged(msgspec.structs.replace(record, payer_hash=None))
+    def charged(self, record: GenerationRecord, number: int) -> None:
+        super().charged(msgspec.structs.replace(record, payer_hash=None), number)
 
 
 class ClingingController(AdmissionController):

@@ -27,7 +27,7 @@ Source: the public gateway's reference of reasoning tokens, for the names of the
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -155,6 +155,17 @@ Block = (
 )
 
 
+def with_breakpoint(blocks: Iterable[Block], cache: Raw | None) -> tuple[Block, ...]:
+    """Return the blocks of a message that has a `cache_control`: its last block has it then."""
+    marked = list(blocks)
+    if cache is not None:
+        for at, block in reversed(tuple(enumerate(marked))):
+            if not isinstance(block, (RefusalBlock, AudioBlock, ReasoningBlock)):
+                marked[at] = replace(block, cache=block.cache or cache)
+                break
+    return tuple(marked)
+
+
 class Turn(RedactedStruct, frozen=True):
     """The consecutive blocks of one role."""
 
@@ -270,6 +281,8 @@ class CanonicalRequest(RedactedStruct, frozen=True):
     """A map of strings, stored by the provider."""
     sampling: Mapping[str, Raw] = {}
     """Some of `SAMPLING`."""
+    cache: Raw | None = None
+    """Asks for a breakpoint that moves with the end of the conversation."""
 
 
 SAMPLING: Final = (
@@ -329,7 +342,9 @@ def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
 
 _EFFORTS: Final = ((16_000, "high"), (4_000, "medium"), (1, "low"))
 """The minimum budget in tokens for each effort, for dialects without budgets."""
-_PARAMETERS: Final = frozenset(CanonicalRequest.__struct_fields__) - {"turns", "stream", "sampling"}
+_PARAMETERS: Final = frozenset(CanonicalRequest.__struct_fields__) - {
+    *("turns", "stream", "sampling", "cache")
+}
 _DEFAULTS: Final = {name: getattr(CanonicalRequest(()), name) for name in _PARAMETERS}
 
 # Responses

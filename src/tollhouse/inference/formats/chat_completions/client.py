@@ -49,6 +49,7 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
     UsageReported,
+    with_breakpoint,
     with_grammar,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
@@ -141,10 +142,6 @@ class _Image(Struct):
     image_url: _Url
 
 
-class _AudioId(Struct):
-    id: str
-
-
 class _Message(Struct):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[_Part] | None = None
@@ -152,13 +149,14 @@ class _Message(Struct):
     tool_calls: list[_Call] | None = None
     function_call: _Function | None = None
     images: list[_Image] | None = None
-    audio: _AudioId | None = None
+    audio: Raw = NULL
     tool_call_id: str | None = None
     name: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[ReasoningDetail] | None = None
     thinking_blocks: list[ContentPart] | None = None
+    cache_control: Raw = NULL
 
 
 class _ToolFunction(Struct):
@@ -166,6 +164,7 @@ class _ToolFunction(Struct):
     description: str | None = None
     parameters: Raw = NULL
     strict: bool | None = None
+    cache_control: Raw = NULL
 
 
 class _Grammar(Struct):
@@ -260,6 +259,7 @@ def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
         user=read.user,
         metadata=given(read.metadata),
         sampling=given_fields(request.fields, SAMPLING),
+        cache=given(request.fields.get("cache_control", NULL)),
     )
 
 
@@ -281,15 +281,15 @@ def _turns(messages: list[_Message]) -> tuple[Turn, ...]:
 def _turn(message: _Message, at: str) -> tuple[Turn, ...]:
     if message.role == "assistant":
         return _assistant(message, at)
-    role = "user" if message.role == "user" else "system"
-    return (Turn(role, _content(message.content, at)),)
+    blocks = with_breakpoint(_content(message.content, at), given(message.cache_control))
+    return (Turn("user" if message.role == "user" else "system", blocks),)
 
 
 def _assistant(message: _Message, at: str) -> tuple[Turn, ...]:
     """Return a turn of the model, and its pictures in one of the user: no model has them itself."""
-    if message.audio is not None:
+    if message.audio != NULL:
         raise Invalid(f"{at}.audio: an id of a recording is known to nobody here; send its text.")
-    blocks = _said(message, at)
+    blocks = with_breakpoint(_said(message, at), given(message.cache_control))
     files = [each for each in blocks if isinstance(each, (ImageBlock, DocumentBlock, AudioBlock))]
     files += [ImageBlock(data_url(each.image_url.url)) for each in message.images or ()]
     said = Turn("assistant", tuple(each for each in blocks if each not in files))
@@ -310,7 +310,7 @@ def _result(message: _Message, at: str) -> ToolResult:
     )
     if len(content) < len(blocks):
         raise Invalid(f"{at}.content: must be of text, images and files.")
-    return ToolResult(call_id, content)
+    return ToolResult(call_id, content, cache=given(message.cache_control))
 
 
 def _said(message: _Message, at: str) -> tuple[Block, ...]:
@@ -395,7 +395,7 @@ def _tool(tool: _Tool, path: str) -> ToolDefinition:
         raise Invalid(f"{path}.{tool.type}: this field is required.")
     if tool.function is None:
         raise refused(CHAT_TOOLS, tool.type, path)
-    own = tool.function
+    own, cache = tool.function, cache or given(tool.function.cache_control)
     return ToolDefinition(own.name, own.description, given(own.parameters), own.strict, cache)
 
 

@@ -34,7 +34,7 @@ from tollhouse.inference.formats.chat_completions.calls import (
     whole_calls,
 )
 from tollhouse.inference.formats.chat_completions.reasoning import (
-    IN_MESSAGES,
+    may_change,
     own_messages,
     shown_message,
 )
@@ -56,7 +56,6 @@ from tollhouse.inference.formats.chat_completions.wire import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.proofs import is_marked
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -176,11 +175,11 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
 
 def _whole_calls(said: ChatDelta) -> msgspec.Raw:
     """Return the calls of a whole reply, each with an id of its own and its arguments as text."""
-    pieces, items, usual = _calls_of(said) or _NO_CALLS
+    pieces, usual = _calls_of(said) or _NO_CALLS
     parts = whole_calls(pieces)
     if usual and all(map(is_whole, pieces, parts)):
         return said.tool_calls
-    given = zip(items, parts, strict=True)
+    given = zip(_items_of(said), parts, strict=True)
     return raw([_written(item, part.rendered()) for item, part in given])
 
 
@@ -189,19 +188,23 @@ def _asks_for_functions(fields: Fields) -> bool:
     return "functions" in fields and "tools" not in fields
 
 
-def _calls_of(said: ChatDelta) -> tuple[list[CallPiece], list[Fields], bool] | None:
-    """Return the calls of a message or the pieces in a delta: read, as they are, and if as usual.
+def _calls_of(said: ChatDelta) -> tuple[list[CallPiece], bool] | None:
+    """Return the calls of a message or the pieces in a delta, and whether they are as usual.
 
     None if they cannot be read.
     """
     if said.tool_calls == NULL:
         legacy = try_decode(function_decoder, said.function_call)
-        return None if legacy is None else ([CallPiece(function=legacy)], [{}], False)
-    found = read_pieces(said.tool_calls)
-    return None if found is None else (found[0], read_items(said.tool_calls), found[1])
+        return None if legacy is None else ([CallPiece(function=legacy)], False)
+    return read_pieces(said.tool_calls)
 
 
-_NO_CALLS: tuple[list[CallPiece], list[Fields], bool] = ([], [], True)
+def _items_of(said: ChatDelta) -> list[Fields]:
+    """Return the fields of what `_calls_of` returns."""
+    return [{}] if said.tool_calls == NULL else read_items(said.tool_calls)
+
+
+_NO_CALLS: tuple[list[CallPiece], bool] = ([], True)
 
 
 def _written(item: Fields, part: Mapping[str, object]) -> Fields:
@@ -371,11 +374,12 @@ class ChatStream(ChunkStream):
                 self._orders[index] = order
         if order is None or (called is None and not finish_reason):
             return None
-        pieces, items, usual = called or _NO_CALLS
+        pieces, usual = called or _NO_CALLS
         parts = list(order.read(pieces))
         held = order.end() if finish_reason else []
         if not held and usual and are_regular(pieces, parts):
             return None
+        items = [] if delta is None or called is None else _items_of(delta)
         written = [
             _written({} if place is None else items[place], part.rendered())
             for place, part in parts
@@ -548,7 +552,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _renamed_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if IN_MESSAGES.search(request.body) or is_marked(request.body):
+        if may_change(request.body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.

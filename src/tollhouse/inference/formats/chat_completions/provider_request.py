@@ -30,6 +30,7 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.chat_completions.reasoning import render_extra, render_thoughts
 from tollhouse.inference.formats.chat_completions.wire import render_call
+from tollhouse.inference.formats.tool_names import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import encoder, present, without
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def _messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
 
 def _result(result: ToolResult) -> dict[str, object]:
     texts = [each.text for each in result.content if isinstance(each, TextBlock)]
-    return {"role": "tool", "tool_call_id": result.call_id, "content": "\n".join(texts)}
+    call_id = short_id(result.call_id, LONGEST_CALL_ID)
+    return {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
 
 
 def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
@@ -145,7 +147,12 @@ def _assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
     extras = {block.id: block for block in mine if block.field == "extra_content"}
     text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
     calls = [
-        render_call(block.id, block.name, block.arguments, render_extra(extras.get(block.id)))
+        render_call(
+            short_id(block.id, LONGEST_CALL_ID),
+            block.name,
+            block.arguments,
+            render_extra(extras.get(block.id)),
+        )
         for block in turn.blocks
         if isinstance(block, ToolCall)
     ]

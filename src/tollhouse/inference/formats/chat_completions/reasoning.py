@@ -36,6 +36,7 @@ from tollhouse.inference.formats.proofs import (
     wrap_all,
     wrapped,
 )
+from tollhouse.inference.formats.tool_names import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
@@ -56,8 +57,11 @@ if TYPE_CHECKING:
 REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 _BESIDE: Final = ("extra_content", "provider_specific_fields", "thinking_blocks")
 """Fields of a message that go back as they came."""
-IN_MESSAGES: Final = re.compile(rb'"reasoning(?:_content|_details)?"')
-"""Where a message of a body may have one of them."""
+_OWN: Final = re.compile(
+    rb'"reasoning(?:_content|_details)?"|"(?:tool_call_)?id"\s*:\s*"[^"]{%d}'
+    % (LONGEST_CALL_ID + 1)
+)
+"""Where a message of a body may have one of them, or too long an id."""
 
 
 class ReasoningDetail(msgspec.Struct):
@@ -279,8 +283,16 @@ _messages: Final = msgspec.json.Decoder(list[Fields])
 _details_decoder: Final = msgspec.json.Decoder(list[ReasoningDetail])
 
 
+def may_change(body: bytes) -> bool:
+    """Tell whether a provider may get other messages than stand in a body."""
+    return bool(_OWN.search(body)) or is_marked(body)
+
+
 def own_messages(messages: Raw, endpoint: Endpoint) -> Raw:
-    """Return a client's messages with what a provider made itself, in its own fields."""
+    """Return a client's messages with what a provider made itself, in its own fields.
+
+    Ids of calls are as long as the format allows.
+    """
     try:
         return raw([_own_message(message, endpoint) for message in _messages.decode(messages)])
     except (msgspec.DecodeError, RecursionError):
@@ -289,7 +301,12 @@ def own_messages(messages: Raw, endpoint: Endpoint) -> Raw:
 
 
 def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
+    message = _with_short_id(message, "tool_call_id")
     given = message.get("tool_calls", NULL)
+    if _OWN.search(bytes(given)):
+        calls = [_with_short_id(call, "id") for call in _messages.decode(given)]
+        given = raw(calls)
+        message = {**message, "tool_calls": given}
     if is_marked(bytes(given)):
         calls = [_own_call(call, endpoint.provider) for call in _messages.decode(given)]
         message = {**message, "tool_calls": raw(calls)}
@@ -308,6 +325,12 @@ def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
         own = unwrap_all(bytes(message["reasoning_details"]), IN_DETAILS, maker)
         return {**message, "reasoning_details": Raw(own or b"[]")}
     return _in_field(message, field, blocks)
+
+
+def _with_short_id(part: Fields, name: str) -> Fields:
+    given = try_decode(text_decoder, part.get(name, NULL)) or ""
+    short = short_id(given, LONGEST_CALL_ID)
+    return part if short == given else {**part, name: raw(short)}
 
 
 def _own_call(call: Fields, provider: str) -> Fields:

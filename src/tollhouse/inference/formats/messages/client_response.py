@@ -42,6 +42,8 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.messages.client_request import parse_canonical_request
 from tollhouse.inference.formats.messages.wire import (
+    STOP_REASONS,
+    broken_off,
     error_event,
     message_fields,
     render_end,
@@ -51,23 +53,16 @@ from tollhouse.inference.formats.messages.wire import (
     render_usage,
 )
 from tollhouse.inference.formats.wire import encoder, raw
-from tollhouse.kernel.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.canonical.types import Choice, FinishReason
+    from tollhouse.inference.formats.canonical.types import Choice
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
 
-_STOP_REASONS: Final[Mapping[FinishReason, str]] = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "tool_calls": "tool_use",
-    "content_filter": "refusal",
-}
 _SHOWN_TIERS: Final = {"default": "standard", "standard": "standard", "priority": "priority"}
 
 
@@ -77,7 +72,7 @@ def _stop(end: Choice | ChoiceFinished, *, refused: bool) -> dict[str, object]:
         return {"stop_reason": "refusal", "stop_sequence": None}
     if end.finish_reason == "stop" and end.stop_sequence is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": end.stop_sequence}
-    return {"stop_reason": _STOP_REASONS.get(end.finish_reason), "stop_sequence": None}
+    return {"stop_reason": STOP_REASONS.get(end.finish_reason), "stop_sequence": None}
 
 
 def render_response(
@@ -147,9 +142,7 @@ class MessagesStreamEncoder(StreamEncoder):
             start += b"".join(map(self._write, self._sequence.feed(ChoiceFinished(0, "error"))))
         finished = self._finished or ChoiceFinished(0, "error")
         if finished.finish_reason == "error":
-            maker = self._identity.provider
-            error = ProviderUnavailable(f"{maker} broke the reply off.", provider_name=maker)
-            return start + self._stop_block() + error_event(error, self._identity.id)
+            return start + self._stop_block() + broken_off(self._identity)
         return start + render_end(_stop(finished, refused=self._refused), render_usage(charge))
 
     def _fail(self, error: TollhouseError) -> bytes:

@@ -30,9 +30,11 @@ from tollhouse.inference.formats.messages.provider_response import decode_messag
 from tollhouse.inference.formats.messages.wire import (
     DEFAULT_MAX_TOKENS,
     MessagesRequest,
+    broken_off,
     delta_decoder,
     error_event,
     first_usage_of,
+    legal_stop_reason,
     mark_block,
     message_fields,
     output_bytes,
@@ -76,9 +78,6 @@ if TYPE_CHECKING:
 _GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"safeguards", "user"}
 """`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
 _blocks: Final = msgspec.json.Decoder(list[Fields])
-_END: Final = "end_turn"
-_CALLED: Final = raw("tool_use")
-"""Why a reply ended that calls a tool, also where a server says `_END` of it."""
 _NEVER_NULL_IN_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
 """Optional fields of a block: Anthropic never sends null in them, some servers do, and published
 clients reject it.
@@ -186,6 +185,8 @@ class MessagesStream(AdaptedStream):
         begun = b"" if self._order.started else self._start({})
         if self._order.open_block is not None:
             begun += render_event("content_block_stop", {"index": self._order.block_count - 1})
+        if self.finish_reason == "error":
+            return begun + broken_off(self._identity)
         usage = render_usage(charge, self._first_usage | self._last_usage)
         return begun + render_end(self._delta, usage, self._extra_fields)
 
@@ -276,9 +277,8 @@ class MessagesStream(AdaptedStream):
         native = event.delta.stop_reason if event.delta else None
         if native is not None:
             self.native_finish_reason = native
-            self.finish_reason = normalize_finish_reason(native, called=self._called)
-            if self._called and native == _END:
-                self._delta["stop_reason"] = _CALLED
+            self.finish_reason = meant = normalize_finish_reason(native, called=self._called)
+            self._delta["stop_reason"] = raw(legal_stop_reason(native, meant))
 
 
 def _event_without_nulls(data: bytes) -> bytes:
@@ -326,12 +326,12 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         )
         native = message.stop_reason
         called = any(block.type == "tool_use" for block in message.content or ())
-        if called and native == _END:
-            fields["stop_reason"] = _CALLED
+        finish_reason = normalize_finish_reason(native, called=called)
+        fields["stop_reason"] = raw(legal_stop_reason(native, finish_reason))
         return MessagesResponse(
             reported=reported,
             seen=seen,
-            finish_reason=normalize_finish_reason(native, called=called),
+            finish_reason=finish_reason,
             native_finish_reason=native,
             upstream_id=id_text(message.id),
             fields=fields,

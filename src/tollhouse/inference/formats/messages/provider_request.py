@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -323,11 +323,31 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
         "output_config": _output_config(prompt, plan),
         "metadata": {"user_id": prompt.user} if prompt.user else None,
         "stream": prompt.stream,
+        "cache_control": prompt.cache,
     }
+    _drop_surplus_breakpoints(fields)
     # Anthropic rejects null; an empty list means the same as an absent field.
     given = {name: value for name, value in fields.items() if value or name == "messages"}
     given |= _sampling(prompt, endpoint, thinks=plan.thinking is not None)
     return encoder.encode(without(given, refused_in_messages(endpoint.profile)))
+
+
+_MOST_BREAKPOINTS: Final = 4
+
+
+def _drop_surplus_breakpoints(fields: Mapping[str, Any]) -> None:
+    """Leave at most four breakpoints, the last ones: what each caches begins with all before it.
+
+    That of the request counts. Source: build-with-claude/prompt-caching.
+    """
+    blocks = [*fields["tools"], *fields["system"]]
+    for part in (part for message in fields["messages"] for part in message["content"]):
+        inside = part.get("content", ()) if part["type"] == "tool_result" else ()
+        blocks += [*inside, part]
+    marked = [block for block in blocks if "cache_control" in block]
+    most = _MOST_BREAKPOINTS - (fields["cache_control"] is not None)
+    for block in marked[: max(0, len(marked) - most)]:
+        del block["cache_control"]
 
 
 def _turns(prompt: CanonicalRequest) -> Sequence[Turn]:

@@ -40,12 +40,19 @@ from tollhouse.inference.formats.wire import (
     text_decoder,
     try_decode,
 )
-from tollhouse.kernel.errors import INTERNAL_ERROR_MESSAGE, Invalid, error_object, status_of
+from tollhouse.kernel.errors import (
+    INTERNAL_ERROR_MESSAGE,
+    Invalid,
+    ProviderUnavailable,
+    error_object,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.accounting.types import Charge, Usage
+    from tollhouse.inference.formats.canonical.types import FinishReason
     from tollhouse.inference.types import Profile, ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 
@@ -173,6 +180,35 @@ def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, objec
         "model": identity.model,
         "provider": identity.provider,
     }
+
+
+STOP_REASONS: Final[Mapping[FinishReason, str]] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_PUBLISHED: Final = frozenset(
+    {"stop_sequence", "pause_turn", "compaction", "model_context_window_exceeded"}
+    | set(STOP_REASONS.values())
+)
+
+
+def legal_stop_reason(native: str | None, meant: FinishReason | None) -> str | None:
+    """Return why a message ended in a word that Anthropic publishes; None if it failed.
+
+    Some servers say `end_turn` with a call.
+    """
+    if native in _PUBLISHED and (native, meant) != ("end_turn", "tool_calls"):
+        return native
+    return None if meant is None else STOP_REASONS.get(meant)
+
+
+def broken_off(identity: ReplyIdentity) -> bytes:
+    """Return the end of a stream whose provider says that it broke the reply off."""
+    maker = identity.provider
+    error = ProviderUnavailable(f"{maker} broke the reply off.", provider_name=maker)
+    return error_event(error, identity.id)
 
 
 def render_end(

@@ -412,6 +412,7 @@ def parse_canonical_request(request: ResponsesRequest) -> CanonicalRequest:
         user=body.user,
         metadata=given(request.fields.get("metadata", NULL)),
         sampling=given_fields(request.fields, _SAMPLING),
+        cache=given(request.fields.get("cache_control", NULL)),
     )
 
 

@@ -53,6 +53,12 @@ _TEXTS: Final = {
         *("reasoning", _SUMMARY, "summary_index", "summary_text", "text"),
     ),
 }
+_PLACES: Final = {_PART: ("content", "content_index"), _SUMMARY: ("summary", "summary_index")}
+"""Of each part: where an item has it, and the name of its place there."""
+_OF_PLACE: Final = {
+    part: [name for name, each in _TEXTS.items() if each[1] == part] for part in _PLACES
+}
+"""The texts that may stand in each part."""
 _OF_PART: Final = {each[3]: name for name, each in _TEXTS.items()}
 _INPUT: Final = "response.custom_tool_call_input"
 _INSIDE: Final = (_PART, _SUMMARY, _ARGUMENTS, _INPUT, *_TEXTS)
@@ -67,6 +73,10 @@ _BLANK: Final[Mapping[str, Mapping[str, object]]] = {
 }
 """Items that nothing but their content begins."""
 _EMPTY: Final[Mapping[str, object]] = {"annotations": (), "logprobs": ()}
+
+
+def _parts_of(fields: Fields, name: str) -> Sequence[Fields]:
+    return try_decode(_parts, fields.get(name, NULL)) or ()
 
 
 def _text(fields: Fields, name: str) -> str:
@@ -221,8 +231,9 @@ class ItemOrder:
         told += self._rest(item, final)
         for name, at in sorted(item.open_texts):
             told += self._end_text(item, name, at)
+        given = {part: _parts_of(final, field) for part, (field, _) in _PLACES.items()}
         for part, at in sorted(item.open_parts):
-            told += self._end_part(item, part, at, final)
+            told.append(self._end_part(item, part, at, given[part]))
         item.item, item.done = self._filled(item, final), True
         done = {"output_index": raw(item.number), "item": raw(item.item)}
         return [*told, (_DONE, done)]
@@ -233,7 +244,7 @@ class ItemOrder:
         if item.kind == "function_call":
             call = item.item.get("call_id", NULL)
             return {**final, "call_id": call, "arguments": raw(item.arguments.text)}
-        if item.kind == "message" and not (try_decode(_parts, final.get("content", NULL)) or ()):
+        if item.kind == "message" and not _parts_of(final, "content"):
             texts = sorted(item.texts)
             return {**final, "content": raw([self._part(item, *each) for each in texts])}
         return final
@@ -308,7 +319,7 @@ class ItemOrder:
             return [(kind, fields)]
         if at not in item.open_parts:
             return []
-        texts = [each for each in item.open_texts if (_TEXTS[each[0]][1], each[1]) == at]
+        texts = [(each, at[1]) for each in _OF_PLACE[name] if (each, at[1]) in item.open_texts]
         told = [event for each in texts for event in self._end_text(item, *each)]
         item.open_parts.discard(at)
         return [*told, (kind, fields)]
@@ -360,7 +371,7 @@ class ItemOrder:
         """Return the texts of an item that were not said before."""
         told: list[Told] = []
         for field in ("content", "summary"):
-            for at, part in enumerate(try_decode(_parts, final.get(field, NULL)) or ()):
+            for at, part in enumerate(_parts_of(final, field)):
                 name = _OF_PART.get(_text(part, "type"))
                 if name is None or (name, at) in item.texts:
                     continue
@@ -375,15 +386,12 @@ class ItemOrder:
         more = {"logprobs": ()} if name == "response.output_text" else {}
         return [item.event(f"{name}.done", **text, **more)]
 
-    def _end_part(self, item: _Item, part: str, at: int, final: Fields) -> list[Told]:
+    def _end_part(self, item: _Item, part: str, at: int, given: Sequence[Fields]) -> Told:
         item.open_parts.discard((part, at))
-        field, place = ("summary", "summary_index") if part == _SUMMARY else _CONTENT_PLACE
-        given = try_decode(_parts, final.get(field, NULL)) or ()
-        own = (each for each in item.texts if (_TEXTS[each[0]][1], each[1]) == (part, at))
-        said = self._part(item, *next(own, ("response.output_text", at)))
-        return [
-            item.event(f"{part}.done", **{place: at}, part=given[at] if at < len(given) else said)
-        ]
+        own = (name for name in _OF_PLACE[part] if (name, at) in item.texts)
+        said = self._part(item, next(own, "response.output_text"), at)
+        whole = given[at] if at < len(given) else said
+        return item.event(f"{part}.done", **{_PLACES[part][1]: at}, part=whole)
 
     def _part(self, item: _Item, name: str, at: int) -> dict[str, object]:
         _, _, _, kind, field = _TEXTS[name]
@@ -391,5 +399,4 @@ class ItemOrder:
         return {"type": kind, field: text, **(_EMPTY if kind == "output_text" else {})}
 
 
-_CONTENT_PLACE: Final = ("content", "content_index")
 _CONTENT: Final = frozenset({"content", "summary", "arguments"})

@@ -16,8 +16,9 @@ Source: https://platform.openai.com/docs/api-reference/responses/create and .../
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import msgspec
 from msgspec import Raw
@@ -39,7 +40,10 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.provider_errors import not_of_dialect
-from tollhouse.inference.formats.responses.client_response import blank_response
+from tollhouse.inference.formats.responses.client_response import (
+    blank_response,
+    finished_response,
+)
 from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_item
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
 from tollhouse.inference.formats.responses.provider_response import parse_response
@@ -84,7 +88,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.types import Block
+    from tollhouse.inference.formats.canonical.types import Block, FinishReason
+    from tollhouse.inference.formats.responses.client_response import JsonObject
 
 
 # Complete responses
@@ -102,7 +107,17 @@ class ResponsesResponse(AdaptedResponse):
         ours = {"id": identity.id, "object": "response", "model": identity.model}
         fields = {**blank_response(self.request, identity), **self.fields, **ours}
         fields["output"] = Raw(wrap_all(bytes(self.fields["output"]), IN_RESPONSES, identity.maker))
-        return encoder.encode({**fields, "usage": render_usage(charge)})
+        return encoder.encode(_ended(fields, self, charge))
+
+
+def _ended(
+    response: JsonObject, reply: AdaptedResponse | AdaptedStream, charge: Charge
+) -> JsonObject:
+    """Return a response with its usage, and with an end that OpenAI publishes."""
+    if reply.native_finish_reason in _PUBLISHED:
+        return {**response, "usage": render_usage(charge)}
+    response = {**response, "incomplete_details": None}
+    return finished_response(response, cast("FinishReason", reply.finish_reason), charge)
 
 
 def _output_size(block: Block) -> int:
@@ -111,6 +126,14 @@ def _output_size(block: Block) -> int:
         return len(block.text.encode())
     return len(block.arguments.encode()) if isinstance(block, ToolCall) else 0
 
+
+_PUBLISHED: Final = frozenset(
+    {"completed", "incomplete", "max_output_tokens", "content_filter", "max_messages", "steered"}
+)
+"""Statuses, and reasons of a response that is incomplete.
+
+Source: `IncompleteDetails.reason` of openai 3.52.
+"""
 
 # Streams
 
@@ -172,8 +195,9 @@ class ResponsesStream(AdaptedStream):
         return super().end(charge)
 
     def _end(self, charge: Charge) -> bytes:
-        response = {**self._response, "usage": render_usage(charge)}
-        return self._event_writer.event(self._last_kind, {"response": response}) + DONE_EVENT
+        response = _ended(self._response, self, charge)
+        kind = "response.failed" if self.finish_reason == "error" else self._last_kind
+        return self._event_writer.event(kind, {"response": response}) + DONE_EVENT
 
     def _fail(self, error: TollhouseError) -> bytes:
         begun = b""
@@ -327,6 +351,7 @@ def _length(delta: Raw) -> int:
 class _Reasoning(msgspec.Struct):
     type: str | None = None
     encrypted_content: str | None = None
+    content: list[Raw] | None = None
 
 
 _EXTENSIONS: Final = frozenset(
@@ -348,6 +373,7 @@ _REJECTED: Final = GATEWAY_FIELDS | _EXTENSIONS
 _OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
 """The public gateway's additions to `reasoning`."""
 _MARK: Final = b'"encrypted_content"'
+_OF_REASONING_ITEMS: Final = re.compile(rb'"encrypted_content"|"type"\s*:\s*"reasoning"')
 _FALSE: Final = Raw(b"false")
 _items = msgspec.json.Decoder(list[Raw])
 _given_items = msgspec.json.Decoder(list[Fields])
@@ -378,7 +404,7 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         fields = for_provider(given, rejected, endpoint.model)
         changed = without_refused_kinds(given, profile.refuses) if profile.refuses else {}
         history = changed.get("input", given["input"])
-        fields["input"] = _own_history(history, endpoint.provider)
+        fields["input"] = _own_history(history, endpoint)
         if "reasoning" in fields and not profile.takes_extensions:
             fields["reasoning"] = _own_reasoning(given["reasoning"])
         if "store" not in endpoint.profile.refuses:
@@ -413,15 +439,15 @@ def _whole(fields: Fields) -> Fields:
     return {**fields, "output": raw(items)}
 
 
-def _own_history(given: Raw, provider: str) -> Raw:
+def _own_history(given: Raw, endpoint: Endpoint) -> Raw:
     """Return an input with the reasoning that this provider made, and no other."""
-    if _MARK not in bytes(given):
+    if not _OF_REASONING_ITEMS.search(bytes(given)):
         return given
     items = try_decode(_items, given)
     if items is None:
         # A text, or an error that the provider reports.
         return given
-    items = [_own_item(item, f"input[{at}]", provider) for at, item in enumerate(items)]
+    items = [_own_item(item, f"input[{at}]", endpoint) for at, item in enumerate(items)]
     return raw([item for item in items if item is not None])
 
 
@@ -434,13 +460,16 @@ def _own_reasoning(given: Raw) -> Raw:
     return raw(without(fields, _OF_REASONING))
 
 
-def _own_item(item: Raw, at: str, provider: str) -> Raw | None:
-    if _MARK not in bytes(item):
-        return item
-    reasoning = try_decode(_reasoning, item)
-    if reasoning is None or reasoning.encrypted_content is None:
+def _own_item(item: Raw, at: str, endpoint: Endpoint) -> Raw | None:
+    looks_like_it = _OF_REASONING_ITEMS.search(bytes(item))
+    reasoning, provider = try_decode(_reasoning, item), endpoint.provider
+    if reasoning is None or not looks_like_it:
         # What is not of its type is passed on unchanged: the provider reports the error.
         return item
+    if not reasoning.encrypted_content:
+        # Its id leads nowhere, as nothing is stored; open models have their thoughts in it.
+        readable = reasoning.content and not endpoint.profile.refuses_reasoning
+        return item if readable or reasoning.type != "reasoning" else None
     packed = unpack(reasoning.encrypted_content)
     if packed is not None:
         own = reasoning_input(packed, provider)

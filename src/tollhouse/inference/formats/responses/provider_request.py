@@ -12,7 +12,6 @@ Source: https://platform.openai.com/docs/api-reference/responses/create
 
 from __future__ import annotations
 
-from hashlib import sha256
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -49,7 +48,7 @@ from tollhouse.inference.formats.responses.provider_response import (
     ResponsesStreamDecoder,
     parse_response,
 )
-from tollhouse.inference.formats.tool_names import OPENAI_NAMES
+from tollhouse.inference.formats.tool_names import OPENAI_NAMES, short_id
 from tollhouse.inference.formats.wire import encoder, present, without
 from tollhouse.inference.types import Dialect, Endpoint
 
@@ -114,7 +113,7 @@ def _result(result: ToolResult, texts: Collection[str]) -> JsonObject:
     is_text = result.call_id in texts
     return {
         "type": "custom_tool_call_output" if is_text else "function_call_output",
-        "call_id": call_id(result.call_id),
+        "call_id": short_id(result.call_id, _LONGEST_CALL_ID),
         "output": _result_content(result),
     }
 
@@ -158,15 +157,8 @@ def _output_part(block: Block) -> JsonObject | None:
     return None
 
 
-def call_id(given: str) -> str:
-    """Return a call's id within OpenAI's limit; the same for a call and its output."""
-    if len(given) <= _LONGEST_CALL_ID:
-        return given
-    return f"call_{sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
-
-
 def _call(call: ToolCall, freeform: Collection[str]) -> JsonObject:
-    own: JsonObject = {"call_id": call_id(call.id), "name": call.name}
+    own: JsonObject = {"call_id": short_id(call.id, _LONGEST_CALL_ID), "name": call.name}
     if call.name in freeform:
         return {"type": "custom_tool_call", **own, "input": freeform_input(call.arguments)}
     arguments = function_arguments(call.arguments)

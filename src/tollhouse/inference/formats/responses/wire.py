@@ -26,6 +26,7 @@ from tollhouse.inference.formats.adapter import (
     ErrorEvent,
     MalformedResponse,
 )
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.usage import Counts, find_counts, later
@@ -197,10 +198,6 @@ reasoning_decoder: Final = msgspec.json.Decoder(ResponsesReasoningItem)
 response_decoder: Final = msgspec.json.Decoder(ResponseObject)
 
 CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
-_INCOMPLETE: Final[Mapping[str | None, FinishReason]] = {
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-}
 
 
 def output_items(response: ResponseObject) -> list[Raw]:
@@ -223,7 +220,8 @@ def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[Finis
     if status != "incomplete":
         raise MalformedResponse("the response has not ended")
     reason = response.incomplete_details.reason if response.incomplete_details else None
-    return _INCOMPLETE.get(reason, "length"), reason or status
+    meant = normalize_finish_reason(reason)
+    return (meant if meant in {"content_filter", "error"} else "length"), reason or status
 
 
 class NumberedEventWriter:
