@@ -3,17 +3,7 @@
 The decisions are the shipped ones; here is what a gateway does with them. Connections break,
 answers and notices are lost, late or doubled, processes are killed or stop, machines burn.
 
-1. At a grant used + reserved + leased <= limit; leased is the sum of the leases, none negative. All
-   that was ever admitted <= limit + costs beyond estimates + what was leased when the limit fell +
-   what an operator returned of holders whose journal was not settled.
-2. With unit costs and no faults, exactly k of more than k are admitted.
-3. Every charge in a journal is booked once, unless its machine was destroyed.
-4. At the end nothing is leased, held or reserved, but what counts as used since a journal is lost.
-5. No 402 where idle rights within reach, and what is left, covered the request for longer than T
-   beside what older ones take; before its wait is over, for longer than an answer takes.
-6. Limits that are lowered, new, or of a deleted key are obeyed within B of a time in touch.
-7. What a budget has used is the sum of what was booked, after every transaction.
-8. No 402 where there would have been enough, for longer than FAIR, had not younger requests got it.
+What is checked, by number: docs/development/budgets-over-processes.md.
 """
 
 import heapq
