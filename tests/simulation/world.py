@@ -37,6 +37,12 @@ class Process:
         return not away and self.state in {"open", "leaving"}
 
 
+class Request(Record):
+    """A claim, with what the checks know of it."""
+
+    budgets, short, covered, starved = (), frozenset(), None, None
+
+
 class Books:
     """Who settles a journal: its own process, or one that takes it over, or a command."""
 
@@ -48,7 +54,7 @@ class Books:
 
     @property
     def dead(self):
-        return self.process is not None and self.process.dead
+        return bool(self.process) and self.process.dead
 
 
 class World:
@@ -296,10 +302,8 @@ class World:
         self.note(process.id, "admits", request.id, request.key, request.amount)
         self.admitted += 1
         for at, older in self.waiting:
-            known = older.since + AN_ANSWER < request.since and self.in_touch(
-                at, GRACE, older.since
-            )
-            if known and self.in_touch(process, GRACE, older.since):
+            both = (self.in_touch(each, GRACE, older.since) for each in (at, process))
+            if older.since + AN_ANSWER < request.since and all(both):
                 for budget in older.short.intersection(request.budgets):
                     older.passed[budget] = older.passed.get(budget, 0) + request.amount
         self.check_limits(process, request)
