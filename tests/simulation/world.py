@@ -177,9 +177,11 @@ class World:
         elif isinstance(owner, Books):
             self.push(self.delay(), self.settled, owner, call, *self.db.settle(*args))
         else:
+            if args[0].name != "poll":
+                self.note(owner.id, *args)
             answer, read = self.db.operate(owner.id, owner.machine, *args)
-            if self.trace is not None and args[0].name != "poll":
-                self.note(owner.id, *args, "->", answer)
+            if args[0].name != "poll":
+                self.note(owner.id, "->", answer)
             self.tell(self.delay(), owner, self.answer, call, answer, read)
 
     def break_off(self, owner, call):
