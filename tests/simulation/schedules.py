@@ -8,7 +8,7 @@ from types import SimpleNamespace as Record
 
 from tests.simulation import database, world
 from tests.simulation.database import ACCOUNT, Broken, days, of_key
-from tests.simulation.world import WAIT
+from tests.simulation.world import WAIT, Request
 from tests.support.seams.accounting import leases, rights
 
 SHIPPED = Record(**vars(leases) | vars(rights))
@@ -79,11 +79,8 @@ class Schedule:
     def ask(self, a, key, amount, cost, took, *, reserves=False):
         if process := self.open(a):
             self.w.arrived += 1
-            request = Record(
-                id=f"r{next(self.w.ids)}", key=key, amount=amount, cost=cost, took=took
-            )
-            request.reserves, request.budgets, request.short = reserves, (), frozenset()
-            request.covered, request.starved, request.passed = None, None, {}
+            request = Request(id=f"r{next(self.w.ids)}", key=key, amount=amount, passed={})
+            request.cost, request.took, request.reserves = cost, took, reserves
             self.w.tell(0, process, self.w.arrive, request)
 
     def hang_up(self, a, b, c):

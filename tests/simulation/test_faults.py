@@ -9,8 +9,9 @@ RARE = {each["name"]: each for each in FAULTS if each.get("rare")}
 
 
 def first_found(fault: dict, seeds: int) -> int | None:
-    broken = seeded(fault)
-    return next((seed for seed in range(seeds) if failure(seed, **broken)), None)
+    """Return the first seed with which a check fails: its number comes first. A crash is none."""
+    found = ((seed, failure(seed, **broken)) for broken in [seeded(fault)] for seed in range(seeds))
+    return next((seed for seed, broken in found if broken and broken[0].isdigit()), None)
 
 
 @pytest.mark.parametrize("name", FREQUENT)
@@ -25,10 +26,8 @@ def test_a_broken_rule_that_seldom_shows_is_found(name: str) -> None:
 
 
 def test_what_is_found_is_shrunk_to_a_trace_that_ends_with_it() -> None:
-    fault = next(
-        each for each in FAULTS if each["name"] == "a cost above its hold makes a lease negative"
-    )
-    broken = seeded(fault)
-    found, *trace = shrunk(first_found(fault, 100), **broken)
-    assert "stimuli: 1: leased" in found
+    fault = FREQUENT["a grant does not look at what is left"]
+    found, *trace = shrunk(first_found(fault, 10), **seeded(fault))
+    assert "stimuli: 1: " in found
+    assert " grant " in trace[-1]
     assert len(trace) < 40

@@ -3,17 +3,7 @@
 The decisions are the shipped ones; here is what a gateway does with them. Connections break,
 answers and notices are lost, late or doubled, processes are killed or stop, machines burn.
 
-1. At a grant used + reserved + leased <= limit; leased is the sum of the leases, none negative. All
-   that was ever admitted <= limit + costs beyond estimates + what was leased when the limit fell +
-   what an operator returned of holders whose journal was not settled.
-2. With unit costs and no faults, exactly k of more than k are admitted.
-3. Every charge in a journal is booked once, unless its machine was destroyed.
-4. At the end nothing is leased, held or reserved, but what counts as used since a journal is lost.
-5. No 402 where idle rights within reach, and what is left, covered the request for longer than T
-   beside what older ones take; before its wait is over, for longer than an answer takes.
-6. Limits that are lowered, new, or of a deleted key are obeyed within B of a time in touch.
-7. What a budget has used is the sum of what was booked, after every transaction.
-8. No 402 where there would have been enough, for longer than FAIR, had not younger requests got it.
+What is checked, by number: docs/development/budgets-over-processes.md.
 """
 
 import heapq
@@ -47,6 +37,12 @@ class Process:
         return not away and self.state in {"open", "leaving"}
 
 
+class Request(Record):
+    """A claim, with what the checks know of it."""
+
+    budgets, short, covered, starved = (), frozenset(), None, None
+
+
 class Books:
     """Who settles a journal: its own process, or one that takes it over, or a command."""
 
@@ -58,7 +54,7 @@ class Books:
 
     @property
     def dead(self):
-        return self.process is not None and self.process.dead
+        return bool(self.process) and self.process.dead
 
 
 class World:
@@ -181,9 +177,11 @@ class World:
         elif isinstance(owner, Books):
             self.push(self.delay(), self.settled, owner, call, *self.db.settle(*args))
         else:
+            if args[0].name != "poll":
+                self.note(owner.id, *args)
             answer, read = self.db.operate(owner.id, owner.machine, *args)
-            if self.trace is not None and args[0].name != "poll":
-                self.note(owner.id, *args, "->", answer)
+            if args[0].name != "poll":
+                self.note(owner.id, "->", answer)
             self.tell(self.delay(), owner, self.answer, call, answer, read)
 
     def break_off(self, owner, call):
@@ -306,10 +304,8 @@ class World:
         self.note(process.id, "admits", request.id, request.key, request.amount)
         self.admitted += 1
         for at, older in self.waiting:
-            known = older.since + AN_ANSWER < request.since and self.in_touch(
-                at, GRACE, older.since
-            )
-            if known and self.in_touch(process, GRACE, older.since):
+            both = (self.in_touch(each, GRACE, older.since) for each in (at, process))
+            if older.since + AN_ANSWER < request.since and all(both):
                 for budget in older.short.intersection(request.budgets):
                     older.passed[budget] = older.passed.get(budget, 0) + request.amount
         self.check_limits(process, request)
