@@ -485,7 +485,7 @@ class _Tool(Struct):
     max_uses: Raw = NULL
 
 
-_tool: Final = msgspec.json.Decoder(_Tool)
+_tool: Final = msgspec.json.Decoder(_Tool | None)
 
 
 def _prompts(fields: Fields) -> int:
