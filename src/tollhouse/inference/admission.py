@@ -472,8 +472,8 @@ def _searches(body: bytes, fields: Fields) -> int:
     """
     if b"web_search" not in body and not _hides_names(body):
         return 0
-    given = (_read_or(_tool, each, None) for each in _items(fields.get("tools", NULL)))
-    tools = [each for each in given if each is not None and "web_search" in each.type]
+    given = (_read_or(_tool, each, _NO_TOOL) for each in _items(fields.get("tools", NULL)))
+    tools = [each for each in given if "web_search" in each.type]
     limits = [_number_of(each.max_uses) for each in tools]
     if tools:
         limits.append(_largest(fields, ("max_tool_calls",)))
@@ -485,7 +485,8 @@ class _Tool(Struct):
     max_uses: Raw = NULL
 
 
-_tool: Final = msgspec.json.Decoder(_Tool | None)
+_tool: Final = msgspec.json.Decoder(_Tool)
+_NO_TOOL: Final = _Tool()
 
 
 def _prompts(fields: Fields) -> int:
