@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.support.seams.formats import CUT, IDENTITY, adapter, error_body, provider_error
 from tests.support.stream_checks import chat, completions, messages, responses
@@ -23,6 +25,7 @@ ASKED = {
     "messages": {"model": "a", "messages": SAID},
     "completions": {"model": "a", "prompt": "hello"},
 }
+SHAPES: list[Any] = yaml.safe_load(Path(__file__).with_name("errors.yaml").read_bytes())
 CHECKS = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
 
 
@@ -147,48 +150,7 @@ def test_a_response_that_failed_has_a_code_of_its_format(
 
 @pytest.mark.parametrize(
     ("data", "code", "message"),
-    [
-        # OpenAI, Anthropic, Google, and what stands in the `error` of their streams
-        ({"error": {"message": "Bad", "type": "t", "code": "c"}}, "c", "Bad"),
-        ({"message": "Bad", "type": "t", "code": None}, "t", "Bad"),
-        ({"message": "Too many", "code": 429}, 429, "Too many"),
-        ({"message": "b", "type": "a", "code": 1.5}, "a", "b"),
-        ({"message": "b", "type": "a", "code": {"of": "theirs"}}, "a", "b"),
-        ({"type": "error", "error": {"type": "a", "message": "b"}, "request_id": "r"}, "a", "b"),
-        ({"type": "overloaded_error", "message": "Busy"}, "overloaded_error", "Busy"),
-        ({"type": "error", "code": "c", "message": "b"}, "c", "b"),
-        ([{"error": {"code": 400, "message": "b", "status": "INVALID"}}], 400, "b"),
-        ({"error": {"code": 429, "message": "b", "details": [{"reason": "X"}]}}, 429, "b"),
-        # Ollama and TGI; AI gateways and Spring
-        ({"error": "out of memory"}, None, "out of memory"),
-        (
-            {"error": "invalid_request", "message": "No such field."},
-            "invalid_request",
-            "No such field.",
-        ),
-        ({"error": "Not so", "message": "b", "status": 400}, 400, "Not so"),
-        ({"error": True, "message": "b"}, None, "b"),
-        ({"errors": [{"message": "b", "code": 7003}]}, 7003, "b"),
-        # FastAPI, Mistral, RFC 9457
-        ({"detail": "b"}, None, "b"),
-        ({"detail": [{"loc": ["body", "x", 0], "msg": "b"}]}, None, "body.x.0: b"),
-        ({"detail": {"error": {"message": "b"}}}, None, "b"),
-        ({"type": "about:blank", "title": "Bad", "status": 400, "detail": "b"}, 400, "b"),
-        # vLLM, SGLang; AWS
-        ({"object": "error", "message": "b", "type": "BadRequestError", "code": 400}, 400, "b"),
-        ({"message": "b", "__type": "ns#ValidationException"}, "ns#ValidationException", "b"),
-        # Nothing that can be read
-        ({"error": {"type": "x" * 999}}, "x" * 100, None),
-        ({"error": {"message": 7}}, None, None),
-        ({"error": 7}, None, None),
-        ({"error": None}, None, None),
-        ({"error": [1]}, None, None),
-        ({"error": {"error": {"error": {"error": {"error": "deep"}}}}}, None, None),
-        ("Busy", None, "Busy"),
-        ({}, None, None),
-        ([], None, None),
-        (7, None, None),
-    ],
+    [*SHAPES, ({"error": {"type": "x" * 999}}, "x" * 100, None)],
 )
 def test_a_providers_error_is_read_in_every_shape(
     data: object, code: str | int | None, message: str | None
