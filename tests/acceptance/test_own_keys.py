@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 
 from tests.acceptance.batch_requests import batch_body, chats, ended, send
 from tests.acceptance.wire import DIALECTS, said, told
-from tests.support.accounts import Accounts
+from tests.support.accounts import Accounts, body
 from tests.support.scripted_providers import reply, stream
 from tests.support.waiting import wait_until
 
@@ -123,6 +124,10 @@ def test_keys_come_by_their_places_then_the_gateway_then_fallbacks(customer: Cus
     providers.say("chat", reply(said("chat", "hello")))
     assert customer.asked(provider={"order": ["chat-b"]}) == [text]
     assert [customer.own(each)["sort_order"] for each in (last, first, second)] == [0, 1, 0]
+    asked = {"endpoint": "/v1/chat/completions", "body": body("/chat/completions", "t/chat-two")}
+    told_ = customer.client.post("/estimate", asked).json()["data"]["endpoints"]
+    assert [each["provider"] for each in told_] == order
+    assert [each["is_byok"] for each in told_] == [True, True, False, False, True]
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 402, 400])
@@ -239,16 +244,13 @@ def test_data_policies_hold_for_own_keys(customer: Customer) -> None:
 @pytest.mark.parametrize(
     ("changes", "told_of"),
     [
-        ({"provider": "unknown"}, "no such provider"),
-        ({"key": "short"}, "8 to"),
-        ({"is_fallback": True, "is_byok_only": True}, "is_byok_only"),
+        *(({"key": "short"}, "8 to"), ({"provider": "unknown"}, "no such provider")),
+        ({"key": '{"api_key": "own-key-0123", "region": "eu"}'}, "amazon-bedrock takes one"),
         ({"allowed_api_key_hashes": ["0" * 64]}, "is no key of this account"),
-        ({"allowed_api_key_hashes": []}, "allowed_api_key_hashes"),
-        ({"allowed_models": ["m"] * 101}, "allowed_models"),
-        ({"workspace_id": "nowhere"}, "workspace_id"),
-        ({"name": "x" * 256}, "name"),
-        ({"declared_region": "mars"}, "declared_region"),
-        ({"unknown": True}, "unknown"),
+        ({"is_fallback": True, "is_byok_only": True}, "is_byok_only"),
+        *(({name: []}, name) for name in ("allowed_api_key_hashes", "unknown", "name")),
+        *(({"allowed_models": ["m"] * 101}, "allowed_models"), ({"name": "x" * 256}, "name")),
+        *(({name: "mars"}, name) for name in ("declared_region", "workspace_id")),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -279,16 +281,57 @@ def test_without_credits_own_keys_alone_still_serve(wire: Wire) -> None:
     poor.accounts.close()
 
 
+def test_what_own_keys_write_is_cut_by_no_balance(wire: Wire) -> None:
+    customer, providers = Customer(wire, "10"), wire.providers
+    customer.add()
+    providers.say(
+        "chat", reply(said("chat", "hello")), reply(REFUSED, 401), reply(said("chat", ""))
+    )
+    whole, cut = customer.ask("t/chat"), customer.ask("t/chat")
+    own, refused, gateways = providers.asked("chat")
+    assert [each.get("max_tokens") for each in (own, refused)] == [None, None]
+    assert 900 < gateways["max_tokens"] <= 1000
+    limits = [each.headers.get("x-max-tokens") for each in (whole, cut)]
+    assert limits == [None, str(gateways["max_tokens"])]
+    customer.accounts.close()
+
+
+def test_a_free_model_with_an_own_key_takes_nothing_from_the_limits_of_free_models(
+    customer: Customer,
+) -> None:
+    _, text = customer.add()
+    model, providers = "t/chat:free", customer.wire.providers
+    assert customer.asked("chat", model=model)[:1] == [text]
+    assert customer.asked("chat", model=model) == [text] * 2
+    providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")), reply(REFUSED, 401))
+    assert customer.asked("chat", model=model) == [text, GATEWAYS]
+    assert customer.ask(model).status_code == 502  # the one of this minute is used
+    assert customer.client.get("/key")["free_model_daily_requests"]["used"] == 1
+
+
+def test_what_was_wrong_with_a_key_is_forgotten_once_it_is_taken(customer: Customer) -> None:
+    own, _ = customer.add(is_required=True)
+    customer.wire.providers.say("chat", reply(REFUSED, 401), reply(said("chat", "hello")))
+    assert customer.ask("t/chat").status_code == 502
+    wait_until(lambda: customer.own(own)["last_error"] is not None)
+    assert customer.ask("t/chat").status_code == 200
+    wait_until(lambda: customer.own(own)["last_error"] is None)
+
+
 def test_what_a_provider_echoes_of_an_own_key_is_hidden(customer: Customer) -> None:
     customer.add(is_required=True, key=(text := "own-key8"))
     providers = customer.wire.providers
-    echo = said("chat", f"your key is {text}")
-    providers.say("chat", reply(echo), reply({"error": {"message": f"bad: {text}"}}, 400))
-    answers = [customer.ask("t/chat"), customer.ask("t/chat")]
-    providers.say("chat", stream(*told("chat", f"key {text}")))
-    answers.append(customer.ask("t/chat", stream=True))
-    assert [text in each.text for each in answers] == [False] * 3
-    assert [each.status_code for each in answers] == [200, 400, 200]
+    encoded = [b64encode(b"x" * more + text.encode() + b"???").decode() for more in range(3)]
+    spelled = [text, *encoded, urlsafe_b64encode(f"~{text}???".encode()).decode()]
+    for written in spelled:
+        providers.say("chat", reply(said("chat", f"it is {written}")))
+        answers = [customer.ask("t/chat")]
+        providers.say("chat", reply({"error": {"message": f"bad: {written}"}}, 400))
+        answers.append(customer.ask("t/chat"))
+        providers.say("chat", stream(*told("chat", f"key {written}")))
+        answers.append(customer.ask("t/chat", stream=True))
+        assert [written in each.text for each in answers] == [False] * 3
+        assert [each.status_code for each in answers] == [200, 400, 200]
 
 
 def test_a_request_under_way_ends_with_the_key_that_it_began_with(customer: Customer) -> None:
@@ -347,6 +390,46 @@ def test_items_of_batches_use_own_keys_and_give_back_what_was_reserved(customer:
     assert [key for _, key in customer.wire.providers.shown("chat")] == [text] * 3
     assert customer.accounts.manage("GET", f"/credits?account_id={account}") == before
     assert client.get("/key")["byok_usage"] == pytest.approx(3 * PRICE)
+
+
+def test_a_batch_that_only_own_keys_can_serve_needs_no_credits_and_is_served_by_them_alone(
+    wire: Wire,
+) -> None:
+    poor = Customer(wire, "0")
+    key, text = poor.add()
+    asked = batch_body(chats(1)[0], model="t/chat")
+    assert "batch_exceeds_credits" in send(poor.client, asked).text
+    poor.set(key, is_required=True)
+
+    def leave(_: Any) -> bytes:
+        poor.set(key, disabled=True)
+        return reply({"error": "busy"}, 500)
+
+    wire.providers.say("chat", leave, reply(said("chat", "hello")))
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], wire.providers.shown("chat")) == ("failed", [("chat", text)])
+    poor.set(key, disabled=False)
+    found = ended(poor.client, send(poor.client, asked).json()["id"])
+    assert (found["status"], found["usage"]["cost"]) == ("completed", 0)
+    assert wire.providers.shown("chat") == [("chat", text)] * 2
+    poor.accounts.close()
+
+
+def test_a_batch_reserves_what_own_keys_may_take_where_a_limit_includes_them(
+    customer: Customer,
+) -> None:
+    customer.add(is_required=True)
+    client = customer.accounts.another_key(customer.account, limit=0, include_byok_in_limit=True)
+    asked = batch_body(*chats(3, max_tokens=3), model="t/chat-half")
+    refused = send(client, asked)
+    assert refused.status_code == 402
+    most = float(refused.json()["error"]["message"].split()[4])
+    customer.accounts.manage("PATCH", f"/keys/{client.key_hash}", limit=most)
+    batch = send(client, asked).json()
+    assert ended(client, batch["id"])["status"] == "completed"
+    key = client.get("/key")
+    assert key["byok_usage"] == pytest.approx(3 * PRICE)
+    assert key["limit_remaining"] == pytest.approx(most - 3 * PRICE)
 
 
 def test_tokens_are_counted_with_own_keys_alone_where_a_rule_wants_it(customer: Customer) -> None:

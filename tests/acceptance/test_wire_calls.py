@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.wire import FORMATS, calls_of, said, told
+from tests.acceptance.wire import DIALECTS, FORMATS, calling, calls_of, said, told
 from tests.support.scripted_providers import reply, stream
+from tests.support.stream_folding import streamed
 
 if TYPE_CHECKING:
     from tests.acceptance.wire import Wire
@@ -100,8 +101,8 @@ def test_a_call_in_the_first_way_of_the_format_is_a_call(wire: Wire, form: str) 
     last["choices"][0]["finish_reason"] = "function_call"
     whole["choices"][0]["message"]["function_call"] = function("alpha", '{"x":"1"}')["function"]
     wire.providers.say("chat", stream(*deltas, last, usage), reply(whole))
-    for streamed in (True, False):
-        assert calls_of(wire.ask("t/chat", form, stream=streamed), form) == TWO[:1]
+    for streams in (True, False):
+        assert calls_of(wire.ask("t/chat", form, stream=streams), form) == TWO[:1]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -113,3 +114,16 @@ def test_the_calls_of_a_whole_reply_have_ids_of_their_own(wire: Wire, form: str)
     ]
     wire.providers.say("chat", reply(whole))
     assert calls_of(wire.ask("t/chat", form), form) == TWO
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("dialect", DIALECTS[1:])
+def test_calls_that_share_an_id_get_one_of_their_own(wire: Wire, dialect: str, form: str) -> None:
+    whole = calling(dialect, ("same", "alpha", {"x": "1"}), ("same", "beta", {"x": "2"}))
+    if dialect == "responses":
+        whole["output"][1]["id"] = "fc_other"
+    wire.providers.say(dialect, stream(*streamed(dialect, whole)), reply(whole))
+    for streams in (True, False):
+        answer = wire.ask(f"t/{dialect}", form, stream=streams)
+        assert calls_of(answer, form) == TWO
+        assert "same_1" in answer.text

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import zlib
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.acceptance.wire import DIALECTS, FORMATS, said, text_of, told
 from tests.support.chat_chunks import choices_of
@@ -18,55 +20,14 @@ if TYPE_CHECKING:
     from tests.acceptance.wire import Wire
 
 FULL = "prompt is too long: 300000 tokens > 200000 maximum"
-SHAPES: dict[str, Any] = {
-    "an object": {"error": {"message": FULL, "type": "invalid_request_error"}},
-    "an array": [{"error": {"code": 400, "message": FULL, "status": "INVALID_ARGUMENT"}}],
-    "a text": {"error": FULL},
-    "a detail": {"detail": FULL},
-    "details of fields": {"detail": [{"loc": ["body"], "msg": FULL, "type": "value_error"}]},
-    "at the top": {"object": "error", "message": FULL, "code": 400},
-    "words beside a code": {"error": "bad_request", "message": FULL},
-    "plain words": FULL.encode(),
-}
-INSTEAD: tuple[Any, ...] = (
-    {"error": {"message": "busy", "code": "overloaded_error"}},
-    {"error": "no capacity"},
-    {"detail": "Internal Server Error"},
-    {"object": "error", "message": "busy", "code": 500},
-    *({"Output": {"__type": "com.amazon#ThrottlingException"}}, {"__type": "x#InternalFailure"}),
-    {"Error": {"Code": "Throttling", "Message": "busy"}},
-    {"throttlingException": {"message": "busy"}},
-    {"code": 10003, "msg": "", "data": {"message": "busy"}},
-    {"detail": [{"loc": ["body"], "msg": "busy", "type": "x"}]},
-    {"statusCode": 503, "error": "Service Unavailable", "message": "busy"},
-    *({"success": False, "message": "busy"}, {"choices": [], "error_msg": "busy"}),
-    {"base_resp": {"status_code": 1002, "status_msg": "busy"}},
-    *(b"<html><title>502 Bad gateway</title></html>", b"upstream connect error"),
-)
-"""What servers send with a 200 in place of a reply, asked for a stream or not."""
+SAID: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("wire_errors.yaml").read_bytes())
+SHAPES, INSTEAD, OVERLOADED = SAID["full_context"], SAID["in_place_of_a_reply"], SAID["events"]
 LIMITED = {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "busy"}}
-OVERLOADED: dict[str, list[Any]] = {
-    "chat": [
-        {"error": {"message": "busy", "type": "server_error", "code": "server_is_overloaded"}},
-        {"error": {"message": "busy", "code": 503}},
-        {"error": {"message": "busy", "code": "RESOURCE_EXHAUSTED"}},
-        {"error": "no capacity"},
-        [{"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}],
-        {"object": "error", "message": "busy", "type": "InternalServerError", "code": 500},
-        *({"Output": {"__type": "x#InternalFailure"}}, {"code": 1, "data": {"message": "busy"}}),
-    ],
-    "messages": [
-        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
-        {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}},
-        *({"error": {"message": "busy", "type": "server_error"}}, "Overloaded"),
-        *({"__type": "x#ThrottlingException"}, {"detail": [{"loc": ["body"], "msg": "busy"}]}),
-    ],
-    "responses": [
-        {"type": "error", "code": "server_is_overloaded", "message": "busy", "sequence_number": 0},
-        *({"type": "error", "error": {"code": "rate_limit_exceeded"}}, [{"message": "busy"}]),
-        *({"throttlingException": {"message": "busy"}}, {"msg": "busy", "code": 1}),
-    ],
-}
+
+
+def sent(body: Any, status: int = 200) -> bytes:
+    """Return a reply whose body is JSON, or words as they are."""
+    return reply(body.encode() if isinstance(body, str) else body, status)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -74,7 +35,7 @@ def test_a_full_context_is_told_in_the_providers_words_whatever_their_shape(
     wire: Wire, shape: str
 ) -> None:
     for dialect, form in product(DIALECTS, FORMATS):
-        wire.providers.say(dialect, reply(SHAPES[shape], 400))
+        wire.providers.say(dialect, sent(SHAPES[shape], 400))
         refused = wire.ask(f"t/{dialect}", form)
         assert refused.status_code == 400, refused.text
         assert FULL in refused.json()["error"]["message"]
@@ -124,7 +85,7 @@ def test_an_error_in_place_of_a_reply_goes_to_the_next_endpoint(
 ) -> None:
     good = {True: stream(*told(dialect, "from b")), False: reply(said(dialect, "from b"))}
     for body, streamed in product(INSTEAD, (True, False)):
-        wire.providers.say(dialect, reply(body))
+        wire.providers.say(dialect, sent(body))
         wire.providers.say(f"{dialect}-b", good[streamed])
         answer = wire.ask(f"t/{dialect}-two", form, stream=streamed)
         assert answer.status_code == 200, answer.text

@@ -379,20 +379,13 @@ def test_an_intern_s_own_key_finds_nothing_elsewhere(
 @pytest.mark.parametrize(
     ("case", "says"),
     [
-        ("name", "name: "),
-        ("name of an intern's", "name: "),
-        ("no value", "value: "),
-        ("long value", "value: "),
-        ("no hosts", "hosts: "),
-        ("many hosts", "hosts: "),
-        ("scheme", "hosts.0: "),
-        ("wildcard", "hosts.0: "),
-        ("intern id", "internId: "),
-        ("no names", "names: "),
-        ("names twice", "names: "),
-        ("no limit", "limit: "),
-        ("large limit", "limit: "),
-        ("large offset", "offset: "),
+        *((case, "name: ") for case in ("name", "name of an intern's")),
+        *((case, "value: ") for case in ("no value", "long value")),
+        *((case, "hosts: ") for case in ("no hosts", "many hosts")),
+        *((case, "hosts.0: ") for case in ("scheme", "wildcard")),
+        *((case, "names: ") for case in ("no names", "names twice")),
+        *((case, "limit: ") for case in ("no limit", "large limit")),
+        *(("intern id", "internId: "), ("large offset", "offset: ")),
     ],
 )
 def test_what_is_wrong_with_a_request_is_a_bad_request(

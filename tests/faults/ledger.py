@@ -67,6 +67,12 @@ async def assert_consistent(
     assert await one("SELECT sum(usage_nano) FROM key_totals") == charged
     assert await one("SELECT sum(usage_nano) FROM key_days") == charged
     assert await one("SELECT sum(requests) FROM key_days") == len(booked)
+    own = "FROM generations WHERE is_byok"
+    taken = await one(f"SELECT sum(provider_cost_nano) {own}")
+    assert await one("SELECT sum(byok_usage_nano) FROM key_totals") == taken
+    assert await one("SELECT sum(byok_requests) FROM account_days") == await one(
+        f"SELECT count(*) {own}"
+    )
     doubled = "SELECT count(*) - count(DISTINCT generation_id) FROM postings WHERE kind = 'usage'"
     assert await one(doubled) == 0
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.faults.ledger import Ledger
+from tests.faults.ledger import Ledger, verify
 from tests.faults.raw_client import Answer, post_chat
 from tests.support.backdoor import new_own_key
 from tests.support.server_process import ServerProcess, start_server
@@ -30,6 +30,7 @@ COST = 0.2
 CONFIG = """
 accounting: {{initial_grant: 0}}
 limits: {{{limits}}}
+byok: {{{byok}}}
 providers: [{{slug: simulated, kind: simulated}}]
 models:
   - id: acme/exact
@@ -71,8 +72,18 @@ class CreditsClient:
         [key] = [each for each in self._http.get("/keys").json()["data"] if each["kind"] == "api"]
         return str(key["hash"])
 
-    def limit_key(self, limit: float | None) -> None:
-        self._http.patch(f"/keys/{self.key_hash}", json={"limit": limit}).raise_for_status()
+    def limit_key(self, limit: float | None, **fields: Any) -> None:
+        body = {"limit": limit, **fields}
+        self._http.patch(f"/keys/{self.key_hash}", json=body).raise_for_status()
+
+    def bring_own_key(self) -> None:
+        body = {"provider": "simulated", "key": "of-the-customer", "is_required": True}
+        self._http.post("/byok", json=body).raise_for_status()
+
+    def usage(self) -> tuple[float, float]:
+        """The use of the API key, and that with own keys."""
+        key = self._http.get("/key", headers=self.server.authorization).json()["data"]
+        return round(key["usage"], 9), round(key["byok_usage"], 9)
 
     def own_key(self, intern: str) -> str:
         """Create a key of an intern that the API key pays for; return its text."""
@@ -88,16 +99,16 @@ def credits_client(
     request: pytest.FixtureRequest, tmp_path: Path, ledger: Ledger
 ) -> Iterator[CreditsClient]:
     """A server with the settings and the model that the test names."""
-    limits, model = request.param
-    config = CONFIG.format(limits=limits, model=model)
+    limits, model, byok = request.param
+    config = CONFIG.format(limits=limits, model=model, byok=byok)
     with start_server(tmp_path, config=config, env=ledger.env) as server:
         made = CreditsClient(server)
         yield made
         made.close()
 
 
-def exact(model: str = "echo", limits: str = EXACT) -> Any:
-    return pytest.mark.parametrize("credits_client", [(limits, model)], indirect=True)
+def exact(model: str = "echo", limits: str = EXACT, byok: str = "") -> Any:
+    return pytest.mark.parametrize("credits_client", [(limits, model, byok)], indirect=True)
 
 
 on_postgresql_in_soak = pytest.mark.parametrize(
@@ -172,6 +183,29 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
         credits_client.limit_key(round(number * FIT * COST, 9))
         assert served(await spend(credits_client, keys)) == FIT
     assert credits_client.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
+
+
+@on_postgresql_in_soak
+@exact(byok='fee_percent: "50", free_requests_a_month: 5')
+async def test_of_many_requests_with_own_keys_as_many_are_served_as_fees_are_paid(
+    credits_client: CreditsClient,
+) -> None:
+    credits_client.bring_own_key()
+    fees = round(FIT * COST / 2, 9)
+    credits_client.add(fees)
+    answers = await spend(credits_client)
+    assert served(answers) == 5 + FIT
+    costs = [each.json["usage"]["cost"] for each in answers if each.status == 200]
+    assert sorted(costs) == [0] * 5 + [COST / 2] * FIT
+    assert (credits_client.balance, served(await spend(credits_client))) == (0, 0)
+    credits_client.add(1_000)
+    credits_client.limit_key(2 * fees)
+    assert served(await spend(credits_client)) == FIT
+    used, own = round(2 * fees, 9), round((5 + 2 * FIT) * COST, 9)
+    assert credits_client.usage() == (used, own)
+    credits_client.limit_key(round(used + own + 3 * fees, 9), include_byok_in_limit=True)
+    assert served(await spend(credits_client)) == FIT
+    assert verify(credits_client.server) == {"clean": True, "differences": []}
 
 
 @pytest.mark.soak

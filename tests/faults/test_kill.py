@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.faults.ledger import Ledger, assert_consistent, recover
@@ -17,7 +18,18 @@ from tests.support.upstream_process import UpstreamProcess
 CLIENTS = 100
 KILLS_IN_TEST = 2
 KILLS_IN_SOAK = 5
-MODELS = {"cutter/echo": "echo", "cutter/slow": "slow-chunks:5"}
+MODELS = {"cutter/echo": "echo", "cutter/own": "echo", "cutter/slow": "slow-chunks:5"}
+OWN = ["cutter/own", "cutter/slow"]
+"""What an own key serves."""
+FREE_OWN = 10
+FEE = f"byok: {{fee_percent: '5', free_requests_a_month: {FREE_OWN}}}\n"
+
+
+def bring_own_key(server: ServerProcess) -> None:
+    body = {"provider": "cutter", "key": "of-the-customer", "allowed_models": OWN}
+    headers = {"authorization": f"Bearer {server.management_key}"}
+    made = httpx2.post(f"{server.base_url}/byok", json=body, headers=headers)
+    assert made.status_code == 201, made.text
 
 
 def kill_server(server: ServerProcess) -> None:
@@ -36,9 +48,10 @@ async def ask_until_killed(
     killed = asyncio.Event()
 
     async def client(number: int) -> None:
-        model, stream = (
-            ("cutter/slow", True) if number % 4 == 0 else ("cutter/echo", number % 2 == 0)
-        )
+        model, stream = [
+            *(("cutter/slow", True), ("cutter/own", False)),
+            *(("cutter/echo", True), ("cutter/echo", False)),
+        ][number % 4]
         while not killed.is_set():
             answer = await post_chat(server.base_url, key, chat(model, stream=stream))
             (whole if answer.whole else broken).append(answer)
@@ -61,11 +74,13 @@ def _enough(received: list[Answer]) -> bool:
 async def kill_repeatedly(
     upstream: UpstreamProcess, tmp_path: Path, ledger: Ledger, kills: int
 ) -> None:
-    config, key, hit_work, hit_journal = upstream.config(MODELS), "", 0, 0
+    config, key, hit_work, hit_journal = upstream.config(MODELS, FEE), "", 0, 0
     whole: list[Answer] = []
     for number in range(kills):
         server = start_server(tmp_path, config=config, env=ledger.env)
-        key = key or server.api_key
+        if not key:
+            key = server.api_key
+            bring_own_key(server)
         received: list[Answer] = []
         broken: list[Answer] = []
         try:
@@ -79,6 +94,9 @@ async def kill_repeatedly(
         await recover(tmp_path, config, ledger)
         await assert_consistent(ledger, whole, broken)
         assert len(whole) >= CLIENTS * (number + 1)
+    taken = "SELECT count(*) FROM generations WHERE is_byok AND cost_state = 'exact' AND cost_nano "
+    free, paid = [(await ledger.rows(taken + which))[0][0] for which in ("= 0", "> 0")]
+    assert 0 < free <= FREE_OWN < free + paid
     assert hit_work, "no kill hit a reply under way: the test proved nothing"
     assert hit_journal, "no kill hit a charge in the journal: the test proved nothing"
     with start_server(tmp_path, config=config, env=ledger.env) as server:

@@ -21,6 +21,7 @@ EXACT: Final = (
     "tests/component/accounting/",
     "tests/component/api/test_credits",
     "tests/component/api/test_ledger.py",
+    "tests/simulation/",
     "tests/unit/accounting/",
     "tests/unit/kernel/test_money.py",
     # Secrets

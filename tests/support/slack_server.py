@@ -27,6 +27,7 @@ BOT_TOKEN = "xoxb-1-standin-bot-token"
 APP_TOKEN = "xapp-1-standin-app-token"
 SIGNING_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 BOT_USER, USER, CHANNEL, DIRECT = "U0BOT", "U0ADA", "C0WORK", "D0ADA"
+TEAM, ENTERPRISE = "T0TEAM", "E0ORG"
 
 
 class SlackStandIn:
@@ -39,6 +40,7 @@ class SlackStandIn:
         self.refuse: dict[str, list[tuple[int, dict[str, Any], dict[str, str]]]] = {}
         """Answers that a method gives before it works: status, body, headers."""
         self.files: dict[str, bytes] = {}
+        self.users: dict[str, dict[str, Any]] = {}
         self.opened = 0
         """How often Socket Mode was asked for."""
         self._sockets: set[web.WebSocketResponse] = set()
@@ -120,7 +122,9 @@ class SlackStandIn:
     def _answer(self, method: str, fields: dict[str, Any]) -> dict[str, Any]:
         match method:
             case "auth.test":
-                return {"user_id": BOT_USER, "team_id": "T0TEAM"}
+                return {"user_id": BOT_USER, "team_id": TEAM, "enterprise_id": ENTERPRISE}
+            case "users.info":
+                return {"user": {"id": fields["user"], **self.users.get(fields["user"], {})}}
             case "apps.connections.open":
                 self.opened += 1
                 return {"url": f"{self.origin.replace('http', 'ws', 1)}/socket"}
@@ -185,7 +189,8 @@ def event(kind: str, text: str, **fields: Any) -> dict[str, Any]:
     where = {"channel": DIRECT, "channel_type": "im"} if kind == "message" else {"channel": CHANNEL}
     ts = f"16{number:08}.000100"
     about = {"type": kind, "user": USER, "text": text, "ts": ts, **where, **fields}
-    return {"type": "event_callback", "event_id": f"Ev{number}", "event": about}
+    outer = {"type": "event_callback", "event_id": f"Ev{number}", "team_id": TEAM}
+    return {**outer, "event": about}
 
 
 def press(
@@ -197,7 +202,9 @@ def press(
     (button,) = (each for each in buttons if each["text"]["text"] == label)
     return {
         "type": "block_actions",
-        "user": {"id": user},
+        "trigger_id": f"{next(_ids['press'])}.0.abc",
+        "team": {"id": TEAM},
+        "user": {"id": user, "team_id": TEAM},
         "channel": {"id": sent["channel"]},
         "message": {"ts": ts, "thread_ts": sent["thread_ts"], "text": sent["text"]},
         "actions": [{name: button[name] for name in ("action_id", "value")}],

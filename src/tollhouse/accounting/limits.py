@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tollhouse.accounting.types import KeyLimit, KeyUsage, Spend
-    from tollhouse.settings.sections import LimitsSettings
+    from tollhouse.settings.sections import ByokSettings, LimitsSettings
 
 _DAY = timedelta(days=1)
 _WEEK = timedelta(weeks=1)
@@ -51,9 +51,13 @@ class AccountingRules:
     raised_from_nano: int = 9 * NANO_PER_CREDIT
     """Purchases from which the higher daily ceiling holds."""
     source_prefix: str = "service_"
+    own_fee: Fraction = Fraction(0)
+    """The part of its price that a request costs that an own provider key serves."""
+    free_own_a_month: int = 0
+    """How many of those of an account in a UTC month cost nothing."""
 
 
-def rules_of(settings: LimitsSettings) -> AccountingRules:
+def rules_of(settings: LimitsSettings, byok: ByokSettings) -> AccountingRules:
     """Return the rules that the settings give."""
     enough = settings.free_raised_from - settings.free_raised_tolerance
     return AccountingRules(
@@ -69,6 +73,8 @@ def rules_of(settings: LimitsSettings) -> AccountingRules:
         free_per_day_raised=settings.free_requests_per_day_raised,
         raised_from_nano=round_to_nano(max(enough, Decimal(0))),
         source_prefix=settings.limit_source_prefix,
+        own_fee=Fraction(byok.fee_percent) / 100,
+        free_own_a_month=byok.free_requests_a_month,
     )
 
 

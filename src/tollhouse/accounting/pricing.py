@@ -206,9 +206,19 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)
 
 
-def with_own_key(charge: Charge) -> Charge:
+def with_own_key(charge: Charge, fee: Fraction) -> Charge:
     """Return what is booked for a reply whose provider was shown the customer's own key.
 
-    The provider bills the customer for its whole work; here it costs nothing.
+    The provider bills the customer for its whole work; here it costs the fee alone, which is a part
+    of the charge.
+
+    Source: https://openrouter.ai/docs/guides/overview/auth/byok: a per cent of what the same model
+    and provider would cost with the gateway's key.
     """
-    return replace(charge, cost_nano=0, is_byok=True)
+    owed = divide_half_up(charge.cost_nano * fee.numerator, fee.denominator) if fee else 0
+    return replace(charge, cost_nano=owed, is_byok=True)
+
+
+def most_with_own_key(nano: int, fee: Fraction) -> int:
+    """Return the most that the fee of what a provider takes so much for comes to: rounded up."""
+    return -(-nano * fee.numerator // fee.denominator)

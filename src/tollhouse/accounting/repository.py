@@ -38,7 +38,7 @@ from tollhouse.storage.tables.accounting import (
 from tollhouse.storage.tables.identity import accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _KEY = "key"
 
@@ -141,13 +141,19 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
     )
 
 
-async def free_requests_since(read: Read, account_id: str, first: date) -> dict[date, int]:
-    """Return an account's limited requests to free models for each UTC day from `first` on."""
-    query = sa.select(account_days.c.day, account_days.c.free_requests).where(
+async def requests_since(
+    read: Read, account_id: str, first: date
+) -> tuple[dict[date, int], dict[date, int]]:
+    """Return an account's requests of each UTC day from `first` on.
+
+    First those to free models that are limited, then those that own provider keys served.
+    """
+    query = sa.select(account_days).where(
         account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
     )
-    rows = await read.execute(query)
-    return {date.fromisoformat(row.day): row.free_requests for row in rows}
+    rows = [(date.fromisoformat(row.day), row) for row in await read.execute(query)]
+    free = {day: row.free_requests for day, row in rows}
+    return free, {day: row.byok_requests for day, row in rows}
 
 
 async def account_terms(read: Read, account_id: str) -> tuple[AccountType, bool]:
@@ -165,11 +171,20 @@ async def reserved_of_account(read: Read, account_id: str) -> int:
     return int((await read.execute(query)).scalar_one() or 0)
 
 
-async def reserved_of_keys(read: Read, key_hashes: Collection[str]) -> dict[str, int]:
-    """Return what is reserved with keys, or answered for by them; of those that have any."""
+async def reserved_of_keys(
+    read: Read, key_hashes: Collection[str], limits_: Mapping[str, KeyLimit]
+) -> dict[str, int]:
+    """Return what is reserved with keys, or answered for by them; of those that have any.
+
+    It is what their limits hold: more where these include own provider keys.
+    """
     found: Counter[str] = Counter()
+    with_own = [each for each, limit in limits_.items() if limit.include_byok]
     for key in (reservations.c.key_hash, reservations.c.payer_hash):
-        total = sa.func.sum(reservations.c.amount_nano)
+        held = sa.case(
+            (key.in_(with_own), reservations.c.with_own_nano), else_=reservations.c.amount_nano
+        )
+        total = sa.func.sum(held)
         query = sa.select(key.label("key"), total.label("nano")).where(key.in_(key_hashes))
         for row in await read.execute(query.group_by(key)):
             found[row.key] += int(row.nano)
@@ -188,14 +203,18 @@ async def add_reservation(write: Write, reservation: Reservation) -> None:
 
 
 async def lower_reservation(
-    write: Write, reservation_id: str, by_nano: int
+    write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int
 ) -> tuple[str, int] | None:
     """Lower a reservation, to 0 at the least; return its account and what is left, if it lasts."""
-    amount = reservations.c.amount_nano
+
+    def less(amount: sa.ColumnElement[int], by: int) -> sa.ColumnElement[int]:
+        return sa.case((amount > by, amount - by), else_=0)
+
+    amount, with_own = reservations.c.amount_nano, reservations.c.with_own_nano
     lowered = (
         sa.update(reservations)
         .where(reservations.c.id == reservation_id)
-        .values(amount_nano=sa.case((amount > by_nano, amount - by_nano), else_=0))
+        .values(amount_nano=less(amount, by_nano), with_own_nano=less(with_own, with_own_by_nano))
         .returning(reservations.c.account_id, reservations.c.amount_nano)
     )
     row = (await write.execute(lowered)).one_or_none()

@@ -135,6 +135,7 @@ class AccountingService:
         key_hash: str,
         amount_nano: int,
         *,
+        with_own_nano: int | None = None,
         payer_hash: str | None = None,
     ) -> None:
         """Set credits aside for as long as something lasts: a batch.
@@ -143,12 +144,14 @@ class AccountingService:
         its payer until they are lowered or ended. Charges on their way to the books are not seen:
         have the settler bring them there first. Whoever also books or ends reservations in the same
         transaction reserves first. Others that reserve of this account wait for its end. An amount
-        of 0 is refused by a negative balance alone.
+        of 0 is refused by a negative balance alone. Limits that include own provider keys hold
+        `with_own_nano` in place of the amount, unless it is None.
 
         Raises:
             PaymentRequired: The credits, or a key's limit, do not suffice.
             Invalid: More would be reserved than can be counted.
         """
+        with_own_nano = amount_nano if with_own_nano is None else with_own_nano
         await repository.lock_credits(write, account_id)
         key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
         statuses = await self.key_statuses(write, key_hashes)
@@ -159,26 +162,35 @@ class AccountingService:
             reserved_nano=await repository.reserved_of_account(write, account_id),
         )
         keys = tuple(statuses[each] for each in key_hashes)
-        refused = reservation_refusal(amount_nano, account, keys)
+        refused = reservation_refusal(amount_nano, account, keys, with_own_nano)
         if refused is not None:
             limits = reservation_limits(account, keys, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
-        if account.reserved_nano + amount_nano > MAX_NANO:
+        if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
         await repository.add_reservation(
             write,
             Reservation(
-                reservation_id, account_id, key_hash, amount_nano, self._clock.now(), payer_hash
+                reservation_id,
+                account_id,
+                key_hash,
+                amount_nano,
+                self._clock.now(),
+                payer_hash,
+                with_own_nano,
             ),
         )
         write.after_commit(partial(self._invalidate, account_id))
 
-    async def lower_reservation(self, write: Write, reservation_id: str, by_nano: int) -> None:
+    async def lower_reservation(
+        self, write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int | None = None
+    ) -> None:
         """Give back a part of what is reserved, at most what is left; one that has ended stays so.
 
         Book before that in the same transaction: all take their locks in one order then.
         """
-        if lowered := await repository.lower_reservation(write, reservation_id, by_nano):
+        own = by_nano if with_own_by_nano is None else with_own_by_nano
+        if lowered := await repository.lower_reservation(write, reservation_id, by_nano, own):
             account_id, left_nano = lowered
             # Where nothing is left, more may have been charged than was reserved.
             changed = self._refresh if left_nano else self._invalidate
@@ -234,7 +246,7 @@ class AccountingService:
         totals = await repository.key_totals_of(read, key_hashes)
         days = await repository.key_days_of(read, key_hashes, policy.first_day_of_windows(now))
         limits = await repository.key_limits_of(read, key_hashes)
-        reserved = await repository.reserved_of_keys(read, key_hashes)
+        reserved = await repository.reserved_of_keys(read, key_hashes, limits)
         found: dict[str, KeyStatus] = {}
         for each in key_hashes:
             total, last_used_at = totals.get(each, (Spend(), None))
@@ -246,7 +258,7 @@ class AccountingService:
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
         today = self._clock.now().date()
-        days = await repository.free_requests_since(read, account_id, today)
+        days, _ = await repository.requests_since(read, account_id, today)
         owned = await repository.credits_of(read, account_id)
         # With the clock set back, later days count as well: see `policy.key_usage`.
         return policy.free_requests(owned, sum(days.values()), self._rules)
@@ -288,14 +300,17 @@ class DatabaseAccountLoader:
             totals = await repository.key_totals_of(read, [key_hash])
             limits = await repository.key_limits_of(read, [key_hash])
             days = await repository.key_days_of(read, [key_hash], first)
-            reserved = await repository.reserved_of_keys(read, [key_hash])
+            reserved = await repository.reserved_of_keys(read, [key_hash], limits)
+            free_requests, own_requests = await repository.requests_since(read, account_id, first)
             account = AccountFacts(
                 account_type,
                 free_limits_exempt,
                 await repository.credits_of(read, account_id),
-                await repository.free_requests_since(read, account_id, first),
+                free_requests,
                 await repository.reserved_of_account(read, account_id),
                 await repository.booked_seq(read, self.holder),
+                own_requests,
+                first,
             )
         total, _ = totals.get(key_hash, (Spend(), None))
         limit = limits.get(key_hash, KeyLimit())

@@ -304,9 +304,7 @@ class GenerationRecord(
     @property
     def spend(self) -> Spend:
         """What it adds to the counters of its keys."""
-        if self.is_byok:
-            return Spend(0, self.provider_cost_nano or 0)
-        return Spend(self.cost_nano, 0)
+        return Spend(self.cost_nano, (self.provider_cost_nano or 0) if self.is_byok else 0)
 
     @property
     def usage(self) -> Usage:
@@ -388,6 +386,8 @@ class Reservation:
     created_at: datetime
     payer_hash: str | None = None
     """The key that answers for `key_hash`; it counts towards both limits."""
+    with_own_nano: int = 0
+    """What limits that include own provider keys hold in place of the amount."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,8 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
         clock=core.clock,
         part_seconds=settings.part_seconds,
         keep_seconds=settings.lease_seconds / 3,
+        booked=client.booked,
+        dropped=client.dropped,
     )
     engine = BatchEngine(
         chunks,
@@ -112,6 +114,8 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
         lambda endpoint: services.providers[endpoint.provider].dialects,
         settled,
         reload,
+        services.own_keys_of,
+        services.rules.own_fee,
     )
     alone = core.database.dialect == "sqlite"
     compressor = ChunkCompressor(context)

@@ -108,7 +108,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
     journal = Journal(DataFolder(settings.data_dir).journal)
-    rules, changes, departures = rules_of(settings.limits), Changes(), Departures()
+    rules, changes, departures = rules_of(settings.limits, settings.byok), Changes(), Departures()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
         database=database,

@@ -75,6 +75,7 @@ def build_inference(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         core.rules,
         steps,
         own_keys,
+        accounting.admission if core.rules.free_own_a_month else None,
     )
     as_tasks = settings.server.inference_driver == "tasks"
     return InferenceComponents(services, Pipeline(catalog, services, core.ids, as_tasks=as_tasks))

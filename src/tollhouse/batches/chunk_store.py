@@ -263,8 +263,11 @@ class ChunkStore:
             )
         step = progress_of(results, booked) if results else BatchProgress()
         batch = await repository.advance(write, leased.batch.id, step)
-        if step.cost_nano:
-            await self.context.accounting.lower_reservation(write, batch.id, step.cost_nano)
+        if step.cost_nano or step.own_nano:
+            with_own = step.cost_nano + step.own_nano
+            await self.context.accounting.lower_reservation(
+                write, batch.id, step.cost_nano, with_own
+            )
         return batch
 
     def _until(self) -> datetime:

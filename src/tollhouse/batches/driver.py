@@ -32,8 +32,9 @@ from tollhouse.kernel.errors import Bug, ProviderFailure, TollhouseError, withou
 from tollhouse.storage.blobs import BlobMissing, BlobsUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from tollhouse.accounting.types import GenerationRecord
     from tollhouse.batches.concurrency import ConcurrencyLimiter, ConcurrencyLimiters
     from tollhouse.batches.retries import ItemFailures
     from tollhouse.identity.types import Subject
@@ -73,6 +74,10 @@ class RequestDriver:
     """How long an outcome waits for others before it is committed."""
     keep_seconds: float = 10.0
     """How long after the last commit a lease is kept without one."""
+    booked: Callable[[GenerationRecord | None], None] = lambda _: None
+    """Is told of what came of an item that it is in the books."""
+    dropped: Callable[[GenerationRecord | None], None] = lambda _: None
+    """Is told that it never will be."""
     _runs: set[_ChunkRun] = field(default_factory=set)
     _breakers: dict[str, CircuitBreaker] = field(default_factory=dict[str, CircuitBreaker])
     """By batch: of those that have a chunk at work, or nobody of which was answered."""
@@ -385,11 +390,13 @@ class _ChunkRun:
                 sent.answered()
         elif self._draining.is_set():
             # It may have failed because everything is being ended.
+            self._driver.dropped(answer.record)
             return None
         else:
             before = self._retries.of(number)
             others = sent.failed((self.batch_id, number), answer.error, before)
             if not self._retries.failed(number, answer.error, others):
+                self._driver.dropped(answer.record)
                 return None
             tries = self._retries.of(number).tries
         error = items.item_error(answer.error, tries)
@@ -450,6 +457,8 @@ class _ChunkRun:
             if not self._all_ended:
                 await self._commit()
         if self._lost:
+            for each in self._waiting:
+                self._driver.dropped(each.record)
             return
         finished = len(self._done) == len(self._lines)
         await self._commit(finished=finished)
@@ -466,7 +475,7 @@ class _ChunkRun:
         async with self._committing:
             results, self._waiting, self._waiting_bytes = self._waiting, [], 0
             self._parts += 1
-            part, pause = self._parts, 0.1
+            part, pause, is_booked = self._parts, 0.1, False
             while not self._lost:
                 try:
                     batch = await self._driver.chunks.commit(
@@ -485,7 +494,11 @@ class _ChunkRun:
                 else:
                     self._kept_at = self._driver.clock.monotonic()
                     self._learn(batch)
-                    return
+                    is_booked = batch is not None
+                    break
+            tell = self._driver.booked if is_booked else self._driver.dropped
+            for each in results:
+                tell(each.record)
 
     def _learn(self, batch: Batch | None) -> None:
         if batch is None:

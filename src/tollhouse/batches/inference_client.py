@@ -40,6 +40,7 @@ class InferenceClient:
 
     def __init__(self, catalog: Catalog, services: PipelineDependencies, ids: IdSource) -> None:
         self._records: dict[str, GenerationRecord | None] = {}
+        self._allowance = services.allowance
         self.pipeline = Pipeline(catalog, replace(services, settlement=self), ids)
 
     async def ask(self, request: InferenceRequest, generation_id: str) -> InferenceResult:
@@ -58,10 +59,22 @@ class InferenceClient:
             record = self._records.pop(generation_id)
         return InferenceResult(body, record, error)
 
+    def booked(self, record: GenerationRecord | None) -> None:
+        """Learn that what came of a request is in the books."""
+        if record is not None and record.is_byok and self._allowance is not None:
+            self._allowance.own_booked(record)
+
+    def dropped(self, record: GenerationRecord | None) -> None:
+        """Learn that it never will be."""
+        if record is not None and record.is_byok and self._allowance is not None:
+            self._allowance.own_dropped(record)
+
     def accept(self, record: GenerationRecord) -> None:
         """Keep a record, if somebody still waits for it; fulfils `inference.ports.Settlement`."""
         if record.id in self._records:
             self._records[record.id] = record
+        else:
+            self.dropped(record)
 
     def begin(self, record: GenerationRecord) -> None:
         """Keep no trace: an item that a kill cuts off is asked for again, under the same id."""

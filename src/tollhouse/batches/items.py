@@ -76,6 +76,7 @@ async def call_of(  # noqa: PLR0913, PLR0917 - what an item's request needs
     request = InferenceRequest(
         spoken, whole, {}, b"", subject, batch.attribution, now, in_batch=True
     )
+    request.only_own_keys = batch.only_own_keys
     await steps.parse(request)
     if request.parsed.stream:
         raise Invalid("stream: a request of a batch cannot be streamed; leave it out.")
@@ -270,6 +271,7 @@ def progress_of(outcomes: Sequence[ItemResult], booked: Collection[str]) -> Batc
         unrun=len(unrun),
         usage=Usage(*(sum(getattr(each, name) for each in records) for name in _COUNTS)),
         cost_nano=sum(record.cost_nano for record in records),
+        own_nano=sum(record.spend.byok_usage_nano for record in records),
         is_byok=any(record.is_byok for record in records),
         provider=first.record.provider if first and first.record else None,
         error=_told(unrun[0]) if unrun else None,

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from tollhouse.accounting.pricing import estimate_many
+from tollhouse.accounting.pricing import FULL_PRICE, estimate_many, most_with_own_key
 from tollhouse.batches.types import Batch, BatchDemand, BatchEndpoint, VisibilityFilter
 from tollhouse.inference import policy_filter, routing
+from tollhouse.inference.own_routing import attempts
 from tollhouse.inference.request import read_preferences
 from tollhouse.inference.types import FREE_VARIANT, Dialect, Endpoint, Model, Preferences
 from tollhouse.kernel.errors import Invalid, NotFound, RateLimited, RateWindow, Unprocessable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from fractions import Fraction
 
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.catalog import Catalog
+    from tollhouse.inference.own_routing import OwnKeyUse
+    from tollhouse.provider_keys.types import OwnKey
 
 MODEL_SUFFIX: Final = ":batch"
 _TALKS: Final = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
@@ -111,6 +115,42 @@ def candidates(
     return ordered
 
 
+class BatchRunners(NamedTuple):
+    """Who may run a batch."""
+
+    shared: Sequence[Endpoint]
+    """With the gateway's own keys."""
+    own: Sequence[Endpoint] = ()
+    """With those of the customer."""
+
+
+def runners(  # noqa: PLR0913, PLR0917 - each decides something of its own
+    model: Model,
+    endpoint: BatchEndpoint,
+    preferred: Preferences,
+    policies: Sequence[AccessPolicy],
+    dialects_of: Callable[[Endpoint], Collection[Dialect]],
+    use: OwnKeyUse,
+) -> BatchRunners:
+    """Return who may run a batch of somebody who may use some own keys; raise as `candidates`."""
+    if not use:
+        return BatchRunners(candidates(model, endpoint, preferred, policies, dialects_of))
+    vouched = preferred.zdr and any(map(routing.promises_zdr, use.keys))
+    wanted = replace(preferred, allow_fallbacks=True, zdr=preferred.zdr and not vouched)
+    found = candidates(model, endpoint, wanted, policies, dialects_of)
+
+    def admits(_: Endpoint, key: OwnKey | None) -> bool:
+        return not vouched or routing.promises_zdr(key)
+
+    asked = attempts(model, found, found, use, admits)
+    if not preferred.allow_fallbacks:
+        asked = [each for each in asked if each[0] is asked[0][0]]
+    if not asked:
+        raise Invalid(f"provider: nobody is left to run {model.id}, by the rules of own keys.")
+    shared = [each for each, key in asked if key is None]
+    return BatchRunners(shared, [each for each, key in asked if key is not None])
+
+
 _PROBLEMS: Final = {
     "ignore": "it names all that run {model}",
     "data_collection": "deny leaves none, since all that run {model} keep data",
@@ -158,6 +198,34 @@ def estimate_nano(
         )
         for each in endpoints
     )
+
+
+class BatchEstimate(NamedTuple):
+    """What a batch reserves, in nano-credits."""
+
+    amount_nano: int
+    with_own_nano: int
+    """Of limits that include own keys."""
+
+
+def estimate(
+    demand: BatchDemand,
+    endpoint: BatchEndpoint,
+    who: BatchRunners,
+    rules: BatchRules,
+    own_fee: Fraction,
+) -> BatchEstimate:
+    """Return what a batch may cost, with the gateway's keys or with own ones.
+
+    These cost the fee of the price without the discount, which is what the provider takes.
+    """
+    shared = estimate_nano(demand, endpoint, who.shared, rules) if who.shared else 0
+    if not who.own:
+        return BatchEstimate(shared, shared)
+    full = [replace(each, batch_price_factor=FULL_PRICE) for each in who.own]
+    own = estimate_nano(demand, endpoint, full, rules)
+    fee = most_with_own_key(own, own_fee)
+    return BatchEstimate(max(shared, fee), max(shared, own + fee))
 
 
 def check_rate(rules: BatchRules, count: int, first: datetime | None, now: datetime) -> None:

@@ -9,6 +9,7 @@ A submit and a deletion have more than one transaction, since blobs have none.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +18,7 @@ from tollhouse.batches import policy, repository
 from tollhouse.batches.chunk_store import BatchContext, folder_of, remove_blobs
 from tollhouse.batches.stored_chunks import are_stored
 from tollhouse.batches.types import Batch, BatchFilter, BatchStatus, ResultPart
+from tollhouse.inference.own_routing import OwnKeyUse
 from tollhouse.kernel.errors import Conflict, Gone, Invalid, NotFound, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import failpoint
 from tollhouse.storage.blobs import BlobsUnavailable
@@ -52,6 +54,10 @@ class Submitter:
     """Submitting the same again under the same key changes nothing."""
 
 
+async def _no_own_keys(_: Subject) -> OwnKeyUse:
+    return OwnKeyUse()
+
+
 @dataclass(frozen=True, slots=True)
 class BatchService:
     """Batches of workspaces."""
@@ -65,6 +71,10 @@ class BatchService:
     """Brings the books up to date, before they are asked whether a batch is covered."""
     reload: Callable[[str, Sequence[str]], Awaitable[None]]
     """Has admission read an account and keys whose credits were reserved."""
+    own_keys_of: Callable[[Subject], Awaitable[OwnKeyUse]] = _no_own_keys
+    """The own keys of providers that somebody may use."""
+    own_fee: Fraction = Fraction(0)
+    """The part of the price that a request costs with them."""
 
     # Submitting
 
@@ -115,15 +125,16 @@ class BatchService:
         if asked.callback_url is not None:
             message = "callback_url: webhooks are not offered; leave it out and poll the batch."
             raise Invalid(message)
-        endpoints = policy.candidates(
+        who = policy.runners(
             policy.find_model(self.catalog, asked.model),
             asked.endpoint,
             policy.preferences(asked.provider),
             subject.policies,
             self.dialects_of,
+            await self.own_keys_of(subject),
         )
-        estimate = policy.estimate_nano(
-            received.demand, asked.endpoint, endpoints, self.context.rules
+        estimate = policy.estimate(
+            received.demand, asked.endpoint, who, self.context.rules, self.own_fee
         )
         batch = Batch(
             id=batch_id,
@@ -141,6 +152,7 @@ class BatchService:
             digest=received.digest,
             idempotency_key=sender.idempotency_key,
             payer_hash=subject.payer_hash,
+            only_own_keys=not who.shared,
         )
         await self.settled()
         async with self.context.database.writing() as write:
@@ -157,7 +169,8 @@ class BatchService:
                 batch_id,
                 subject.account_id,
                 subject.key_hash,
-                estimate,
+                estimate.amount_nano,
+                with_own_nano=estimate.with_own_nano,
                 payer_hash=subject.payer_hash,
             )
             await repository.add(write, batch, received.chunks)

@@ -116,6 +116,8 @@ class Batch:
     """The key that answered for `key_hash` when it was submitted, if another one did."""
     is_byok: bool = False
     """Whether own keys of providers served some of it."""
+    only_own_keys: bool = False
+    """Whether nothing is reserved for the gateway's own endpoints: none could serve it."""
 
 
 class StoredChunk(NamedTuple):
@@ -200,6 +202,8 @@ class BatchProgress:
     unrun: int = 0
     usage: Usage = field(default_factory=Usage)
     cost_nano: int = 0
+    own_nano: int = 0
+    """What providers took from the customer, with own keys."""
     is_byok: bool = False
     provider: str | None = None
     error: str | None = None

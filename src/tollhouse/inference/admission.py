@@ -38,7 +38,7 @@ from zlib import adler32
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Rate
+from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Admitted, Rate
 from tollhouse.accounting.pricing import affordable_output, estimate, maximum_cost
 from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, fields_decoder
@@ -82,20 +82,29 @@ def admission_request_of(
             _raise_to(admission, demand, candidate, rules)
             admission.paid = True
             admission.open_ended = demand.output_tokens is None
-    if shared and len(shared) < len(candidates):
-        admission.own_maximum_nano = _own_maximum(request, candidates)
-        admission.open_ended = demand_of(request).output_tokens is None
     admission.free, admission.only_free = bool(limited), len(limited) == len(candidates)
+    if shared and len(shared) < len(candidates):
+        _raise_own(admission, request, candidates)
+        admission.free_later = (
+            admission.free
+            and candidates[0].own_key is not None
+            and _rate(candidates[0], rules) is None
+        )
     return admission
 
 
-def _own_maximum(request: InferenceRequest, candidates: Sequence[Candidate]) -> int:
+def _raise_own(
+    admission: AdmissionRequest, request: InferenceRequest, candidates: Sequence[Candidate]
+) -> None:
+    """Say what the provider may take from the customer, with one of the own keys."""
     demand = demand_of(request)
-    return max(
-        most_cost(demand, most_output(demand, each), each)
-        for each in candidates
-        if each.own_key is not None
-    )
+    admission.either_way, admission.open_ended = True, demand.output_tokens is None
+    for each in candidates:
+        if each.own_key is not None:
+            most = most_cost(demand, most_output(demand, each), each)
+            least = most_cost(demand, _least_output(demand, each), each)
+            admission.own_maximum_nano = max(admission.own_maximum_nano, most)
+            admission.own_minimum_nano = max(admission.own_minimum_nano, least)
 
 
 def uses_free_limits(candidate: Candidate) -> bool:
@@ -124,6 +133,23 @@ def most_cost(demand: Demand, output_tokens: int, candidate: Candidate) -> int:
     """Return the most that a request may cost with so much output, at one candidate."""
     price = candidate.endpoint.price
     return maximum_cost(demand.input_tokens, output_tokens, demand.images, price, demand.searches)
+
+
+def output_limits(
+    demand: Demand, candidates: Sequence[Candidate], admitted: Admitted
+) -> tuple[int | None, int | None]:
+    """Return the limits of output, see `output_limit`, with the gateway's keys and with own ones.
+
+    None where it needs no limit with them.
+    """
+    own = [each for each in candidates if each.own_key is not None]
+    shared = [each for each in candidates if each.own_key is None]
+    spendable = (shared, admitted.spendable_nano), (own, admitted.own_spendable_nano)
+    gateways, customers = (
+        None if nano is None or not some else output_limit(demand, some, nano)
+        for some, nano in spendable
+    )
+    return gateways, customers
 
 
 def output_limit(demand: Demand, candidates: Sequence[Candidate], spendable_nano: int) -> int:
@@ -472,8 +498,8 @@ def _searches(body: bytes, fields: Fields) -> int:
     """
     if b"web_search" not in body and not _hides_names(body):
         return 0
-    given = (_read_or(_tool, each, None) for each in _items(fields.get("tools", NULL)))
-    tools = [each for each in given if each is not None and "web_search" in each.type]
+    given = (_read_or(_tool, each, _NO_TOOL) for each in _items(fields.get("tools", NULL)))
+    tools = [each for each in given if "web_search" in each.type]
     limits = [_number_of(each.max_uses) for each in tools]
     if tools:
         limits.append(_largest(fields, ("max_tool_calls",)))
@@ -486,6 +512,7 @@ class _Tool(Struct):
 
 
 _tool: Final = msgspec.json.Decoder(_Tool)
+_NO_TOOL: Final = _Tool()
 
 
 def _prompts(fields: Fields) -> int:

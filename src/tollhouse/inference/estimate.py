@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tollhouse.accounting.admission.types import limit_source
+from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.inference.admission import (
     admission_request_of,
     allowed_candidates,
     demand_of,
     most_cost,
     most_output,
-    output_limit,
+    output_limits,
 )
 from tollhouse.inference.guardrails import named
 from tollhouse.inference.price_texts import price_texts
@@ -32,6 +33,7 @@ from tollhouse.kernel.money import nano_to_float
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
+    from fractions import Fraction
 
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest
     from tollhouse.inference.catalog import Catalog
@@ -54,7 +56,9 @@ class EstimatedCandidate:
     output_tokens: int
     """The most that it may write: the request's limit, or else the model's."""
     cost_nano: int
-    """The most that it may cost here."""
+    """The most that it may cost here: with an own key, the fee."""
+    upstream_nano: int | None
+    """The most that the provider may take from the customer with an own key; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +107,12 @@ class DryRun:
             refusal = refusal or unserved
         demand = demand_of(request)
         admission: tuple[AdmissionRequest, AdmissionPreview] | None = None
-        limit: int | None = None
+        limits: tuple[int | None, int | None] = (None, None)
+        fee = self._services.rules.own_fee
         if candidates:
             wanted = admission_request_of(_NO_GENERATION, request, candidates, self._services.rules)
             preview = await self._services.admission.preview(wanted)
-            admission, admitted = (wanted, preview), preview.admitted
+            admission, admitted, fee = (wanted, preview), preview.admitted, preview.own_fee
             left = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
             if left:  # where admission refuses for good, all of them are shown
                 excluded += [
@@ -117,14 +122,17 @@ class DryRun:
                 ]
                 candidates = left
             refusal = refusal or preview.error
-            if preview.error is None and admitted.spendable_nano is not None:
-                limit = output_limit(demand, candidates, admitted.spendable_nano)
+            if preview.error is None and admitted.is_limited:
+                limits = output_limits(demand, candidates, admitted)
         now = self._services.clock.monotonic()
         return RequestEstimate(
             model=models[0].id,
             demand=demand,
-            candidates=[self._candidate(candidate, demand, limit, now) for candidate in candidates],
-            output_limit=limit,
+            candidates=[
+                self._candidate(each, demand, limits[each.own_key is not None], fee, now)
+                for each in candidates
+            ],
+            output_limit=limits[candidates[0].own_key is not None] if candidates else None,
             excluded=excluded,
             admission=admission,
             refusal=refusal,
@@ -132,15 +140,20 @@ class DryRun:
         )
 
     def _candidate(
-        self, candidate: Candidate, demand: Demand, limit: int | None, now: float
+        self, candidate: Candidate, demand: Demand, limit: int | None, fee: Fraction, now: float
     ) -> EstimatedCandidate:
-        endpoint = candidate.endpoint
+        endpoint, key, health = candidate.endpoint, candidate.own_key, self._services.health
         output = most_output(demand, candidate) if limit is None else limit * demand.choices
+        cost = most_cost(demand, output, candidate)
+        is_own = candidate.own_key is not None
         return EstimatedCandidate(
             candidate,
-            is_cooling_down=self._services.health.is_cooling(endpoint, now),
+            is_cooling_down=health.is_cooling(endpoint, now)
+            if key is None
+            else health.key_cools(key, now) or health.is_out(endpoint, now),
             output_tokens=output,
-            cost_nano=most_cost(demand, output, candidate),
+            cost_nano=most_with_own_key(cost, fee) if is_own else cost,
+            upstream_nano=cost if is_own else None,
         )
 
 
@@ -201,6 +214,10 @@ def _candidate(estimated: EstimatedCandidate) -> Shown:
         "cooling_down": estimated.is_cooling_down,
         "output_tokens": estimated.output_tokens,
         "cost_estimate": nano_to_float(estimated.cost_nano),
+        "is_byok": candidate.own_key is not None,
+        "upstream_cost_estimate": (
+            None if estimated.upstream_nano is None else nano_to_float(estimated.upstream_nano)
+        ),
         "pricing": price_texts(candidate.endpoint.price),
     }
 

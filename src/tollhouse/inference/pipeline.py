@@ -23,12 +23,7 @@ import structlog
 
 from tollhouse.accounting.types import Attempt
 from tollhouse.inference import routing
-from tollhouse.inference.admission import (
-    admission_request_of,
-    allowed_candidates,
-    demand_of,
-    output_limit,
-)
+from tollhouse.inference.admission import admission_request_of, uses_free_limits
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.error_codes import status_of_error
 from tollhouse.inference.formats.finish_reasons import is_known
@@ -194,6 +189,10 @@ class Generation:
         while rest and not (failures and self._client.abandoned):
             candidate, *rest = rest
             await self._forget_reply()
+            if request.output_limits is not None:
+                self._client.output_limit = await services.limit_output(request, candidate)
+            if uses_free_limits(candidate) and not services.admission.may_use_free(self.id):
+                continue
             try:
                 self._reply, adapter = await self._try(candidate)
                 await self._read_reply(self._reply, adapter)
@@ -225,8 +224,7 @@ class Generation:
         await self._close_reply()
         self._reply = self._stream = self._whole = None
         self._waiting_events, self._large_events, self._held = (), 0, b""
-        request = self._request
-        request.identity = request.response = request.first_byte_at = None
+        self._request.forget_reply()
 
     async def _read_reply(self, reply: OpenedReply, adapter: FormatAdapter) -> None:
         request, steps = self._request, self._services.steps
@@ -252,20 +250,14 @@ class Generation:
         """Hold what the candidates may cost; return those that the account's limits leave."""
         request, services = self._request, self._services
         if request.in_batch:
+            await services.know_allowance(request, candidates)
             return candidates  # what they may cost is reserved
         wanted = admission_request_of(self.id, request, candidates, services.rules)
         admitted = services.admission.try_admit(wanted)
         if admitted is None:
             await in_task()
             admitted = await services.admission.admit(wanted)
-        request.estimate_nano, most = wanted.maximum_nano, admitted.spendable_nano
-        allowed = allowed_candidates(wanted, candidates, may_use_free=admitted.may_use_free)
-        if most is not None:
-            request.estimate_nano = most
-            limit = output_limit(demand_of(request), allowed, most)
-            self._client.output_limit = limit
-            await services.steps.limit_output(request, limit)
-        return allowed
+        return services.admitted(request, wanted, admitted, candidates)
 
     async def _pass_guardrails(self) -> None:
         """Let the guardrails judge the request, once there is an endpoint for it."""
@@ -427,13 +419,15 @@ class Generation:
     # The end
 
     async def _finish(self, error: TollhouseError | None) -> None:
-        finish_reason = self._finish_reason(error)
+        reason = self._finish_reason(error)
         left = error is not None and error is self._client_gone
-        cost = charge(self._request, finish_reason, broken_off=error is not None, left=left)
-        if self._owes_a_record(error):
+        owes = self._owes_a_record(error)
+        fee = self._services.own_fee(self._request) if owes else None
+        cost = charge(self._request, reason, broken_off=error is not None, left=left, fee=fee)
+        if owes:
             now, cancelled = self._services.clock.monotonic(), self._client.abandoned
             try:
-                found = record(self._request, cost, finish_reason, cancelled=cancelled, now=now)
+                found = record(self._request, cost, reason, cancelled=cancelled, now=now)
                 if (unsafe := self._services.settlement.accept(found)) is not None:
                     await asyncio.ensure_future(unsafe)
                 self._client.booked = True

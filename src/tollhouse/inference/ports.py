@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import date
 
     from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
     from tollhouse.accounting.types import GenerationRecord
@@ -75,6 +76,30 @@ class Admission(Protocol):
         """End a hold without a charge; does nothing where it has ended."""
         ...
 
+    def may_use_free(self, generation_id: str) -> bool:
+        """Count an admitted request to free models, once own keys failed; false: no room."""
+        ...
+
+
+class OwnAllowance(Protocol):
+    """Counts the requests with own keys that cost no fee."""
+
+    async def know(self, account_id: str, key_hashes: Sequence[str]) -> None:
+        """Read an account, so that `is_free_own` knows what is left of its allowance."""
+        ...
+
+    def is_free_own(self, generation_id: str, account_id: str, day: date) -> bool:
+        """Tell whether a generation that own keys served costs no fee."""
+        ...
+
+    def own_booked(self, record: GenerationRecord) -> None:
+        """Learn that a batch's generation of own keys is in the books."""
+        ...
+
+    def own_dropped(self, record: GenerationRecord) -> None:
+        """Learn that it never will be."""
+        ...
+
 
 class OwnKeySource(Protocol):
     """Knows the own keys of accounts."""
@@ -88,6 +113,10 @@ class OwnKeySource(Protocol):
 
         Raises whatever the database does where it cannot be asked.
         """
+        ...
+
+    def accepted(self, key: OwnKey) -> None:
+        """Forget why a provider did not take a key, since it does now; without waiting."""
         ...
 
     def refused(self, key: OwnKey, reason: str) -> None:

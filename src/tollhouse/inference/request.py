@@ -90,10 +90,17 @@ class InferenceRequest:
     """Whether `parsed` and `adapters` lack the conversation: a worker parses a large body again
     for each step that needs it."""
 
+    only_own_keys: bool = field(default=False, init=False)
+    """Whether nothing is reserved for the gateway's own endpoints, so that none may serve it."""
+
     # Filled by its generation
     generation_id: str = field(default="", init=False)
     models: Sequence[Model] = field(default=(), init=False)
     """The model that was asked for, and those that may stand in for it."""
+    output_limits: tuple[int | None, int | None] | None = field(default=None, init=False)
+    """With the gateway's keys and with own ones, where no more can be paid for."""
+    output_limit: int | None = field(default=None, init=False)
+    """Which of them it was given."""
     estimate_nano: int = field(default=0, init=False)
     """What it was thought to cost at most when it was admitted."""
     candidate: Candidate | None = field(default=None, init=False)
@@ -140,6 +147,10 @@ class InferenceRequest:
         fields[names[-1]] = raw(tokens)
         self.body = encoder.encode(fields)
         self.parse_body()
+
+    def forget_reply(self) -> None:
+        """Be as before a provider began to answer."""
+        self.identity = self.response = self.first_byte_at = None
 
     def drop_content(self) -> None:
         """Forget the conversation, which is still in the body."""

@@ -153,14 +153,15 @@ def _with_own_keys(  # noqa: PLR0913, PLR0917 - each decides something of its ow
                 on_excluded(ExcludedEndpoint(model, each.endpoint, "own_keys"))
 
     def admits(_: Endpoint, key: OwnKey | None) -> bool:
-        return not wanted.zdr or _promises_zdr(key)
+        return not wanted.zdr or promises_zdr(key)
 
     shared, own = ([each.endpoint for each in some] for some in (ranked, with_keys))
     found = attempts(model, shared, own, use, admits)
     return [replace(by_endpoint[id(endpoint)], own_key=key) for endpoint, key in found]
 
 
-def _promises_zdr(key: OwnKey | None) -> bool:
+def promises_zdr(key: OwnKey | None) -> bool:
+    """Tell whether an own key's provider keeps nothing, by its owner's word."""
     return key is not None and key.rules.declared_zdr is True
 
 
@@ -170,7 +171,7 @@ def _meets(
     use: OwnKeyUse,
     on_excluded: Callable[[ExcludedEndpoint], None],
 ) -> bool:
-    vouched = wanted.zdr and any(map(_promises_zdr, use.keys))
+    vouched = wanted.zdr and any(map(promises_zdr, use.keys))
     reason = objection(candidate.endpoint, replace(wanted, zdr=False) if vouched else wanted)
     if reason is None and wanted.require_parameters and _loses_parameters(candidate):
         reason = "require_parameters"

@@ -43,6 +43,7 @@ from tollhouse.kernel.json_text import first_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
     from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
     from tollhouse.inference.ports import OpenedReply
@@ -315,8 +316,13 @@ def charge(
     *,
     broken_off: bool,
     left: bool = False,
+    fee: Fraction | None = None,
 ) -> Charge:
-    """Return what a generation costs, as far as it came; `left`: the client did not wait."""
+    """Return what a generation costs, as far as it came.
+
+    `left`: the client did not wait; `fee`: the part of the price that it costs with an own key,
+    None for the gateway's.
+    """
     response, candidate = request.response, request.candidate
     if response is None:
         seen, reported = Usage(input_tokens=estimate_tokens(request.parsed.size)), None
@@ -334,10 +340,10 @@ def charge(
         left=left,
         images=_charged_images(request) or 0,
         factor=candidate.endpoint.batch_price_factor
-        if candidate is not None and request.in_batch
+        if candidate is not None and request.in_batch and fee is None
         else FULL_PRICE,
     )
-    return found if candidate is None or candidate.own_key is None else with_own_key(found)
+    return found if fee is None else with_own_key(found, fee)
 
 
 def record(

@@ -22,7 +22,12 @@ from tollhouse.interns.types import (
     InternStatus,
 )
 from tollhouse.storage.database import Read, Write, insert
-from tollhouse.storage.tables.interns import intern_channels, intern_machines, interns
+from tollhouse.storage.tables.interns import (
+    intern_channel_events,
+    intern_channels,
+    intern_machines,
+    interns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,9 +83,7 @@ async def set_vault(write: Write, intern_id: str, vault_id: str) -> bool:
 async def delete_unfinished(write: Write, intern_id: str) -> None:
     """Forget an intern that has no vault of its own yet."""
     unfinished = sa.and_(interns.c.id == intern_id, interns.c.vault_id.is_(None))
-    of_it = intern_channels.c.intern_id.in_(sa.select(interns.c.id).where(unfinished))
-    await write.execute(sa.delete(intern_channels).where(of_it))
-    await write.execute(sa.delete(interns).where(unfinished))
+    await _delete_with_channel(write, unfinished)
 
 
 # Reading
@@ -232,10 +235,7 @@ async def delete(write: Write, held: InternLease) -> bool:
         interns.c.lease_token == held.token,
         interns.c.status == InternStatus.DESTROYING.value,
     )
-    of_it = intern_channels.c.intern_id.in_(sa.select(interns.c.id).where(doomed))
-    await write.execute(sa.delete(intern_channels).where(of_it))
-    gone = sa.delete(interns).where(doomed)
-    return (await write.execute(gone)).rowcount > 0
+    return await _delete_with_channel(write, doomed)
 
 
 # Chat services
@@ -260,9 +260,15 @@ async def channel(read: Read, intern_id: str) -> InternChannel | None:
     return None if row is None else InternChannel(**row)
 
 
-async def installed_channels(read: Read, machine: str) -> Sequence[InternChannel]:
-    """Return the installed chat services of interns that are a machine's, or nobody's so far."""
-    ours = sa.or_(interns.c.machine.is_(None), interns.c.machine == machine)
+async def installed_channels(read: Read, machine: str, now: datetime) -> Sequence[InternChannel]:
+    """Return the installed chat services that a machine has to connect.
+
+    They are those of its interns; the first one of all machines that are there has those of
+    nobody's interns, too.
+    """
+    others, is_nobodys = intern_machines.c, interns.c.machine.is_(None)
+    earlier = sa.exists().where(others.machine < machine, others.present_until > now)
+    ours = sa.or_(interns.c.machine == machine, sa.and_(is_nobodys, sa.not_(earlier)))
     query = (
         sa.select(intern_channels)
         .join(interns, interns.c.id == intern_channels.c.intern_id)
@@ -280,6 +286,22 @@ async def finish_install(write: Write, intern_id: str, now: datetime, payer_hash
     status, desired = QUEUED.status.value, QUEUED.desired.value
     facts = {"status": status, "desired": desired, "payer_hash": payer_hash, "updated_at": now}
     await write.execute(waited.values(**facts))
+
+
+async def claim_event(write: Write, intern_id: str, event_id: str, now: datetime) -> bool:
+    """Remember what a chat service has sent; false where it was sent before."""
+    seen = insert(write, intern_channel_events).values(
+        intern_id=intern_id, event_id=event_id, seen_at=now
+    )
+    return (await write.execute(seen.on_conflict_do_nothing())).rowcount > 0
+
+
+async def forget_events(write: Write, intern_id: str, before: datetime, most: int) -> None:
+    """Forget what an intern's chat service has sent before, and all but the latest `most`."""
+    of_it, at = intern_channel_events.c.intern_id == intern_id, intern_channel_events.c.seen_at
+    newest = sa.select(at).where(of_it).order_by(at.desc()).offset(most).limit(1)
+    old = sa.or_(at < before, at <= newest.scalar_subquery())
+    await write.execute(sa.delete(intern_channel_events).where(of_it, old))
 
 
 # Machines
@@ -332,6 +354,14 @@ async def acquire_stranded_lease(
 ) -> InternLease | None:
     """Take the right to act on an intern whose machine is away; None where it is back."""
     return await _lease(write, intern_id, _is_stranded(silent, now), until)
+
+
+async def _delete_with_channel(write: Write, which: sa.ColumnElement[bool]) -> bool:
+    """Forget interns, with what is kept of their chat services; false where there were none."""
+    for table in (intern_channel_events, intern_channels):
+        of_it = table.c.intern_id.in_(sa.select(interns.c.id).where(which))
+        await write.execute(sa.delete(table).where(of_it))
+    return (await write.execute(sa.delete(interns).where(which))).rowcount > 0
 
 
 async def _lease(

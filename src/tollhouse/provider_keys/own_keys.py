@@ -4,6 +4,7 @@
     read(account)       reads and opens them
     invalidate(account) something about them changed: in force before the change is answered
     refused(key, ...)   keeps why a provider did not take one, for its owner
+    accepted(key)       forgets that, if there is anything to forget
 
 Most accounts have none, which is remembered, too.
 """
@@ -57,6 +58,10 @@ class OwnKeys:
     _remembered: dict[str, _Remembered] = field(default_factory=dict[str, _Remembered])
     _changes: int = 0
     _notes: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """So that what was learned last is kept."""
+    _failing: set[str] = field(default_factory=set[str])
+    """Ids of keys whose owners are shown why they were not taken."""
 
     def known(self, account_id: str) -> Sequence[OwnKey] | None:
         """Return an account's enabled keys in the order of asking; None: `read` them first."""
@@ -82,6 +87,7 @@ class OwnKeys:
         same = {} if before is None else {each.stored.id: each for each in before.keys}
         opened = [await self._opened(each, same.get(each.id)) for each in stored]
         keys = tuple(key for key, _ in opened)
+        self._failing.update(each.id for each in stored if each.last_error is not None)
         if changes == self._changes and all(is_final for _, is_final in opened):
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
@@ -101,7 +107,17 @@ class OwnKeys:
             provider=key.stored.provider,
             reason=reason,
         )
-        task = asyncio.get_running_loop().create_task(self._note(key.stored, reason))
+        self._failing.add(key.stored.id)
+        self._keep(key.stored, reason)
+
+    def accepted(self, key: OwnKey) -> None:
+        """Forget why a provider did not take a key, since it does now; without waiting for that."""
+        if self._failing and key.stored.id in self._failing:
+            self._failing.discard(key.stored.id)
+            self._keep(key.stored, None)
+
+    def _keep(self, key: ProviderKey, reason: str | None) -> None:
+        task = asyncio.get_running_loop().create_task(self._note(key, reason))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
@@ -110,9 +126,9 @@ class OwnKeys:
         if self._notes:
             await asyncio.wait(self._notes)
 
-    async def _note(self, key: ProviderKey, reason: str) -> None:
+    async def _note(self, key: ProviderKey, reason: str | None) -> None:
         try:
-            async with self.database.writing() as write:
+            async with self._noting, self.database.writing() as write:
                 now = self.clock.now()
                 await repository.note_error(write, key.id, key.version, reason, now)
         except Exception:  # noqa: BLE001 - the edge of the task; the log has the reason

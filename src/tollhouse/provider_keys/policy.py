@@ -42,9 +42,6 @@ class KeyForm(NamedTuple):
     """The text that is taken in place of an object; None for none."""
 
 
-_BY_REGION: Final = KeyForm(
-    {"api_key": _KEY, "region": re.compile("global|europe|us|eu")}, "api_key", plain=_TEXT
-)
 FORMS: Final[Mapping[str, KeyForm]] = {
     "azure": KeyForm(
         {"api_key": _KEY, "endpoint_url": re.compile(r"https://[\w.-]+(:\d+)?(/\S*)?")},
@@ -71,8 +68,6 @@ FORMS: Final[Mapping[str, KeyForm]] = {
         "client_email",
         None,
     ),
-    "openai": _BY_REGION,
-    "fireworks": _BY_REGION,
 }
 """By the provider's slug, up to a slash. All others: one text."""
 _ONE_TEXT: Final = KeyForm({}, "", plain=_TEXT)
@@ -93,6 +88,12 @@ def check_key(provider: str, key: str) -> None:
     if not SHORTEST <= len(key) <= LONGEST:
         raise Invalid(f"key: must have {SHORTEST} to {LONGEST} characters.")
     found = _object(key)
+    if found is not None and "region" in found and "region" not in form.fields:
+        takers = ", ".join(name for name, each in FORMS.items() if "region" in each.fields)
+        message = (
+            f"{provider} is called at one address here, whatever the region; {takers} takes one"
+        )
+        raise Invalid(f"key.region: {message}.")
     if found is not None and form.fields:
         _check_fields(provider, form, found)
     elif found is not None or form.plain is None or not form.plain.fullmatch(key):

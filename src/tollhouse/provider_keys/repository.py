@@ -42,11 +42,14 @@ async def delete(write: Write, key_id: str) -> None:
     await write.execute(sa.delete(provider_keys).where(provider_keys.c.id == key_id))
 
 
-async def note_error(write: Write, key_id: str, version: int, error: str, at: datetime) -> None:
-    """Keep why a provider did not take a key, unless it has another text by now."""
+async def note_error(
+    write: Write, key_id: str, version: int, error: str | None, at: datetime
+) -> None:
+    """Keep why a provider did not take a key (None: it does), unless it has another text now."""
     same = sa.and_(provider_keys.c.id == key_id, provider_keys.c.version == version)
     noted = sa.update(provider_keys).where(same)
-    await write.execute(noted.values(last_error=error, last_error_at=at))
+    last = None if error is None else at
+    await write.execute(noted.values(last_error=error, last_error_at=last))
 
 
 async def get(read: Read, account_id: str, key_id: str) -> ProviderKey | None:

@@ -110,6 +110,9 @@ Pause = Annotated[float, _NUMBER, Field(ge=0, le=86_400, allow_inf_nan=False)]
 Share = Annotated[Decimal, _exact(_CREDIT_DECIMALS, 1), _AS_TEXT, _DECIMAL_SCHEMA]
 """A part of a whole, from 0 to 1: text or a whole number, never a float."""
 
+Percent = Annotated[Decimal, _exact(_CREDIT_DECIMALS, 100), _AS_TEXT, _DECIMAL_SCHEMA]
+"""Hundredths, from 0 to 100: text or a whole number, never a float."""
+
 Price = Annotated[Decimal, _exact(_PRICE_DECIMALS, _MOST_PRICE), _AS_TEXT, _DECIMAL_SCHEMA]
 """USD a token (or a request), exact: text or a whole number, never a float."""
 

@@ -4,6 +4,7 @@
      ├─ server       ServerSettings
      ├─ accounting   AccountingSettings
      ├─ limits       LimitsSettings
+     ├─ byok         ByokSettings
      ├─ batches      BatchSettings
      ├─ blobs        BlobSettings
      ├─ vault        VaultSettings
@@ -50,6 +51,7 @@ from tollhouse.settings.fields import (
     NetworkField,
     Origin,
     Pause,
+    Percent,
     Price,
     ProxyUrl,
     Seconds,
@@ -184,6 +186,16 @@ class LimitsSettings(Section):
     limit_source_prefix: Text = "service_"
     """Prefix of `limit_source` in a 402, as in service_key_limit. Some clients look for the prefix
     of a certain vendor."""
+
+
+class ByokSettings(Section):
+    """What requests cost that customers' own provider keys serve (BYOK)."""
+
+    fee_percent: Percent = Decimal(0)
+    """Per cent of the model's price in the catalogue that such a request costs its account; what
+    the provider takes, the customer pays to the provider. 0 means no fee."""
+    free_requests_a_month: Whole = Field(default=0, ge=0)
+    """How many such requests of one account in a UTC month cost no fee. 0 means none."""
 
 
 class UpstreamSettings(Section):
@@ -426,6 +438,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     accounting: AccountingSettings = AccountingSettings()
     limits: LimitsSettings = LimitsSettings()
+    byok: ByokSettings = ByokSettings()
     batches: BatchSettings = BatchSettings()
     blobs: BlobSettings = BlobSettings()
     vault: VaultSettings = VaultSettings()

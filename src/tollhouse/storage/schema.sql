@@ -10,7 +10,7 @@ CREATE TABLE access_policies (
 CREATE TABLE account_days (
 	account_id TEXT NOT NULL, 
 	day TEXT NOT NULL, 
-	free_requests BIGINT NOT NULL, 
+	free_requests BIGINT NOT NULL, byok_requests BIGINT DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_account_days PRIMARY KEY (account_id, day)
 );
 CREATE TABLE account_totals (
@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0005');
+INSERT INTO "alembic_version" VALUES('r0007');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -153,7 +153,7 @@ CREATE TABLE batches (
 	purged_at BIGINT, 
 	payer_hash TEXT, 
 	wish JSON DEFAULT '{}' NOT NULL, 
-	compress_at BIGINT, is_byok BOOLEAN DEFAULT 0 NOT NULL, 
+	compress_at BIGINT, is_byok BOOLEAN DEFAULT 0 NOT NULL, only_own_keys BOOLEAN DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_batches PRIMARY KEY (id), 
 	CONSTRAINT fk_batches_account_id FOREIGN KEY(account_id) REFERENCES accounts (id), 
 	CONSTRAINT uq_batches_workspace_id_idempotency_key UNIQUE (workspace_id, idempotency_key), 
@@ -208,6 +208,13 @@ CREATE TABLE holders (
 	id TEXT NOT NULL, 
 	booked_seq BIGINT NOT NULL, 
 	CONSTRAINT pk_holders PRIMARY KEY (id)
+);
+CREATE TABLE intern_channel_events (
+	intern_id TEXT NOT NULL, 
+	event_id TEXT NOT NULL, 
+	seen_at BIGINT NOT NULL, 
+	CONSTRAINT pk_intern_channel_events PRIMARY KEY (intern_id, event_id), 
+	CONSTRAINT fk_intern_channel_events_intern_id FOREIGN KEY(intern_id) REFERENCES interns (id)
 );
 CREATE TABLE intern_channels (
 	intern_id TEXT NOT NULL, 
@@ -347,7 +354,7 @@ CREATE TABLE reservations (
 	key_hash TEXT NOT NULL, 
 	amount_nano BIGINT NOT NULL, 
 	created_at BIGINT NOT NULL, 
-	payer_hash TEXT, 
+	payer_hash TEXT, with_own_nano BIGINT DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_reservations PRIMARY KEY (id), 
 	CONSTRAINT ck_reservations_amount CHECK (amount_nano >= 0), 
 	CONSTRAINT fk_reservations_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
@@ -465,4 +472,5 @@ CREATE INDEX ix_generations_account_created ON generations (account_id, created_
 CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_state = 'unknown';
 CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
 CREATE INDEX ix_generations_interrupted ON generations (created_at) WHERE cost_state = 'interrupted';
+CREATE INDEX ix_intern_channel_events_seen ON intern_channel_events (intern_id, seen_at);
 COMMIT;

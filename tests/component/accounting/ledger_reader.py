@@ -175,7 +175,7 @@ class LedgerReader:
             sums[place] += row.amount_nano
             found.accounts[row.account_id] = (sums[0], sums[1], sums[2])
         for row in await self.rows(generations):
-            usage = 0 if row.is_byok else row.cost_nano
+            usage = row.cost_nano
             own = (row.provider_cost_nano or 0) if row.is_byok else 0
             at = int(row.created_at.timestamp() * 1000)
             date = row.created_at.astimezone(UTC).date().isoformat()
@@ -195,7 +195,7 @@ def expected_totals(records: Iterable[GenerationRecord]) -> LedgerTotals:
         if cost:
             used = found.accounts.get(record.account_id, (0, 0, 0))[2]
             found.accounts[record.account_id] = (0, 0, used + cost)
-        usage = 0 if record.is_byok else cost
+        usage = cost
         own = (record.provider_cost_nano or 0) if record.is_byok else 0
         at = int(record.created_at.timestamp() * 1000)
         for key_hash in filter(None, (record.key_hash, record.payer_hash)):

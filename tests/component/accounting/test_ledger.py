@@ -203,7 +203,7 @@ USE_OF_A_DAY = (
     *("usage_nano", "byok_usage_nano"),
 )
 COUNTERS_OF = {
-    "account_days": ("account_id = 'ACCOUNT'", ("free_requests",)),
+    "account_days": ("account_id = 'ACCOUNT'", ("free_requests", "byok_requests")),
     "key_totals": ("key_hash = 'KEY'", ("usage_nano", "byok_usage_nano", "last_used_at")),
     "key_days": ("key_hash = 'KEY'", ("usage_nano", "byok_usage_nano", "requests")),
 }
@@ -227,7 +227,7 @@ TAMPERED: dict[str, Sequence[str]] = {
             f"key_totals.{name} of KEY: {stored}"
         ]
         for name, stored in (
-            ("usage_nano", "699, not 700"),
+            ("usage_nano", "708, not 709"),
             ("byok_usage_nano", "49, not 50"),
             ("last_used_at", ""),
         )
@@ -245,6 +245,7 @@ TAMPERED: dict[str, Sequence[str]] = {
         for name in USE_OF_A_DAY
     },
     "UPDATE account_days SET free_requests = 5": [DAY_OF_ACCOUNT + "5, not 1"],
+    "UPDATE account_days SET byok_requests = 5": [DAY_OF_ACCOUNT.replace("free", "byok") + "5"],
     **{
         f"DELETE FROM {table} WHERE {where}": [  # noqa: S608 - ours
             f"{table}.{name} of " for name in names
@@ -304,8 +305,8 @@ TAMPERED: dict[str, Sequence[str]] = {
     ],
     "UPDATE generations SET cost_nano = 800 WHERE id = 'FIRST'": [
         f"{CHARGE}: amount_nano of FIRST: 700, not 800",
-        "key_totals.usage_nano of KEY: 700, not 800",
-        "key_days.usage_nano of KEY 2026-03-12: 700, not 800",
+        "key_totals.usage_nano of KEY: 709, not 809",
+        "key_days.usage_nano of KEY 2026-03-12: 709, not 809",
         "usage_days.usage_nano of ",
     ],
     "UPDATE generations SET cost_nano = 1 WHERE id = 'SECOND'": [

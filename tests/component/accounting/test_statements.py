@@ -157,7 +157,7 @@ class TestActivity:
 
     async def test_is_by_day_model_and_provider(self, acme: Tenant, fixture: Bookkeeping) -> None:
         tuesday, nobody, monday = await fixture.activity(acme)
-        assert tuesday == Activity("2026-03-10", "acme/large", "acme", 1, 3, 16, 3, 2, 0, 70)
+        assert tuesday == Activity("2026-03-10", "acme/large", "acme", 1, 3, 16, 3, 2, 10, 70)
         assert nobody == Activity("2026-03-09", "acme/large", "", 1, 3, 16, 3, 2, 10, 0)
         assert monday == replace(
             nobody,

@@ -6,7 +6,9 @@ import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -14,6 +16,20 @@ from tollhouse.storage.migrator import MIGRATIONS, upgrade
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+INTERN = (
+    "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)",
+    (
+        "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
+        " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
+    ),
+    (
+        "INSERT INTO interns (id, account_id, workspace_id, creator, name, status, desired, number,"
+        " idempotency_key, request_digest, created_at, updated_at)"
+        " VALUES ('i', 'a', 'w', '', 'ada', 'awaiting_chat_install', 'idle', 1, 'k', 'd', 0, 0)"
+    ),
+)
+"""Rows of an intern, as revisions after the baseline have them."""
 
 
 def upgrade_to_before(url: sa.URL, number: str, folder: Path) -> None:
@@ -40,3 +56,18 @@ def execute(url: sa.URL, *statements: str) -> list[Any]:
         return found
 
     return asyncio.run(run())
+
+
+def check_takes_once(url: sa.URL, number: str, folder: Path, insert: str) -> None:
+    """Upgrade a database with an intern: it stays, and takes one row beside it, nobody else any.
+
+    `insert` has a place for the intern's id.
+    """
+    upgrade_to_before(url, number, folder)
+    execute(url, *INTERN)
+    upgrade(url)
+    execute(url, insert.format("i"))
+    assert execute(url, "SELECT name FROM interns") == ["ada"]
+    for refused in ("i", "nobody"):
+        with pytest.raises(IntegrityError):
+            execute(url, insert.format(refused))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from tests.component.storage.earlier_schema import execute, upgrade_to_before
+from tests.component.storage.earlier_schema import INTERN, execute, upgrade_to_before
 from tollhouse.storage.migrator import upgrade
 
 if TYPE_CHECKING:
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
-_ACCOUNT = "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)"
-_WORKSPACE = (
-    "INSERT INTO workspaces (id, account_id, is_default, name, slug, preferences, created_at)"
-    " VALUES ('w', 'a', true, 'W', 'w', '{}', 0)"
-)
 _VAULT = (
     "INSERT INTO vaults (id, account_id, workspace_id, kind, kek_id, wrapped_key, created_at)"
     " VALUES ('v', 'a', 'w', 'workspace', 'k', 'x', 0)"
@@ -38,7 +33,7 @@ _KEY = (
 
 def test_keeps_what_was_there_and_takes_keys(empty_url: sa.URL, tmp_path: Path) -> None:
     upgrade_to_before(empty_url, "0002", tmp_path)
-    execute(empty_url, _ACCOUNT, _WORKSPACE, _VAULT, _BATCH)
+    execute(empty_url, *INTERN[:2], _VAULT, _BATCH)
     upgrade(empty_url)
     execute(empty_url, _KEY.format(workspace="w", both="false"))
     assert execute(empty_url, "SELECT id FROM vaults") == ["v"]

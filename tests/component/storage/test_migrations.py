@@ -153,12 +153,16 @@ class TestUpgrade:
         upgrade(empty_url)
         execute(empty_url, "INSERT INTO accounts (id, name, created_at) VALUES ('a', 'A', 0)")
         before = schema(empty_url)
-        made = (
-            *("DROP TABLE holders", "DROP TABLE intern_channels", "DROP TABLE provider_keys"),
-            *("ALTER TABLE batches DROP COLUMN is_byok", "DROP INDEX ix_generations_interrupted"),
-            "ALTER TABLE generations DROP COLUMN estimate_nano",
+        dropped = (
+            *("batches is_byok", "batches only_own_keys", "reservations with_own_nano"),
+            *("account_days byok_requests", "generations estimate_nano"),
         )
-        for each in (*made, undo):
+        made = (
+            *("TABLE holders", "TABLE intern_channel_events", "TABLE intern_channels"),
+            *("TABLE provider_keys", "INDEX ix_generations_interrupted"),
+        )
+        gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]
+        for each in (*(f"DROP {each}" for each in made), *gone, undo):
             if each is not None:
                 execute(empty_url, each)
         set_revision(empty_url, revision)

@@ -5,7 +5,7 @@ from tests.support.seams import names
 __getattr__ = names(
     "tollhouse.accounting",
     {
-        "": "endpoints",
+        "": "endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
         "admission.rules": "AdmissionContext reservation_limits reservation_refusal",

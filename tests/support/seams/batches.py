@@ -25,7 +25,8 @@ __getattr__ = names(
         "ingest.splitter": "LARGEST_ENVELOPE MalformedBatch Splitter SubmittedItem TooLarge",
         "items": "call_of generation_id is_retryable item_error progress_of",
         "policy": (
-            "BatchRules candidates estimate_nano find_model is_kept MODEL_SUFFIX visibility_of"
+            "BatchRules BatchRunners candidates estimate estimate_nano find_model is_kept "
+            "MODEL_SUFFIX visibility_of"
         ),
         "retries": "ItemFailures TRIES",
         "service": "BatchesUnavailable BatchService Submitter",

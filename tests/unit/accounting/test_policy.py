@@ -25,7 +25,7 @@ from tests.support.seams.accounting import (
 )
 from tollhouse.kernel.errors import Conflict, Invalid
 from tollhouse.kernel.money import MAX_NANO
-from tollhouse.settings.sections import LimitsSettings
+from tollhouse.settings.sections import ByokSettings, LimitsSettings
 
 DAY = timedelta(days=1)
 THURSDAY = datetime(2026, 3, 12, 10, 30, tzinfo=UTC)
@@ -198,7 +198,8 @@ def test_every_setting_reaches_its_rule() -> None:
         free_raised_tolerance=Decimal(2),
         limit_source_prefix="ours_",
     )
-    assert rules_of(settings) == AccountingRules(
+    byok = ByokSettings(fee_percent=Decimal("2.5"), free_requests_a_month=3)
+    assert rules_of(settings, byok) == AccountingRules(
         fraction=Fraction(1, 4),
         ceiling_nano=3 * CREDIT,
         request_cap_nano=CREDIT // 2,
@@ -211,9 +212,11 @@ def test_every_setting_reaches_its_rule() -> None:
         free_per_day_raised=23,
         raised_from_nano=27 * CREDIT,
         source_prefix="ours_",
+        own_fee=Fraction(1, 40),
+        free_own_a_month=3,
     )
 
 
 def test_a_tolerance_larger_than_what_is_enough_asks_for_nothing() -> None:
     settings = LimitsSettings(free_raised_from=Decimal(1), free_raised_tolerance=Decimal(2))
-    assert rules_of(settings).raised_from_nano == 0
+    assert rules_of(settings, ByokSettings()).raised_from_nano == 0

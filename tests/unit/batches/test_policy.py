@@ -1,6 +1,7 @@
 import re
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from tests.support.seams.batches import (
     BatchDemand,
     BatchEndpoint,
     BatchRules,
+    BatchRunners,
     BatchStatus,
     VisibilityFilter,
     candidates,
     closing_reason,
+    estimate,
     estimate_nano,
     final_status,
     find_model,
@@ -99,9 +102,19 @@ def test_a_batch_is_estimated_at_the_dearest_of_those_who_may_run_it() -> None:
     assert estimate_nano(DEMAND, BatchEndpoint.CHAT_COMPLETIONS, endpoints, RULES) == 10_000_000
 
 
-def test_the_price_of_a_batch_has_its_factor() -> None:
-    endpoints = [endpoint("acme", 1, 2, factor="0.5")]
+def test_the_price_of_a_batch_has_its_factor_and_own_keys_the_whole_one() -> None:
+    endpoints, dear = [endpoint("acme", 1, 2, factor="0.5")], [endpoint("acme", 9, 18)]
     assert estimate_nano(DEMAND, BatchEndpoint.CHAT_COMPLETIONS, endpoints, RULES) == 1_000_000
+    for who, fee, amounts in (
+        (BatchRunners(endpoints), 1, (1_000_000, 1_000_000)),
+        (BatchRunners(endpoints, endpoints), 0, (1_000_000, 2_000_000)),
+        (BatchRunners((), endpoints), 0, (0, 2_000_000)),
+        (BatchRunners((), endpoints), Fraction(1, 20), (100_000, 2_100_000)),
+        (BatchRunners(dear, endpoints), Fraction(1, 20), (18_000_000, 18_000_000)),
+        (BatchRunners(endpoints, dear), Fraction(1, 10), (1_800_000, 19_800_000)),
+    ):
+        found = estimate(DEMAND, BatchEndpoint.CHAT_COMPLETIONS, who, RULES, Fraction(fee))
+        assert found == amounts
 
 
 def test_what_sets_no_limit_counts_what_is_assumed() -> None:

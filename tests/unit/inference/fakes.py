@@ -206,6 +206,9 @@ class FakeAdmission:
     def release(self, generation_id: str) -> None:
         self.holding.discard(generation_id)
 
+    def may_use_free(self, generation_id: str) -> bool:
+        return generation_id in self.holding
+
 
 def parsed_request(parsed: ChatRequest, received_monotonic: float = 0.0) -> InferenceRequest:
     """Return a chat request on its way."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -25,7 +26,6 @@ from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import date
 
     from tollhouse.kernel.clock import Clock
 
@@ -173,6 +173,8 @@ class AccountState:
         default_factory=dict[str | None, SlidingMinute]
     )
     free_held: int = 0
+    own_free: dict[str, date] = field(default_factory=dict[str, date])
+    """Generations that cost no fee with own keys and are not counted as such yet, by their days."""
     _owned_nano: int = 0
     """The balance in the books when the facts were read."""
     _spendable_nano: int = 0
@@ -184,11 +186,14 @@ class AccountState:
     )
     """Charges that are not known to be booked, and their numbers."""
     _free_days: Counter[date] = field(default_factory=Counter)
+    _own_days: Counter[date] | None = None
+    """Requests that own keys served; None where the books were not read."""
 
-    def load(self, facts: AccountFacts) -> Sequence[GenerationRecord]:
+    def load(self, facts: AccountFacts, *, count_own: bool = True) -> Sequence[GenerationRecord]:
         """Replace the facts by what the books say now, and add what is on its way to them.
 
-        Returns that.
+        Returns that. `count_own`: also requests with own keys. Where nobody else writes books, what
+        this process counts from the first reading on is exact, also while a batch is being booked.
         """
         self.facts = facts
         self.needs_credits = facts.type.needs_credits
@@ -198,6 +203,9 @@ class AccountState:
         self._charged_nano = sum(record.cost_nano for record in unbooked)
         self._free_days = Counter(facts.free_requests)
         self._free_days.update(record.utc_day for record in unbooked if record.free_limited)
+        if count_own or self._own_days is None:
+            self._own_days = Counter(facts.own_requests)
+            self._own_days.update(record.utc_day for record in unbooked if record.is_byok)
         return unbooked
 
     @property
@@ -228,6 +236,7 @@ class AccountState:
             and not self.held_nano
             and not self.free_held
             and not self._unbooked
+            and not self.own_free
             and all(key.idle for key in self.keys.values())
             and all(minute.idle(now) for minute in self.minutes.values())
         )
@@ -235,6 +244,15 @@ class AccountState:
     def free_used(self, today: date) -> int:
         """Return a day's limited requests to free models, those under way and later ones too."""
         return self.free_held + sum(n for day, n in self._free_days.items() if day >= today)
+
+    def has_free_own(self, day: date, a_month: int) -> bool:
+        """Tell whether another request with own keys, on some day, costs no fee."""
+        first = day.replace(day=1)
+        if not a_month or self._own_days is None or first < self.facts.counted_from:
+            return False
+        counted = (n for each, n in self._own_days.items() if each.replace(day=1) == first)
+        running = (each.replace(day=1) == first for each in self.own_free.values())
+        return sum(counted) + sum(running) < a_month
 
     def minute(self, rate: Rate) -> SlidingMinute:
         """Return the latest requests that a rate counts."""
@@ -253,8 +271,16 @@ class AccountState:
         day = record.utc_day
         if record.free_limited:
             self._free_days[day] += 1
+        if record.is_byok:
+            self.count_own(record)
         for key_hash in record.key_hashes:
             self.key(key_hash).charged(day, record.spend)
+
+    def count_own(self, record: GenerationRecord) -> None:
+        """Count a generation of own keys, in place of what it took of the allowance."""
+        self.own_free.pop(record.id, None)
+        if self._own_days is not None:
+            self._own_days[record.utc_day] += 1
 
     def booked(self, number: int) -> None:
         """Learn that the charges up to a number are in the books."""
@@ -330,6 +356,16 @@ class AccountCache:
         for key_hash in key_hashes:
             self._reload_if_due(entry, account_id, key_hash)
         return entry.state
+
+    def is_read(self, account_id: str) -> bool:
+        """Tell whether an account was read before, with any of its keys."""
+        entry = self._entries.get(account_id)
+        return entry is not None and bool(entry.read)
+
+    def state(self, account_id: str) -> AccountState | None:
+        """Return an account as it is known, however old that is."""
+        entry = self._entries.get(account_id)
+        return None if entry is None else entry.state
 
     def is_known(self, account_id: str) -> bool:
         """Tell whether an account was read before, however old that is."""
@@ -407,7 +443,8 @@ class AccountCache:
         if account.booked_seq < self._booked_seq:
             # Some charges were booked meanwhile, and are in neither: who reads again finds them.
             return
-        entry.state.key(key_hash).load(key, entry.state.load(account))
+        unbooked = entry.state.load(account, count_own=self._max_age is not None)
+        entry.state.key(key_hash).load(key, unbooked)
         entry.read[key_hash] = (change, self._clock.monotonic())
 
     def _reload_if_due(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:

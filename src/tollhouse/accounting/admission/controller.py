@@ -28,7 +28,7 @@ from tollhouse.accounting.admission.rules import (
 )
 from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
-from tollhouse.kernel.errors import TollhouseError, Unavailable
+from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class _QueueTicket(asyncio.Event):
     awaits: str | None = None
     """Whose credits it waits for: a key's hash or the account's id. None where that is not known:
     it only waits behind others."""
+
+
+def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
+    return Admitted(may_use_free, context.spendable_nano, context.own_spendable_nano)
 
 
 class AdmissionController:
@@ -120,6 +124,51 @@ class AdmissionController:
         if hold is not None:
             self._end(hold, 0)
 
+    def may_use_free(self, generation_id: str) -> bool:
+        """Count a request to free models after all, since own keys have failed; false: no room."""
+        hold = self._holds.get(generation_id)
+        if hold is None or not hold.request.free_later:
+            return True
+        hold.request.free_later = False
+        now = AdmissionContext(hold.account, hold.request, self._rules, self._clock.monotonic())
+        try:
+            may_use_free = check_request_limits(now, self._clock.now())
+        except RateLimited:
+            return False
+        self._count_free(now, may_use_free=may_use_free)
+        hold.holds_free = now.holds_free
+        return may_use_free
+
+    async def know(self, account_id: str, key_hashes: Sequence[str]) -> None:
+        """Read an account if it was never read, so that `is_free_own` knows what is left."""
+        if not self._accounts.is_read(account_id):
+            await self._accounts.read(account_id, key_hashes)
+
+    def is_free_own(self, generation_id: str, account_id: str, day: date) -> bool:
+        """Tell whether a generation that own keys served costs no fee; it keeps its place then.
+
+        Its charge takes that place, or its end without one. That of a batch's, which has no hold,
+        is for `own_booked` to take.
+        """
+        account = self._accounts.state(account_id)
+        if account is None:
+            return False
+        if generation_id not in account.own_free:
+            if not account.has_free_own(day, self._rules.free_own_a_month):
+                return False
+            account.own_free[generation_id] = day
+        return True
+
+    def own_booked(self, record: GenerationRecord) -> None:
+        """Learn that a batch's generation of own keys is in the books."""
+        if (account := self._accounts.state(record.account_id)) is not None:
+            account.count_own(record)
+
+    def own_dropped(self, record: GenerationRecord) -> None:
+        """Learn that it never will be."""
+        if (account := self._accounts.state(record.account_id)) is not None:
+            account.own_free.pop(record.id, None)
+
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
         """Return how a request would be received now; nothing is held or counted."""
         self._expire_holds()
@@ -132,15 +181,16 @@ class AdmissionController:
             self._reserve_capacity(len(self._holds) + 1)
         except TollhouseError as refusal:
             error = refusal
-        counts_to_own = any(label is OWN for _, label in context.counted_keys)
+        of_own = (held.weight_nano for held in context.counted_keys if held.label is OWN)
         return AdmissionPreview(
             credit_limits=current_credit_limits(context, refused),
             too_small=limits_too_small(context),
             request_limits=current_request_limits(context, self._clock.now()),
             credits_nano=context.credits_nano,
-            key_nano=context.weight_nano if counts_to_own else 0,
-            admitted=Admitted(may_use_free, context.spendable_nano),
+            key_nano=next(of_own, 0),
+            admitted=_admitted(context, may_use_free=may_use_free),
             error=error,
+            own_fee=context.own_fee,
         )
 
     # Called by the settler
@@ -150,7 +200,7 @@ class AdmissionController:
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record, number)
         if hold is not None:
-            self._end(hold, record.cost_nano)
+            self._end(hold, 0 if record.is_byok else record.cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
         """Learn that charges are in the database, the last one with that number."""
@@ -175,6 +225,8 @@ class AdmissionController:
     def _verdict(self, context: AdmissionContext) -> tuple[bool, AdmissionRefusal | None]:
         """Tell whether a request may use free models, and why its credits do not suffice."""
         request = context.request
+        if request.free_later:
+            return True, credit_refusal(context)
         limited = request.free or request.rate is not None
         may_use_free = limited and check_request_limits(context, self._clock.now())
         return may_use_free, credit_refusal(context)
@@ -182,25 +234,33 @@ class AdmissionController:
     def _begin(self, context: AdmissionContext, *, may_use_free: bool) -> Admitted:
         self._reserve_capacity(len(self._holds) + 1)
         account, request = context.account, context.request
-        count_request(context, may_use_free=may_use_free)
+        if not request.free_later:
+            self._count_free(context, may_use_free=may_use_free)
         account.in_flight.begin(request.estimate_nano)
         account.held_nano += context.credits_nano
-        for key, _ in context.counted_keys:
-            key.held_nano += context.weight_nano
-        context.holds_free = may_use_free and context.counts_as_free
-        account.free_held += context.holds_free
+        for key, _, weight_nano in context.counted_keys:
+            key.held_nano += weight_nano
+        if context.is_free_own:
+            account.own_free[request.generation_id] = context.today
         self._holds[request.generation_id] = context
         blocking_failpoint("request.held")
-        return Admitted(may_use_free, context.spendable_nano)
+        return _admitted(context, may_use_free=may_use_free)
+
+    def _count_free(self, context: AdmissionContext, *, may_use_free: bool) -> None:
+        count_request(context, may_use_free=may_use_free)
+        context.holds_free = may_use_free and context.counts_as_free
+        context.account.free_held += context.holds_free
 
     def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
         account, request = hold.account, hold.request
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(request.estimate_nano, actual_nano, now, window)
         account.held_nano -= hold.credits_nano
-        for key, _ in hold.counted_keys:
-            key.held_nano -= hold.weight_nano
+        for key, _, weight_nano in hold.counted_keys:
+            key.held_nano -= weight_nano
         account.free_held -= hold.holds_free
+        if account.own_free:
+            account.own_free.pop(request.generation_id, None)
         self._wake(request.account_id)
 
     def _expire_holds(self) -> None:

@@ -26,6 +26,7 @@ from datetime import date, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
+from tollhouse.accounting.admission.own_weights import NO_FEE, HeldKey, weigh_with_own_keys
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     LABELS,
@@ -47,6 +48,7 @@ from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from fractions import Fraction
 
     from tollhouse.accounting.admission.accounts import AccountState, KeyState
 
@@ -64,27 +66,39 @@ class AdmissionContext:
     """Seconds of a clock that never jumps."""
     keys: tuple[tuple[KeyState, LimitLabel], ...] = field(init=False)
     """All whose limits hold."""
-    counted_keys: tuple[tuple[KeyState, LimitLabel], ...] = field(init=False)
+    counted_keys: tuple[HeldKey, ...] = field(init=False)
     """Those of them whose limits it can use up."""
     takes_credits: bool = field(init=False)
     weight_nano: int = field(init=False)
-    """What it holds of every limit that it counts towards, the in-flight budget apart."""
+    """What it holds of the balance, and of the limits that it counts towards, unless these include
+    own keys."""
+    spendable_nano: int | None = field(init=False, default=None)
+    """What it may cost, where that is less than the most that it could."""
+    own_spendable_nano: int | None = field(init=False, default=None)
+    """The same of what a provider may take from a customer with an own key."""
+    own_fee: Fraction = field(init=False, default=NO_FEE)
+    """The part of that which it costs then."""
+    is_free_own: bool = False
+    """Whether it costs no fee with own keys, since the allowance has room for it."""
     holds_free: bool = False
 
     def __post_init__(self) -> None:
         request, account = self.request, self.account
         self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
-        including = tuple(each for each in self.keys if each[0].limit.include_byok)
-        if request.own_key:
-            request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
-            self.counted_keys = including
-        elif including and request.own_maximum_nano:
-            self.counted_keys = self.keys if request.paid else including
-            request.maximum_nano = max(request.maximum_nano, request.own_maximum_nano)
-        else:
-            self.counted_keys = self.keys if request.paid else ()
-        self.takes_credits = request.paid and not request.own_key and account.needs_credits
-        self.weight_nano = _open_weight_nano(self) if request.open_ended else request.maximum_nano
+        if request.own_key or request.either_way:
+            if request.own_key:
+                request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
+            found = weigh_with_own_keys(request, account, self.keys, self.rules)
+            for name, value in found._asdict().items():
+                setattr(self, name, value)
+            return
+        self.takes_credits = request.paid and account.needs_credits
+        counted = self.keys if request.paid else ()
+        weight = request.maximum_nano
+        if request.open_ended:
+            weight = _open_weight_nano(self, [key for key, _ in counted])
+        self.counted_keys = tuple([HeldKey(key, label, weight) for key, label in counted])
+        self.weight_nano = weight
 
     @property
     def today(self) -> date:
@@ -102,25 +116,21 @@ class AdmissionContext:
         request = self.request
         return request.free and not request.own_key and not self.account.facts.free_limits_exempt
 
-    @property
-    def spendable_nano(self) -> int | None:
-        """What it may cost, where that is less than the most that it could."""
-        request, weight = self.request, self.weight_nano
-        return weight if request.open_ended and weight < request.maximum_nano else None
 
-
-def _open_weight_nano(context: AdmissionContext) -> int:
+def _open_weight_nano(context: AdmissionContext, counted: Sequence[KeyState]) -> int:
     """Return the weight of a request without a limit of its output: at most what is left.
 
     Others' holds do not lower it: no answer is cut short by what is free again in a moment.
     """
     request, left = context.request, context.request.maximum_nano
-    for key, _ in context.counted_keys:
+    for key in counted:
         if (limit := key.limit.limit_nano) is not None:
             left = min(left, key.left_nano(limit, context.today))
     if context.takes_credits:
         left = min(left, context.account.available_nano)
-    return max(request.minimum_nano, left)
+    weight = max(request.minimum_nano, left)
+    context.spendable_nano = weight if weight < request.maximum_nano else None
+    return weight
 
 
 # Limits of requests
@@ -219,8 +229,8 @@ def limits_too_small(context: AdmissionContext) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
     budget = budget_nano(context)
     refusals: dict[Source, AdmissionRefusal | None] = {
-        label.source: _spent(context, key, label) or _held(context, key, label)
-        for key, label in context.counted_keys
+        held.label.source: _spent(context, held) or _held(context, held)
+        for held in context.counted_keys
     }
     refusals |= {
         "credits": _no_credits(context) or _held_credits(context),
@@ -268,7 +278,7 @@ def budget_nano(context: AdmissionContext) -> int | None:
 
 def contended_credits(context: AdmissionContext) -> Collection[str]:
     """Return whose credits a request takes where others may hold them: keys' and the account's."""
-    found = [key.hash for key, _ in context.counted_keys if key.limit.limit_nano is not None]
+    found = [key.hash for key, _, _ in context.counted_keys if key.limit.limit_nano is not None]
     if context.takes_credits or budget_nano(context) is not None:
         found.append(context.request.account_id)
     return found
@@ -299,11 +309,11 @@ def _batches(reserved_nano: int) -> str:
 
 def _of_keys(
     context: AdmissionContext,
-    refuses: Callable[[AdmissionContext, KeyState, LimitLabel], AdmissionRefusal | None],
+    refuses: Callable[[AdmissionContext, HeldKey], AdmissionRefusal | None],
 ) -> AdmissionRefusal | None:
     """Return why the first of the keys that refuses a request does; None where none does."""
-    for key, label in context.counted_keys:
-        if (refused := refuses(context, key, label)) is not None:
+    for held in context.counted_keys:
+        if (refused := refuses(context, held)) is not None:
             return refused
     return None
 
@@ -311,7 +321,8 @@ def _of_keys(
 # Refusals that waiting would not change
 
 
-def _spent(context: AdmissionContext, key: KeyState, label: LimitLabel) -> AdmissionRefusal | None:
+def _spent(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
+    key, label, weight = held
     limit = key.limit.limit_nano
     if limit is None:
         return None
@@ -325,20 +336,20 @@ def _spent(context: AdmissionContext, key: KeyState, label: LimitLabel) -> Admis
             f"({format_credits(key.used_nano(context.today))} used){batches}.",
             f"Raise {label.limit}{_or_wait(context, key)}.",
         )
-    if context.weight_nano > left:
+    if weight > left:
         return AdmissionRefusal(
             "weight_exceeds_key_limit",
             label.source,
-            f"{_may_cost(context, left)}; {format_credits(left)} are left of {label.limit}"
+            f"{_may_cost(context, weight, left)}; {format_credits(left)} are left of {label.limit}"
             f"{batches}.",
-            f"{_remedy(context, left, f'raise {label.limit}')}{_or_wait(context, key)}.",
+            f"{_remedy(context, weight, left, f'raise {label.limit}')}{_or_wait(context, key)}.",
         )
     return None
 
 
-def _may_cost(context: AdmissionContext, left_nano: int) -> str:
-    request, cost = context.request, format_credits(context.weight_nano)
-    if request.fee_nano > left_nano:
+def _may_cost(context: AdmissionContext, weight_nano: int, left_nano: int) -> str:
+    request, cost = context.request, format_credits(weight_nano)
+    if left_nano < request.fee_nano <= weight_nano:
         return f"The request's fee alone is {format_credits(request.fee_nano)} credits"
     if request.open_ended:
         parts = "fee and prompt" if request.fee_nano else "prompt"
@@ -346,9 +357,9 @@ def _may_cost(context: AdmissionContext, left_nano: int) -> str:
     return f"The request may cost {cost} credits"
 
 
-def _remedy(context: AdmissionContext, left_nano: int, otherwise: str) -> str:
+def _remedy(context: AdmissionContext, weight_nano: int, left_nano: int, otherwise: str) -> str:
     """Return what makes a request fit: nothing that it asks for lowers its fee."""
-    if context.request.fee_nano > left_nano:
+    if left_nano < context.request.fee_nano <= weight_nano:
         return otherwise[0].upper() + otherwise[1:]
     return f"Lower max_tokens or the prompt's size, or {otherwise}"
 
@@ -369,6 +380,7 @@ def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
     if not context.takes_credits or context.weight_nano <= account.available_nano > 0:
         return negative_balance(balance) if balance < 0 else None
     reserved, available = account.facts.reserved_nano, account.available_nano
+    weight = context.weight_nano
     or_batches = _OR_BATCHES if reserved else ""
     if account.available_nano <= 0:
         return AdmissionRefusal(
@@ -381,9 +393,9 @@ def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
     return AdmissionRefusal(
         "weight_exceeds_credits",
         "credits",
-        f"{_may_cost(context, available)}; {format_credits(available)} are left of the account's "
-        f"balance{_batches(reserved)}.",
-        f"{_remedy(context, available, 'add credits')}{or_batches}.",
+        f"{_may_cost(context, weight, available)}; {format_credits(available)} are left of the "
+        f"account's balance{_batches(reserved)}.",
+        f"{_remedy(context, weight, available, 'add credits')}{or_batches}.",
     )
 
 
@@ -406,12 +418,13 @@ def _heavier_than_budget(context: AdmissionContext, budget: int | None) -> Admis
 # What others hold
 
 
-def _held(context: AdmissionContext, key: KeyState, label: LimitLabel) -> AdmissionRefusal | None:
+def _held(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
+    key, label, weight = held
     limit = key.limit.limit_nano
     if limit is None or not key.held_nano:
         return None
     left = key.left_nano(limit, context.today) - key.held_nano
-    if left > 0 and context.weight_nano <= left:
+    if left > 0 and weight <= left:
         return None
     return AdmissionRefusal(
         "key_limit_held",
@@ -467,18 +480,23 @@ def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefu
 
 
 def reservation_refusal(
-    amount_nano: int, account: AccountFacts, keys: Sequence[KeyStatus]
+    amount_nano: int,
+    account: AccountFacts,
+    keys: Sequence[KeyStatus],
+    with_own_nano: int | None = None,
 ) -> AdmissionRefusal | None:
     """Return why an amount cannot be reserved with a key, and the one that answers for it, if any.
 
-    A batch that costs nothing is refused, as free models are, by a negative balance alone.
+    A batch that costs nothing is refused, as free models are, by a negative balance alone. What own
+    provider keys may take besides counts where limits include it.
     """
+    for key, label in zip(keys, LABELS, strict=False):
+        nano = with_own_nano if key.limit.include_byok and with_own_nano else amount_nano
+        if nano and (refused := _beyond_key(nano, key, label)) is not None:
+            return refused
     if not amount_nano:
         balance = account.credits.balance_nano
         return negative_balance(balance) if account.type.needs_credits and balance < 0 else None
-    for key, label in zip(keys, LABELS, strict=False):
-        if (refused := _beyond_key(amount_nano, key, label)) is not None:
-            return refused
     return _beyond_credits(amount_nano, account)
 
 

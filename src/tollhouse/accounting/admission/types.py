@@ -6,7 +6,8 @@ Source: the public gateway's table of 402 errors; `limits` beyond it is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, datetime  # noqa: TC003 - part of the picture that a reader needs
+from datetime import date, datetime
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -60,12 +61,19 @@ class AdmissionRequest:
     paid: bool = False
     """Whether it may cost anything at all: a request's fee alone is not estimated."""
     own_key: bool = False
-    """Whether it is served with the customer's own keys or not at all."""
+    """Whether it is served with the customer's own keys or not at all: the amounts are what the
+    provider takes from the customer then."""
+    either_way: bool = False
+    """Whether it may be served with own keys, and with the gateway's."""
     own_maximum_nano: int = 0
     """The most that the provider may take from the customer for it, where it may be served either
-    way: limits that include that hold it."""
+    way: limits that include that hold it, all others the fee of it."""
+    own_minimum_nano: int = 0
+    """The same before it writes anything, of one without a limit of its output."""
     free: bool = False
     """Whether one of its models is free and limited."""
+    free_later: bool = False
+    """Whether that is asked only once own keys have failed; until then no limit counts it."""
     only_free: bool = False
     """Whether all of them are: without room there it is refused."""
     rate: Rate | None = None
@@ -79,6 +87,13 @@ class Admitted(NamedTuple):
     spendable_nano: int | None = None
     """What it may cost, where it names no limit of its output and could cost more than is left;
     None where it needs no limit."""
+    own_spendable_nano: int | None = None
+    """The same of what a provider may take for it from a customer with an own key."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some who may answer need a limit of its output."""
+        return self.spendable_nano is not None or self.own_spendable_nano is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,10 @@ class AccountFacts:
     reserved_nano: int = 0
     booked_seq: int = 0
     """The number of the last charge of this process that is in what else was read."""
+    own_requests: Mapping[date, int] = field(default_factory=dict[Any, int])
+    """Requests that own provider keys served, of the same days."""
+    counted_from: date = date.min
+    """The first of these days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +191,8 @@ class AdmissionPreview:
     admitted: Admitted
     """How it may begin; where it is refused, how it could without that."""
     error: TollhouseError | None
+    own_fee: Fraction = Fraction(0)
+    """The part of what the provider takes that an own key would cost it: none in the allowance."""
 
 
 class LimitLabel(NamedTuple):

@@ -304,11 +304,13 @@ def _key_totals(scope: LedgerScope) -> Query:
 
 
 def _account_days(booked: sa.Subquery) -> Query:
-    return (
-        sa.select(booked.c.account_id, booked.c.day, sa.func.count().label("free_requests"))
-        .where(booked.c.free_limited)
-        .group_by(booked.c.account_id, booked.c.day)
-    )
+    def of(flag: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+        return sa.func.sum(sa.case((flag, 1), else_=0))
+
+    free, own = booked.c.free_limited, booked.c.is_byok
+    counts = of(free).label("free_requests"), of(own).label("byok_requests")
+    by = booked.c.account_id, booked.c.day
+    return sa.select(*by, *counts).where(sa.or_(free, own)).group_by(*by)
 
 
 def _key_days(of_keys: sa.Subquery) -> Query:
@@ -336,7 +338,7 @@ def _spend(booked: sa.FromClause) -> tuple[sa.ColumnElement[int], sa.ColumnEleme
     """Return the use of credits, and that with own provider keys at their price."""
     own = sa.func.coalesce(booked.c.provider_cost_nano, 0)
     return (
-        sa.func.sum(sa.case((booked.c.is_byok, 0), else_=booked.c.cost_nano)).label("usage_nano"),
+        sa.func.sum(booked.c.cost_nano).label("usage_nano"),
         sa.func.sum(sa.case((booked.c.is_byok, own), else_=0)).label("byok_usage_nano"),
     )
 

@@ -84,7 +84,10 @@ def booking(fresh: Sequence[GenerationRecord]) -> Booking:
     return Booking(
         postings=postings,
         account_totals=[(account, used) for account, used in sorted(totals.accounts.items())],
-        account_days=[(*place, count) for place, count in sorted(totals.free.items())],
+        account_days=[
+            (*place, totals.free[place], totals.own[place])
+            for place in sorted({*totals.free, *totals.own})
+        ],
         key_totals=_key_totals(totals.keys),
         key_days=[(*place, *counts[:3]) for place, counts in sorted(totals.keys.items())],
         usage_days=[(*place, *counts) for place, counts in sorted(totals.usage.items())],
@@ -97,6 +100,8 @@ class _Totals:
     def __init__(self) -> None:
         self.accounts = Counter[str]()
         self.free = Counter[tuple[str, str]]()
+        self.own = Counter[tuple[str, str]]()
+        """Requests that own provider keys served."""
         self.keys: dict[tuple[str, str], list[int]] = {}
         """By key and day: use, use with an own provider key, requests, when it was used last."""
         self.usage: dict[tuple[str, ...], list[int]] = {}
@@ -104,12 +109,15 @@ class _Totals:
 
     def count(self, record: GenerationRecord) -> None:
         account, key, cost = record.account_id, record.key_hash, record.cost_nano
-        used, own = (0, record.provider_cost_nano or 0) if record.is_byok else (cost, 0)
+        used, own = cost, 0
         day = self._day(record.utc_day)
         if cost:
             self.accounts[account] += cost
         if record.free_limited:
             self.free[account, day] += 1
+        if record.is_byok:
+            self.own[account, day] += 1
+            own = record.provider_cost_nano or 0
         self._count_key(key, day, used, own, record.created_ms)
         if record.payer_hash is not None:
             self._count_key(record.payer_hash, day, used, own, record.created_ms)
@@ -198,7 +206,7 @@ TOTALS: Final = {
     "account_totals": RaisedTotals(
         ("account_id",), ("used_nano",), zeros=("purchased_nano", "granted_nano")
     ),
-    "account_days": RaisedTotals(("account_id", "day"), ("free_requests",)),
+    "account_days": RaisedTotals(("account_id", "day"), ("free_requests", "byok_requests")),
     "key_totals": RaisedTotals(("key_hash",), ("usage_nano", "byok_usage_nano"), ("last_used_at",)),
     "key_days": RaisedTotals(("key_hash", "day"), ("usage_nano", "byok_usage_nano", "requests")),
     "usage_days": RaisedTotals(_PLACE, _COUNTERS),

@@ -137,6 +137,7 @@ _ENDPOINTS = (
     *(column("place", "#"), *_OFFER, "dialect", column("cost_estimate", "cost at most")),
     Column("input $/m", lambda each: price_per_million(each["pricing"]["prompt"])),
     Column("output $/m", lambda each: price_per_million(each["pricing"]["completion"])),
+    column("is_byok", "own key"),
     column("cooling_down", "cooling down"),
 )
 _LEFT_OUT = (*_OFFER, "reason", Column("details", lambda each: " ".join(each["details"])))

@@ -7,7 +7,6 @@ when one is made; see `registry`.
 from __future__ import annotations
 
 import asyncio
-import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
@@ -56,10 +55,11 @@ _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 """Tells `zlib` to see by itself which of the two it is."""
 
 
-_OPERATORS: Final = re.compile(
-    r"auth|key|token|secret|cookie|password|organization|project", re.IGNORECASE
+_PASSED: Final = frozenset(
+    ("anthropic-beta", "anthropic-version", "api-version", "openai-beta", "openai-version")
 )
-"""Headers of the settings that say who the operator is: no call with another's key has them."""
+"""Headers of the settings that go along with a customer's key: those that choose a version. Any
+other may say who the operator is."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -82,7 +82,7 @@ class _Shown:
         return cls(
             (*common, ("accept", "application/json")),
             (*common, ("accept", "text/event-stream")),
-            Credentials(headers, len(own_key)) if own_key else Credentials(headers),
+            Credentials(headers, own_key),
         )
 
 
@@ -168,7 +168,7 @@ class HttpProvider:
             secret = own_key.secret
             if secret is None:
                 raise Bug("an own key that cannot be used was asked with")
-            kept = [each for each in self.headers if not _OPERATORS.search(each[0])]
+            kept = [each for each in self.headers if each[0].lower() in _PASSED]
             key = secret.reveal()
             shown = _Shown.of([*kept, (name, f"{before}{key}")], key)
             self._own[own_key] = shown

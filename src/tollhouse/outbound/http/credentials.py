@@ -2,8 +2,8 @@
 
 An error of a provider may repeat the headers of the request, and its text is shown to clients. What
 a provider says of a failure is searched whole, in every spelling that `kernel.redaction` knows.
-Replies are searched for keys as they are, which costs next to nothing; other headers that were
-sent, such as our own address, are no secret there.
+Replies are searched for keys as they are, and for customers' keys in base64, which costs next to
+nothing; other headers that were sent, such as our own address, are no secret there.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ _CREDENTIAL: Final = re.compile(r"auth|key|token|secret|cookie|password", re.IGN
 class Credentials:
     """Those of one server."""
 
-    def __init__(
-        self, headers: Iterable[tuple[str, str]], shortest: int = _SHORTEST_IN_REPLIES
-    ) -> None:
-        """Take the headers; keys of fewer characters than `shortest` are left in replies."""
+    def __init__(self, headers: Iterable[tuple[str, str]], own_key: str = "") -> None:
+        """Take the headers, and the customer's key that one of them shows.
+
+        Other keys of fewer characters than `_SHORTEST_IN_REPLIES` are left in replies.
+        """
         found = [(name, part) for name, value in headers for part in _parts(name, value)]
         keys = {part for name, part in found if _CREDENTIAL.search(name)}
         self._redactor: Final = Redactor({part for _, part in found})
         self._key_redactor: Final = Redactor(keys)
-        self._keys: Final = {each.encode() for each in keys if len(each) >= shortest}
+        shortest = min(len(own_key), _SHORTEST_IN_REPLIES) or _SHORTEST_IN_REPLIES
+        plain = {each.encode() for each in keys if len(each) >= shortest}
+        self._keys: Final = plain | set(_in_base64(own_key.encode()))
 
     def hidden_in_error(self, text: bytes) -> bytes:
         """Return what a server says of a failure, with asterisks in place of credentials."""
@@ -54,6 +57,15 @@ class Credentials:
         if is_error or any(key in body for key in self._keys):
             return self._key_redactor.mask(body)
         return body
+
+
+def _in_base64(key: bytes) -> Iterator[bytes]:
+    """Yield what a text in base64 holds of a key, wherever in it the key begins."""
+    for start in range(3):
+        whole = key[start : start + (len(key) - start) // 3 * 3]
+        if whole:
+            yield base64.b64encode(whole)
+            yield base64.urlsafe_b64encode(whole)
 
 
 def _parts(name: str, value: str) -> Iterator[str]:

@@ -124,6 +124,7 @@ account_days = sa.Table(
     METADATA,
     *text_keys("account_id day"),
     sa.Column("free_requests", sa.BigInteger, nullable=False),
+    *counters("byok_requests"),
 )
 
 key_totals = sa.Table(
@@ -173,5 +174,6 @@ reservations = sa.Table(
     sa.Column("payer_hash", text(), index=True),
     sa.Column("amount_nano", sa.BigInteger, nullable=False),
     sa.Column("created_at", Instant, nullable=False),
+    *counters("with_own_nano"),
     sa.CheckConstraint("amount_nano >= 0", name="amount"),
 )

@@ -50,6 +50,7 @@ batches = sa.Table(
     # Of one that has ended: when its chunks may be compressed; nothing is left to compress if NULL.
     sa.Column("compress_at", Instant),
     sa.Column("is_byok", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("only_own_keys", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.UniqueConstraint("workspace_id", "idempotency_key"),
     sa.CheckConstraint(f"status IN {_STATUSES}", name="status"),
     sa.CheckConstraint("completed + failed <= total AND unrun <= failed", name="counts"),

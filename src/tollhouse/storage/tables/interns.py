@@ -79,4 +79,13 @@ intern_channels = sa.Table(
 )
 """The chat service in which an intern is talked to; its tokens are missing until it is installed
 there, and are sealed under the key of the intern's own vault."""
+intern_channel_events = sa.Table(
+    "intern_channel_events",
+    METADATA,
+    sa.Column("intern_id", text(), sa.ForeignKey("interns.id"), primary_key=True),
+    sa.Column("event_id", text(), primary_key=True),
+    sa.Column("seen_at", Instant, nullable=False),
+    sa.Index("ix_intern_channel_events_seen", "intern_id", "seen_at"),
+)
+"""What an intern's chat service has sent lately, so that nothing is done twice."""
 sa.Index("ix_interns_workspace_created", interns.c.workspace_id, interns.c.created_at, interns.c.id)

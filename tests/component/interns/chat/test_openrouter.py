@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from tests.component.interns.chat_server import CHATS_PER_MINUTE, ChatServer, serve_chat
 from tests.component.interns.fake_daemon import (
@@ -155,6 +156,9 @@ async def record_impatient_chats(folder: Path) -> dict[str, Any]:
         return await converse(chat, {"has no end": [HOLD], "once more": []})
 
 
+REFUSALS = yaml.safe_load(Path(__file__).with_name("openrouter_refusals.yaml").read_text())
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What the library parsed of each answer, by the answer's name."""
@@ -257,29 +261,7 @@ def test_a_message_into_a_run_that_works_is_steering(seen: dict[str, Any]) -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "reason", "retryable"),
-    [
-        ("answer: wrong", 400, "bad_request", False),
-        ("without a session", 400, "bad_request", False),
-        ("unknown mode", 400, "bad_request", False),
-        ("too long", 400, "bad_request", False),
-        ("unknown", 404, "not_found", False),
-        ("answer: to nothing", 404, "interaction_unknown", False),
-        ("answer: too late", 409, "interaction_not_pending", False),
-        ("answer: by two", 409, "attachment_failed", False),
-        ("before chats", 409, "intern_not_ready", True),
-        ("busy", 409, "busy", True),
-        ("answer: gone", 410, "attachment_failed", False),
-        ("too large", 413, "payload_too_large", False),
-        ("unreachable", 502, "intern_unreachable", True),
-        ("nonsense", 502, "intern_rejected", False),
-        ("fails at once", 502, "turn_failed", False),
-        ("fails at once, for now", 502, "turn_failed", True),
-        ("full", 503, "busy", True),
-        ("hangs", 504, "timeout", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "status", "reason", "retryable"), REFUSALS["instead"])
 def test_a_refusal_is_understood(
     seen: dict[str, Any], name: str, status: int, reason: str, *, retryable: bool
 ) -> None:
@@ -312,16 +294,7 @@ def test_a_key_of_another_kind_is_refused_without_metadata(
     assert set(told["told"]) == {"code", "message"}
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "reason", "retryable"),
-    [
-        ("overloaded", 502, "turn_failed", True),
-        ("unauthorised", 502, "turn_failed", False),
-        ("cancelled", 410, "run_ended", False),
-        ("severed", 502, "stream_severed", True),
-        ("too slow", 504, "timeout", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "code", "reason", "retryable"), REFUSALS["in streams"])
 def test_an_error_in_the_stream_is_understood(
     seen: dict[str, Any], name: str, code: int, reason: str, *, retryable: bool
 ) -> None:

@@ -1,7 +1,9 @@
 """Every refusal of a chat that an intern which runs can end in: status, reason, another try."""
 
 import json
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -23,7 +25,6 @@ from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Conflict, RateLimited, Unavailable
 
 ANSWER = answer("mine", "ask-1", "allow_once")
-MODES = "approval_mode: must be manual or self-drive."
 in_a_hurry = pytest.mark.parametrize("paces", [ChatTimeouts(head=1.0, farewell=0.1)], ids=["hurry"])
 """Of a test that waits for the end of a daemon's time to answer."""
 
@@ -170,61 +171,21 @@ async def test_an_intern_whose_socket_is_gone_is_unreachable(chat: ChatServer) -
     refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
-async def test_a_token_that_cannot_be_opened_is_nothing_that_the_contract_does_not_know(
+async def test_an_intern_whose_token_cannot_be_had_now_is_unreachable(
     chat: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def closed(*_: object) -> None:
-        message = "no key"
-        raise Unavailable(message)
-
-    monkeypatch.setattr(type(chat.machine.interns.context.vaults), "open_beside", closed)
-    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
-
-
-async def test_an_intern_that_has_no_token_in_this_moment_is_unreachable(
-    chat: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def token_of(*_: object) -> None:
-        raise Conflict("It has no token.")
-
-    monkeypatch.setattr(type(chat.machine.service), "token_of", token_of)
-    refused(await chat.send(), 502, "intern_unreachable", retryable=True)
+    vaults, service = type(chat.machine.interns.context.vaults), type(chat.machine.service)
+    for owner, name, error in (
+        (vaults, "open_beside", Unavailable("no key")),
+        (service, "token_of", Conflict("It has no token.")),
+    ):
+        monkeypatch.setattr(owner, name, AsyncMock(side_effect=error))
+        refused(await chat.send(), 502, "intern_unreachable", retryable=True)
 
 
-USER = {"role": "user", "content": "Hello"}
-TOOL = {"role": "tool", "tool_call_id": "call-1", "content": "allow_once"}
-PICTURE = {"type": "image_url", "image_url": {"url": "x"}}
-WRONG: list[tuple[dict[str, Any], str]] = [
-    *(({"stream": value}, "stream: ") for value in (False, None, 1, "true")),
-    *(({"messages": value}, "messages: ") for value in ([], None, {})),
-    *(({"session_id": value}, "session_id: ") for value in ("", "x" * 257, None, 1, "a\0b")),
-    ({"session_id": "\ud800"}, "session_id: "),
-    *(({"model": value}, "model: ") for value in ("", "x" * 257, 1)),
-    *(({"approval_mode": mode}, MODES) for mode in ("auto", "Manual", None, 7)),
-    ({"messages": [TOOL]}, "session_id: "),
-    *(
-        ({"messages": [message]}, "messages.0")
-        for message in (
-            *("x", None, {}, {"role": 1}, {"role": "nobody", "content": "x"}, {"role": "user"}),
-            *({"role": role, "content": "x"} for role in ("system", "developer", "assistant")),
-            *(
-                {"role": "user", "content": content}
-                for content in (
-                    *("", [], 1, {}, ["x"], [PICTURE], [{"type": "text", "text": 1}]),
-                    *("half a pair: \ud800", "x" * 32_001),
-                )
-            ),
-        )
-    ),
-    *(
-        ({"session_id": "s", "messages": [message]}, "messages.0")
-        for message in (
-            *({**TOOL, "tool_call_id": each} for each in ("", "x" * 129, 1, "a\nb", "\ud800")),
-            *({**TOOL, "content": each} for each in (None, "")),
-            {"role": "tool", "content": "allow_once"},
-        )
-    ),
-]
+WRONG: list[tuple[dict[str, Any], str]] = json.loads(
+    Path(__file__).with_name("wrong_bodies.json").read_text()
+)
 
 
 async def test_a_body_that_breaks_a_rule_is_refused_and_never_reaches_the_daemon(

@@ -1,13 +1,16 @@
 """Prompts, answers and steering, from the caller to the daemon and back."""
 
+import json
+from pathlib import Path
 from typing import Any
 
-from tests.component.interns.chat_server import ChatServer, answer
+from tests.component.interns.chat_server import ChatServer
 from tests.component.interns.fake_daemon import FakeDaemon
 
-USER = {"role": "user", "content": "Hello"}
-PARTS = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
-ANSWER = answer("mine", "ask-1", "cancel")
+BODIES: list[tuple[dict[str, Any], dict[str, str]]] = json.loads(
+    Path(__file__).with_name("bodies.json").read_text()
+)
+"""What a caller sends, and what of it reaches the daemon."""
 
 
 async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
@@ -19,28 +22,6 @@ async def test_the_daemon_gets_the_text_and_the_mode_with_its_token(
     assert asked.body == {"input": "Hello", "approval_mode": "manual"}
     wanted, sent = daemon.token_hashes[0]
     assert wanted == sent
-
-
-BODIES: list[tuple[dict[str, Any], dict[str, str]]] = [
-    ({}, {"input": "Hello", "approval_mode": "self-drive"}),
-    ({"model": "a/b", "temperature": 7, "tools": "x"}, {"input": "Hello"}),
-    *(
-        ({"messages": [earlier, USER]}, {"input": "Hello"})
-        for earlier in (
-            {"role": "system", "content": None},
-            {"role": "assistant", "tool_calls": [{"id": "x", "function": {}}]},
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
-            {"role": "nobody"},
-            "nonsense",
-        )
-    ),
-    ({"messages": [{"role": "user", "content": PARTS}]}, {"input": "Hello"}),
-    ({"messages": [{"role": "user", "content": "x" * 32_000}]}, {"input": "x" * 32_000}),
-    *(
-        ({**ANSWER, "approval_mode": mode}, {"interaction": "ask-1", "answer": "cancel"})
-        for mode in ("manual", "auto", None, 7)
-    ),
-]
 
 
 async def test_the_daemon_gets_the_last_message_and_no_fields_of_other_apis(

@@ -1,6 +1,7 @@
 """The limits of free models, and those that a model may have of its own."""
 
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -87,6 +88,25 @@ async def test_own_provider_keys_are_not_limited_and_do_not_count() -> None:
     await ask(admission)
     await limited(admission)
     await ask(admission, own_key=True)
+
+
+async def test_as_many_requests_with_own_keys_as_a_month_allows_cost_no_fee() -> None:
+    rules = AccountingRules(wait_seconds=0, own_fee=Fraction(1, 20), free_own_a_month=2)
+    before = START.date().replace(day=1) - timedelta(days=1)
+    booked = {START.date(): 1, before: 7}
+    admission = AdmissionFixture(rules=rules, own_requests=booked, counted_from=before)
+
+    async def fee(at: datetime = START) -> Fraction:
+        wanted = admission.request(20, own_key=True, now=at)
+        return (await admission.controller.preview(wanted)).own_fee
+
+    assert await fee() == 0
+    running = await admission.admit(20, own_key=True)
+    assert await fee() == rules.own_fee
+    admission.controller.release(running)
+    assert [await fee(), await fee(START - timedelta(days=31))] == [0, rules.own_fee]
+    admission.settle(await admission.admit(20, own_key=True), 0, is_byok=True)
+    assert [await fee(), await fee(START + timedelta(days=31))] == [rules.own_fee, 0]
 
 
 async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.support.seams.formats import CUT, IDENTITY, adapter, error_body, provider_error
 from tests.support.stream_checks import chat, completions, messages, responses
-from tests.support.tables import tables
 from tollhouse.kernel import errors
 
 if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
 
-CASES = tables(__file__)
 WINDOW = errors.RateWindow(20, 0, datetime(2026, 1, 1, tzinfo=UTC))
 SAID = [{"role": "user", "content": "hello"}]
 ASKED = {
@@ -25,6 +25,7 @@ ASKED = {
     "messages": {"model": "a", "messages": SAID},
     "completions": {"model": "a", "prompt": "hello"},
 }
+SHAPES: list[Any] = yaml.safe_load(Path(__file__).with_name("errors.yaml").read_bytes())
 CHECKS = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
 
 
@@ -147,7 +148,10 @@ def test_a_response_that_failed_has_a_code_of_its_format(
     assert shown["error_type"] == error.code
 
 
-@pytest.mark.parametrize(("data", "code", "message"), CASES["provider_errors"])
+@pytest.mark.parametrize(
+    ("data", "code", "message"),
+    [*SHAPES, ({"error": {"type": "x" * 999}}, "x" * 100, None)],
+)
 def test_a_providers_error_is_read_in_every_shape(
     data: object, code: str | int | None, message: str | None
 ) -> None:

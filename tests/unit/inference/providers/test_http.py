@@ -23,6 +23,7 @@ from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
 from tollhouse.kernel.errors import ProviderFailure, ProviderUnavailable, status_of
+from tollhouse.kernel.secret import Secret
 from tollhouse.outbound.http.port import (
     ClientClosed,
     ConnectFailed,
@@ -36,6 +37,7 @@ from tollhouse.outbound.http.port import (
     TotalTimeout,
     UpstreamError,
 )
+from tollhouse.provider_keys.types import OwnKey
 
 LOST = ConnectionLost("reset", sent=True)
 
@@ -108,6 +110,17 @@ async def test_without_credentials_none_are_sent() -> None:
     upstream = FakeUpstream(FakeResponse())
     await provider(upstream, headers=[]).open(call())
     assert len(upstream.requests[0].headers) == 4
+
+
+async def test_with_a_customers_key_only_headers_that_choose_a_version_go_along() -> None:
+    upstream, key = FakeUpstream(FakeResponse()), OwnKey(None, Secret("own-key-0123"))  # type: ignore[arg-type] - not looked at
+    names = ("X-Tenant", "http-referer", "x-goog-user-project", "OpenAI-Beta", "anthropic-version")
+    kept = [("authorization", "Bearer sk-acme"), *((name, "v") for name in names)]
+    await provider(upstream, headers=kept).open(replace(call(), own_key=key))
+    common = {"content-type", "accept-encoding", "user-agent", "accept", "authorization"}
+    sent = dict(upstream.requests[0].headers)
+    assert sent.keys() - common == {"OpenAI-Beta", "anthropic-version"}
+    assert sent["authorization"] == "Bearer own-key-0123"
 
 
 async def test_what_passes_through_takes_the_place_of_a_header_of_its_name() -> None:

@@ -76,12 +76,18 @@ def fits_block(delta: str | None, block: str | None) -> bool:
     return delta in _OWN_DELTAS[block]
 
 
-def whole_call(block: Fields, number: int) -> Fields:
-    """Return a block that calls a tool with an id, and with its input as an object."""
+def whole_call(block: Fields, number: int, calls: set[str]) -> Fields:
+    """Return a block that calls a tool with an id, and with its input as an object.
+
+    The id is none of those of other calls, and is added to them.
+    """
     if try_decode(text_decoder, block.get("type", NULL)) != "tool_use":
         return block
-    if not try_decode(text_decoder, block.get("id", NULL)):
-        block = {**block, "id": raw(f"toolu_{number}")}
+    call = try_decode(text_decoder, block.get("id", NULL)) or "toolu"
+    if call in calls or call == "toolu":
+        call = f"{call}_{number}"
+        block = {**block, "id": raw(call)}
+    calls.add(call)
     given = block.get("input", NULL)
     if memoryview(given)[0] == ord("{"):
         return block
@@ -131,6 +137,8 @@ class MessagesEventOrder:
         self.done = False
         self.block_count = 0
         """How many blocks were shown; the open one is the last."""
+        self._calls: set[str] = set()
+        """The ids of calls."""
         self._open: _Block | None = None
         self._waiting: list[_Block] = []
         self._at: dict[int | None, _Block] = {}
@@ -268,12 +276,16 @@ class MessagesEventOrder:
     def _opening(self, block: _Block) -> list[Told]:
         event, data = block.start
         given = event.content_block
-        plain = block.type != "tool_use" or (given and given.id and given.input == _NO_INPUT[0])
+        plain = block.type != "tool_use" or (
+            given and given.id and given.input == _NO_INPUT[0] and given.id not in self._calls
+        )
+        if plain and given and given.id:
+            self._calls.add(given.id)
         if plain and event.index == block.number:
             return [block.start]
         content = fields_decoder.decode(fields_decoder.decode(data)["content_block"])
         if not plain:
-            content = {**whole_call(content, block.number), "input": _NO_INPUT[0]}
+            content = {**whole_call(content, block.number, self._calls), "input": _NO_INPUT[0]}
         return [_told("content_block_start", block.number, content_block=content)]
 
     def _shown(self, block: _Block, event: MessagesEvent, data: bytes) -> list[Told]:

@@ -81,7 +81,8 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
         if fields.get("error", NULL) != NULL:
             raise read_error(body)
         if b"tool_use" in body and (content := try_decode(_blocks, fields.get("content", NULL))):
-            fields["content"] = raw([whole_call(each, at) for at, each in enumerate(content)])
+            ids: set[str] = set()
+            fields["content"] = raw([whole_call(each, at, ids) for at, each in enumerate(content)])
             body = encoder.encode(fields)
         message = message_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError):

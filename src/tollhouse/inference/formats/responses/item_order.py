@@ -34,7 +34,7 @@ from tollhouse.inference.formats.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Told = tuple[str, Fields]
 """An event's type and its fields."""
@@ -96,6 +96,21 @@ def whole_item(item: Fields, number: int) -> Fields:
     return item if _text(item, "id") else {**item, "id": raw(f"{_PREFIXES[kind]}_{number}")}
 
 
+def whole_items(items: Iterable[Fields]) -> list[Fields]:
+    """Return items as `whole_item` does, with an id for each call that no other has."""
+    calls: set[str] = set()
+    return [_own_call(whole_item(each, at), at, calls) for at, each in enumerate(items)]
+
+
+def _own_call(item: Fields, number: int, calls: set[str]) -> Fields:
+    """Return an item whose call has none of some ids, and note its own."""
+    call = _text(item, "call_id")
+    if call in calls and _text(item, "type") == "function_call":
+        item = {**item, "call_id": raw(f"{call}_{number}")}
+    calls.add(call)
+    return item
+
+
 def _places(item: Fields) -> list[tuple[str, str, str]]:
     """Return how an item is told from others of its type."""
     kind = _text(item, "type")
@@ -132,6 +147,7 @@ class ItemOrder:
         self.last_text: list[str] = []
         """The pieces of the text that the last event belonged to."""
         self._items: list[_Item] = []
+        self._calls: set[str] = set()
         self._at: dict[int | None, _Item] = {}
         self._of_id: dict[str, _Item] = {}
 
@@ -150,7 +166,7 @@ class ItemOrder:
     def finish(self, output: Sequence[Raw]) -> tuple[list[Told], list[Fields]]:
         """Return what was not said before the end, and the whole output."""
         told: list[Told] = []
-        given = [whole_item(fields_decoder.decode(each), at) for at, each in enumerate(output)]
+        given = whole_items(map(fields_decoder.decode, output))
         left = {place: each for each in given for place in _places(each)}
         shown: set[int] = set()
         for item in self._items:
@@ -175,7 +191,7 @@ class ItemOrder:
 
     def _begin(self, item: Fields, given: int | None) -> tuple[_Item, list[Told]]:
         number = len(self._items)
-        shown = whole_item(item, number)
+        shown = _own_call(whole_item(item, number), number, self._calls)
         if "arguments" in shown and _text(shown, "type") == "function_call":
             shown = {**shown, "arguments": raw("")}
         begun = _Item(number, shown)
@@ -194,7 +210,8 @@ class ItemOrder:
         given = _number.decode(fields.get("output_index", NULL))
         begun, told = self._begin(item, given)
         if begun.kind == "function_call":
-            begun.item = whole_item(item, begun.number)  # its arguments, if no others come
+            # Its arguments, if no others come.
+            begun.item = whole_item(item, begun.number) | {"call_id": begun.item["call_id"]}
         if given == begun.number and (begun.kind not in _PREFIXES or begun.item == item):
             told = (
                 [(_ADDED, fields)]

@@ -44,7 +44,7 @@ from tollhouse.inference.formats.responses.client_response import (
     blank_response,
     finished_response,
 )
-from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_item
+from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_items
 from tollhouse.inference.formats.responses.provider_request import reasoning_input
 from tollhouse.inference.formats.responses.provider_response import parse_response
 from tollhouse.inference.formats.responses.refused_kinds import without_refused_kinds
@@ -435,8 +435,7 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
 
 def _whole(fields: Fields) -> Fields:
     """Return a response whose calls are as clients read them."""
-    items = [whole_item(each, at) for at, each in enumerate(_given_items.decode(fields["output"]))]
-    return {**fields, "output": raw(items)}
+    return {**fields, "output": raw(whole_items(_given_items.decode(fields["output"])))}
 
 
 def _own_history(given: Raw, endpoint: Endpoint) -> Raw:

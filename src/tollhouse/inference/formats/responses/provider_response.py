@@ -39,7 +39,7 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
-from tollhouse.inference.formats.responses.item_order import ITEM_EVENTS, ItemOrder, whole_item
+from tollhouse.inference.formats.responses.item_order import ITEM_EVENTS, ItemOrder, whole_items
 from tollhouse.inference.formats.responses.wire import (
     CALL_TYPES,
     FAILURE_EVENTS,
@@ -95,7 +95,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
     blocks: list[Block] = []
     tokens: list[Raw] = []
     try:
-        items = [raw(whole_item(fields_decoder.decode(each), at)) for at, each in enumerate(given)]
+        items = list(map(raw, whole_items(map(fields_decoder.decode, given))))
         for item in items:
             blocks += _item(item, tokens)
     except (msgspec.DecodeError, RecursionError):

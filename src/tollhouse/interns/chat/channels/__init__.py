@@ -62,6 +62,8 @@ class Thread(Protocol):
 class ChannelFile:
     """A file that somebody sends with a prompt."""
 
+    id: str
+    """What no other file of the service has."""
     name: str
     size: int
     read: Callable[[], Awaitable[bytes]] = field(repr=False)

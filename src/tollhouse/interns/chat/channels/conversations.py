@@ -9,11 +9,13 @@ prompt ──> runs? ──no──> offered to wake it; the prompt waits for th
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tollhouse.interns import repository
 from tollhouse.interns.chat.channels import ChannelFailed
 from tollhouse.interns.chat.errors import INTERACTION_NOT_PENDING, INTERACTION_UNKNOWN, TIMED_OUT
 from tollhouse.interns.chat.events import DaemonTextEvent, QuestionEvent, ToolStarted
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from tollhouse.interns.chat.events import DaemonEvent
     from tollhouse.interns.chat.request import ApprovalMode
     from tollhouse.interns.chat.service import ChatService
-    from tollhouse.interns.service import InternService
     from tollhouse.interns.types import Intern
 
 LARGEST_FILE: Final = 20 * 1024 * 1024
@@ -41,6 +42,13 @@ LARGEST_FILE: Final = 20 * 1024 * 1024
 MOST_FILES: Final = 10
 _MOST_WAITING: Final = 100
 """Prompts that wait until their intern is awake."""
+_REMEMBERED: Final = timedelta(hours=26)
+"""How long an event is known; Slack repeats one for an hour, or for a day where that is set.
+
+Source: https://docs.slack.dev/apis/events-api, retries.
+"""
+_MOST_REMEMBERED: Final = 5_000
+"""Events of one intern that are known."""
 _LOOK_SECONDS: Final = 0.5
 _WAKE_SECONDS: Final = 300.0
 _CAN_WAKE: Final = frozenset((LifecyclePhase.STOPPED, LifecyclePhase.FAILED, LifecyclePhase.IDLE))
@@ -54,19 +62,34 @@ class Conversations:
     def __init__(
         self,
         chats: ChatService,
-        interns: InternService,
         intern_id: str,
         *,
         mode: ApprovalMode,
         seconds: float,
+        fetching: asyncio.Semaphore,
     ) -> None:
-        """Take what it needs; a run may take so many seconds between two questions."""
+        """Take what it needs; a run may take so many seconds between two questions.
+
+        `fetching` bounds how many files all interns fetch at once.
+        """
         self._chats = chats
-        self._interns = interns
+        self._interns = chats.interns
         self._intern_id = intern_id
         self._mode: ApprovalMode = mode
         self._seconds = seconds
-        self._waiting: dict[str, ChannelPrompt] = {}
+        self._fetching = fetching
+        self._waiting: dict[str, list[ChannelPrompt]] = {}
+
+    async def is_new(self, event_id: str) -> bool:
+        """Remember what the service has sent; false where it came before, to any server."""
+        context = self._chats.context
+        now = context.clock.now()
+        async with context.database.writing() as write:
+            if not await repository.claim_event(write, self._intern_id, event_id, now):
+                return False
+            before = now - _REMEMBERED
+            await repository.forget_events(write, self._intern_id, before, _MOST_REMEMBERED)
+        return True
 
     async def prompt(self, thread: Thread, prompt: ChannelPrompt) -> None:
         """Have the intern do something."""
@@ -111,11 +134,11 @@ class Conversations:
             why = intern.last_failure_message or f"it is {intern.state.status}"
             await thread.say(f"It does not run: {one_line(why)}")
             return
-        waiting = self._waiting.pop(thread.session, None)
-        if waiting is None:
+        waiting = self._waiting.pop(thread.session, [])
+        if not waiting:
             await thread.say("It runs again.")
-        else:
-            await self.prompt(thread, waiting)
+        for each in waiting:
+            await self.prompt(thread, each)
 
     async def _awake(self) -> Intern:
         """Wait until the intern runs, or does not get there."""
@@ -134,9 +157,10 @@ class Conversations:
         if phase_of(intern.state) not in _CAN_WAKE:
             await thread.say(f"It is {intern.state.status}: send this again in a moment.")
             return
-        while len(self._waiting) >= _MOST_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-        self._waiting[thread.session] = prompt
+        if sum(map(len, self._waiting.values())) >= _MOST_WAITING:
+            await thread.say("Too many messages wait for it: wake it, and send this again.")
+            return
+        self._waiting.setdefault(thread.session, []).append(prompt)
         why = "" if intern.last_failure_message is None else one_line(intern.last_failure_message)
         await thread.offer_wake(f"It is {intern.state.status}. {why}".rstrip())
 
@@ -181,9 +205,12 @@ class Conversations:
         names: list[str] = []
         for file in prompt.files[:MOST_FILES]:
             try:
-                names.append(await self._put(intern, file))
+                async with self._fetching:
+                    names.append(await self._put(intern, file))
             except ChannelFailed as error:
                 await thread.say(f"{one_line(file.name)}: {error}")
+        if left_out := ", ".join(file.name for file in prompt.files[MOST_FILES:]):
+            await thread.say(one_line(f"At most {MOST_FILES} files a message; without {left_out}"))
         text = prompt.text
         if names:
             listed = "\n".join(f"- {name}" for name in names)
@@ -196,7 +223,7 @@ class Conversations:
     async def _put(self, intern: Intern, file: ChannelFile) -> str:
         if file.size > LARGEST_FILE:
             raise ChannelFailed(f"a file has at most {LARGEST_FILE >> 20} MiB")
-        name = f"received/{_file_name(file.name)}"
+        name = f"received/{_file_name(file.id)}/{_file_name(file.name)}"
         await self._chats.put_file(intern, name, await file.read())
         return name
 

@@ -1,14 +1,16 @@
 """Slack: Socket Mode and signed requests, threads as sessions, replies that grow by edits.
 
-    event ──> seen before? ──> may they? ──> Conversations ──> SlackThread ──> chat.postMessage
-                                                                          └──> chat.update
+    event ──> this workspace's? ──> new? ──> may they? ──> Conversations ──> SlackThread
+                                                                              └──> chat.postMessage,
+                                                                                   chat.update
 
-An event is acknowledged before anything is done with it, and one that comes again is dropped. What
-Slack refuses is logged by its word for it, and never ends a run; a 429 is waited out for as long as
-it says. The library's own log is off: it repeats what people write.
+An event is acknowledged as soon as the database remembers it, before anything is done with it: one
+that comes again, or a button's press that somebody repeats, is dropped. What Slack refuses is
+logged by its word for it, and never ends a run; a 429 is waited out for as long as it says.
 
-Source: https://docs.slack.dev/apis/events-api (retries, event ids) and its /using-socket-mode
-(envelopes, disconnects), /authentication/verifying-requests-from-slack (signature v0),
+Source: https://docs.slack.dev/apis/events-api (retries, event ids, authorizations) and its
+/using-socket-mode (envelopes), /authentication/verifying-requests-from-slack (signature v0),
+/apis/slack-connect (people of other workspaces), /reference/objects/user-object,
 /apis/web-api/rate-limits (one message a second, chat.update some fifty a minute).
 """
 
@@ -16,9 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -26,13 +26,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import structlog
-from slack_sdk.errors import SlackApiError, SlackClientError
-from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.signature import Clock as SignatureClock
 from slack_sdk.signature import SignatureVerifier
-from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
-from slack_sdk.web.async_client import AsyncWebClient
 
 from tollhouse.interns.chat.channels import (
     ChannelFailed,
@@ -43,10 +39,18 @@ from tollhouse.interns.chat.channels import (
 )
 from tollhouse.interns.chat.channels import slack_format as fmt
 from tollhouse.interns.chat.channels.conversations import LARGEST_FILE
+from tollhouse.interns.chat.channels.slack_client import (
+    FAILURES,
+    SlackApi,
+    pause_after,
+    reason_of,
+    serve_socket,
+    web_client,
+)
 from tollhouse.kernel.errors import Invalid, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
     from slack_sdk.socket_mode.request import SocketModeRequest
@@ -58,45 +62,14 @@ if TYPE_CHECKING:
 
 BOT, APP, SIGNING = "bot_token", "app_token", "signing_secret"
 TOKENS: Final = (BOT, APP, SIGNING)
-_CALL_SECONDS: Final = 30
-_MOST_WAITS: Final = 20
-"""How often a call is sent again that came too soon."""
-_MOST_SEEN: Final = 2_000
-"""Events that are remembered, so that one which comes again is known."""
-_LONGEST_PAUSE: Final = 60.0
+_MOST_AT_ONCE: Final = 32
+"""What one app has in hand at a time; Slack sends again later what is not taken."""
+_STEADY_PINGS: Final = 12
+"""After so many pings a connection was a good one."""
 _IGNORED: Final = frozenset(("bot_id", "bot_profile"))
+_SLACKBOT: Final = "USLACKBOT"
 _SUBTYPES: Final = frozenset((None, "file_share", "thread_broadcast"))
-FAILURES: Final = (SlackClientError, aiohttp.ClientError, OSError, TimeoutError, ValueError)
-"""What calls of Slack fail by."""
-_quiet = logging.getLogger("tollhouse.slack_sdk")
-_quiet.disabled = True
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SlackApi:
-    """Slack's Web API, with an app's token."""
-
-    client: AsyncWebClient
-
-    async def ask(self, method: str, **fields: object) -> Mapping[str, Any]:
-        """Call a method; raises a `SlackClientError`, or another of `FAILURES`."""
-        return cast(
-            "Mapping[str, Any]", await cast("Any", self.client).api_call(method, json=fields)
-        )
-
-    async def tell(self, method: str, **fields: object) -> Mapping[str, Any]:
-        """Call a method; nothing where it failed, which is logged."""
-        try:
-            return await self.ask(method, **fields)
-        except FAILURES as error:
-            _log.warning("slack_call_failed", method=method, reason=_reason(error))
-            return {}
-
-    async def open_socket(self, app_token: str) -> str:
-        """Return a URL for one connection of Socket Mode."""
-        opened = await cast("Any", self.client).apps_connections_open(app_token=app_token)
-        return str(opened["url"])
 
 
 class SlackThread:
@@ -193,12 +166,6 @@ class SlackThread:
         await self._web.tell("chat.update", **message, text=text)
 
 
-def _reason(error: Exception) -> str:
-    """Return Slack's word for what is wrong, or the kind of a failure, and no text of it."""
-    word = error.response.get("error") if isinstance(error, SlackApiError) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return str(word or type(error).__name__)  # pyright: ignore[reportUnknownArgumentType]
-
-
 class SlackChannel:
     """An intern's app in Slack."""
 
@@ -215,10 +182,12 @@ class SlackChannel:
         self._tokens = tokens
         self._allowed = frozenset(cast("list[str]", settings.get("allowed") or []))
         self._bot_user = str(settings.get("bot_user") or "")
+        self._team = str(settings.get("team") or "")
+        self._teams = frozenset((self._team, settings.get("enterprise") or self._team))
         self._server = server
         self._clock = clock
-        self._seen: dict[str, None] = {}
         self._working: set[asyncio.Task[None]] = set()
+        self._claiming = 0
         self._web: SlackApi | None = None
 
     @staticmethod
@@ -237,26 +206,29 @@ class SlackChannel:
                 who = await web.ask("auth.test")
                 if (app := tokens.get(APP)) is not None:
                     await web.open_socket(app.reveal())
-                return {"bot_user": str(who["user_id"]), "team": str(who["team_id"])}
+                about = {"bot_user": str(who["user_id"]), "team": str(who["team_id"])}
+                return {**about, "enterprise": who.get("enterprise_id")}
         except FAILURES as error:
-            raise ChannelFailed(f"Slack refuses the tokens ({_reason(error)}).") from None
+            raise ChannelFailed(f"Slack refuses the tokens ({reason_of(error)}).") from None
 
     # Connecting
 
     async def run(self) -> None:
         """Serve until it is cancelled."""
-        pause = self._server.pace.pause
+        pace, loop, failures = self._server.pace, asyncio.get_running_loop(), 0
         async with web_client(self._server, self._token(BOT)) as web:
             self._web = web
             try:
                 while True:
+                    began = loop.time()
                     try:
                         await self._serve(web)
-                        pause = self._server.pace.pause
                     except FAILURES as error:
-                        _log.warning("slack_connection_failed", reason=_reason(error))
-                        await asyncio.sleep(pause)
-                        pause = min(2 * pause, _LONGEST_PAUSE)
+                        _log.warning("slack_connection_failed", reason=reason_of(error))
+                    if loop.time() - began >= _STEADY_PINGS * pace.ping:
+                        failures = 0
+                    await asyncio.sleep(pause_after(failures, pace.pause, self._bot_user))
+                    failures += 1
             finally:
                 self._web = None
                 for each in self._working:
@@ -268,29 +240,17 @@ class SlackChannel:
         if app_token is None:
             await asyncio.Event().wait()  # its events come over HTTP
             return
-        url = await web.open_socket(app_token.reveal())
-        ping = self._server.pace.ping
-        client = SocketModeClient(
-            app_token.reveal(), logger=_quiet, web_client=web.client, ping_interval=ping
-        )
-        client.wss_uri = url
-        client.socket_mode_request_listeners.append(self._on_request)
-        try:
-            async with asyncio.timeout(_CALL_SECONDS):
-                await client.connect()
-            _log.info("slack_connected")
-            lost = 0.0
-            while lost < 6 * ping:  # it connects again by itself, where that helps
-                await asyncio.sleep(ping)
-                lost = 0.0 if await client.is_connected() else lost + ping
-        finally:
-            await client.close()
+        await serve_socket(web, app_token.reveal(), self._server.pace.ping, self._on_request)
 
     async def _on_request(
         self, client: AsyncBaseSocketModeClient, request: SocketModeRequest
     ) -> None:
+        try:
+            await self._begin(request.type, cast("Mapping[str, Any]", request.payload))  # pyright: ignore[reportUnknownMemberType]
+        except Exception as error:  # noqa: BLE001 - the edge of an event, which Slack sends again
+            _log.warning("slack_event_not_taken", reason=type(error).__name__)
+            return
         await client.send_socket_mode_response(SocketModeResponse(request.envelope_id))
-        self._begin(request.type, cast("Mapping[str, Any]", request.payload))  # pyright: ignore[reportUnknownMemberType]
 
     async def receive(self, event: HttpEvent) -> bytes:
         """Take a signed request.
@@ -307,15 +267,15 @@ class SlackChannel:
             if event.headers.get("content-type", "").startswith(
                 "application/x-www-form-urlencoded"
             ):
+                kind = "interactive"
                 payload = json.loads(parse_qs(event.body.decode())["payload"][0])
-                self._begin("interactive", payload)
-                return b""
-            payload = json.loads(event.body)
+            else:
+                kind, payload = "events_api", json.loads(event.body)
             if payload.get("type") == "url_verification":
                 return json.dumps({"challenge": str(payload["challenge"])}).encode()
         except (ValueError, KeyError, AttributeError, RecursionError):
             raise Invalid("The request is none of Slack's.") from None
-        self._begin("events_api", payload)
+        await self._begin(kind, payload)
         return b""
 
     def _token(self, name: str) -> str:
@@ -324,48 +284,69 @@ class SlackChannel:
 
     # What comes
 
-    def _begin(self, kind: str, payload: Mapping[str, Any]) -> None:
-        """Do what an event asks for, beside its acknowledgement."""
+    async def _begin(self, kind: str, payload: Mapping[str, Any]) -> None:
+        """Do what an event asks for, once it is remembered, beside its acknowledgement.
+
+        Raises `Unavailable` where it cannot be taken now.
+        """
         try:
-            work = self._work(kind, payload)
+            found = self._work(kind, payload)
         except (KeyError, TypeError, AttributeError, IndexError):
             _log.warning("slack_event_not_understood", kind=kind)
             return
-        if work is not None:
+        if found is None:
+            return
+        if len(self._working) + self._claiming >= _MOST_AT_ONCE:
+            raise Unavailable("It has too much to do now: send it again.")
+        name, work = found
+        self._claiming += 1
+        try:
+            is_new = await self._conversations.is_new(name)
+        finally:
+            self._claiming -= 1
+        if is_new:
             task = asyncio.create_task(_logged(work))
             self._working.add(task)
             task.add_done_callback(self._working.discard)
 
-    def _work(self, kind: str, payload: Mapping[str, Any]) -> Coroutine[Any, Any, None] | None:
-        if self._web is None:
+    def _work(
+        self, kind: str, payload: Mapping[str, Any]
+    ) -> tuple[str, Callable[[], Coroutine[Any, Any, None]]] | None:
+        """Return what an event is remembered by, and what it asks for; None: nothing."""
+        web = self._web
+        if web is None or kind not in {"events_api", "interactive"}:
             return None
-        if kind == "interactive" and payload["type"] == "block_actions":
-            return self._pressed(self._web, payload)
-        if kind != "events_api" or self._is_again(str(payload["event_id"])):
+        if not self._is_of_workspace(payload):
+            _log.warning("slack_event_foreign", kind=kind)
             return None
-        event = payload["event"]
-        return self._prompted(self._web, event) if self._is_prompt(event) else None
+        if kind == "interactive":
+            is_press = payload["type"] == "block_actions"
+            name, work = f"press {payload['trigger_id']}", partial(self._pressed, web, payload)
+            return (name, work) if is_press else None
+        name, event = str(payload["event_id"]), payload["event"]
+        return (name, partial(self._prompted, web, event)) if self._is_prompt(event) else None
+
+    def _is_of_workspace(self, payload: Mapping[str, Any]) -> bool:
+        """Tell whether an event is for the app as it is installed in its workspace.
+
+        In a shared channel `team_id` may be the sender's, and `authorizations` has the app's.
+        """
+        granted = cast("list[Mapping[str, Any]]", payload.get("authorizations") or [])
+        interaction = cast("Mapping[str, Any]", payload.get("team") or {})
+        sent = [payload.get("team_id") or interaction.get("id")]
+        return self._team in ([each.get("team_id") for each in granted] or sent)
 
     def _is_prompt(self, event: Mapping[str, Any]) -> bool:
         """Tell whether an event is a mention or a direct message, by a person."""
         is_direct = event["type"] == "message" and event.get("channel_type") == "im"
         is_plain = event.get("subtype") in _SUBTYPES and _IGNORED.isdisjoint(event)
-        is_persons = event.get("user") not in {None, self._bot_user}
+        is_persons = event.get("user") not in {None, self._bot_user, _SLACKBOT}
         return (is_direct or event["type"] == "app_mention") and is_plain and is_persons
-
-    def _is_again(self, event_id: str) -> bool:
-        """Tell whether an event was sent before: Slack repeats what it thinks was not taken."""
-        if event_id in self._seen:
-            return True
-        self._seen[event_id] = None
-        if len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
-        return False
 
     async def _prompted(self, web: SlackApi, event: Mapping[str, Any]) -> None:
         channel, user = str(event["channel"]), str(event["user"])
         root = str(event.get("thread_ts") or event["ts"])
-        if not self._may(user, channel):
+        if not await self._may(web, user, channel, event.get("user_team") or event.get("team")):
             await self._refuse(web, channel, user)
             return
         text = fmt.unescaped(
@@ -382,7 +363,7 @@ class SlackChannel:
         message, action = payload["message"], payload["actions"][0]
         ts = str(message["ts"])
         thread = self._thread(web, channel, str(message.get("thread_ts") or ts))
-        if not self._may(user, channel):
+        if not await self._may(web, user, channel, payload["user"].get("team_id")):
             await self._refuse(web, channel, user)
             return
         replace = partial(web.tell, "chat.update", channel=channel, ts=ts, blocks=[])
@@ -407,8 +388,13 @@ class SlackChannel:
         if why is not None:
             await whisper(text=fmt.escaped(why))
 
-    def _may(self, user: str, channel: str) -> bool:
-        return user in self._allowed or channel in self._allowed
+    async def _may(self, web: SlackApi, user: str, channel: str, team: str | None) -> bool:
+        """Tell whether somebody may talk here: by its own id, or as a member in a channel."""
+        if team is not None and team not in self._teams:
+            return False
+        if user in self._allowed or channel not in self._allowed:
+            return user in self._allowed
+        return fmt.is_member(await web.user(user), self._team)
 
     async def _refuse(self, web: SlackApi, channel: str, user: str) -> None:
         text = "You may not talk to me here: ask whoever runs me to let you."
@@ -419,7 +405,8 @@ class SlackChannel:
 
     def _file(self, web: SlackApi, file: Mapping[str, Any]) -> ChannelFile:
         url, size = str(file.get("url_private_download") or ""), int(file.get("size") or 0)
-        return ChannelFile(str(file.get("name") or "file"), size, partial(self._download, web, url))
+        name, file_id = str(file.get("name") or "file"), str(file.get("id") or "")
+        return ChannelFile(file_id, name, size, partial(self._download, web, url))
 
     async def _download(self, web: SlackApi, url: str) -> bytes:
         """Fetch a file; the token goes nowhere but to Slack."""
@@ -429,7 +416,9 @@ class SlackChannel:
         headers = {"Authorization": f"Bearer {self._token(BOT)}"}
         content = bytearray()
         try:
-            async with session.get(url, headers=headers, allow_redirects=False) as reply:
+            async with session.get(
+                url, headers=headers, allow_redirects=False, proxy=web.client.proxy
+            ) as reply:
                 if reply.status != HTTPStatus.OK:
                     raise ChannelFailed("Slack does not give it out")
                 async for piece in reply.content.iter_chunked(65_536):
@@ -441,9 +430,9 @@ class SlackChannel:
         return bytes(content)
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _logged(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
-        await work
+        await work()
     except Exception as error:  # noqa: BLE001 - the edge of an event; its text may be people's
         _log.error("slack_event_failed", reason=type(error).__name__)
 
@@ -467,16 +456,3 @@ def _is_signed(secret: str, event: HttpEvent, clock: Clock) -> bool:
     with suppress(ValueError, TypeError):  # a timestamp that is none, a signature not in ASCII
         return SignatureVerifier(secret, Now()).is_valid_request(event.body, dict(event.headers))
     return False
-
-
-@asynccontextmanager
-async def web_client(server: SlackServer, token: str) -> AsyncGenerator[SlackApi]:
-    """Yield a client of Slack's Web API that waits where Slack says so."""
-    timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        retry = AsyncRateLimitErrorRetryHandler(max_retry_count=_MOST_WAITS)
-        yield SlackApi(
-            AsyncWebClient(
-                token, server.url, session=session, logger=_quiet, retry_handlers=[retry]
-            )
-        )

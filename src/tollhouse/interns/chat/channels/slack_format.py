@@ -41,12 +41,20 @@ _LABELS: Final = {
 }
 _SCOPES: Final = (
     *("app_mentions:read", "channels:history", "chat:write", "files:read", "groups:history"),
-    *("im:history", "im:read", "im:write"),
+    *("im:history", "im:read", "im:write", "users:read"),
 )
 _EVENTS: Final = ("app_mention", "message.im")
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _UNESCAPED: Final = {escaped: plain for plain, escaped in _ESCAPES.items()}
 _ESCAPED: Final = re.compile("|".join(_UNESCAPED))
+_NO_MEMBERS: Final = (
+    *("deleted", "is_bot", "is_workflow_bot", "is_stranger", "is_restricted"),
+    "is_ultra_restricted",
+)
+"""What a user object says of bots, guests and people of other workspaces."""
+_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and signs that show nothing."""
+_LAST_OF_FOUR: Final = 0xFFFF
 _NUMBER: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
@@ -74,6 +82,33 @@ def manifest(name: str, events_url: str | None = None) -> dict[str, Any]:
         "oauth_config": {"scopes": {"bot": list(_SCOPES)}},
         "settings": settings,
     }
+
+
+def is_member(user: Mapping[str, Any], team: str) -> bool:
+    """Tell whether a user object is that of a full member of a workspace."""
+    whole = cast("Mapping[str, list[str]]", user.get("enterprise_user") or {})
+    teams = {user.get("team_id"), *whole.get("teams", ())}
+    return team in teams and not any(user.get(each) for each in _NO_MEMBERS)
+
+
+def visible(text: str) -> str:
+    """Return a text in which every character shows: a command reads as it runs.
+
+    Others than printable ones, which reorder, hide or overwrite what stands beside them, are
+    written by their numbers.
+    """
+    return "".join(each if _shows(each) else _numbered(each) for each in text)
+
+
+def _shows(each: str) -> bool:
+    is_selector = "\ufe00" <= each <= "\ufe0f" or "\U000e0100" <= each <= "\U000e01ef"
+    is_shown = each.isprintable() and each not in _BLANK and not is_selector
+    return is_shown or each in "\n\t"
+
+
+def _numbered(each: str) -> str:
+    number = ord(each)
+    return f"\\U{number:08x}" if number > _LAST_OF_FOUR else f"\\u{number:04x}"
 
 
 def escaped(text: str) -> str:
@@ -107,7 +142,7 @@ def question_text(question: QuestionEvent) -> str:
         asked = f"May I do this?\n{question.permission.operation or ''}"
     else:
         asked = "" if question.elicitation is None else question.elicitation.message
-    text, rest = first_message(escaped(asked))
+    text, rest = first_message(escaped(visible(asked)))
     return f"{text}..." if rest else text
 
 
@@ -135,7 +170,7 @@ def question_blocks(question: QuestionEvent) -> list[dict[str, Any]]:
 def _sections(text: str, around: str = "") -> tuple[list[dict[str, Any]], bool]:
     """Return the blocks of a text, and whether they are all of it."""
     # An escape of one character is five at most.
-    size = _LONGEST_SECTION // 5
+    size, text = _LONGEST_SECTION // 5, visible(text)
     pieces = [text[at : at + size] for at in range(0, len(text), size)] or [" "]
     shown = [_section(f"{around}{escaped(each)}{around}") for each in pieces[:_MOST_SECTIONS]]
     return shown, len(pieces) <= _MOST_SECTIONS
@@ -147,7 +182,12 @@ def _fits(asked: ElicitationRequest) -> bool:
         len(asked.fields) <= MOST_FIELDS
         and kinds <= _LONGEST_SECTION // 2
         and all(len(_options(each)) <= MOST_OPTIONS for each in asked.fields)
-        and all(len(option) <= _LONGEST_LABEL for each in asked.fields for option in _options(each))
+        and all(visible(each.name) == each.name for each in asked.fields)
+        and all(
+            len(option) <= _LONGEST_LABEL and visible(option) == option
+            for each in asked.fields
+            for option in _options(each)
+        )
     )
 
 

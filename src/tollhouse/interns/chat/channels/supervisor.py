@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 SLACK: Final = "slack"
 _SEALED_AS: Final = "slack-tokens"
 _ROUND_SECONDS: Final = 2.0
+_MOST_FETCHED: Final = 4
+"""Files that are fetched at once: each is in memory whole."""
 _log = structlog.get_logger(__name__)
 
 
@@ -71,6 +73,7 @@ class Channels:
         self._machine = machine
         self._server = server
         self._seconds = seconds
+        self._fetching = asyncio.Semaphore(_MOST_FETCHED)
         self._connected: dict[str, _Connected] = {}
         self._changed = asyncio.Event()
         self._rounds: asyncio.Task[None] | None = None
@@ -152,7 +155,8 @@ class Channels:
 
     async def _round(self, machine: str) -> None:
         async with self._context.database.reading() as read:
-            found = await repository.installed_channels(read, machine)
+            now = self._context.clock.now()
+            found = await repository.installed_channels(read, machine, now)
         wanted = {each.intern_id: each for each in found}
         for intern_id, connected in list(self._connected.items()):
             if wanted.get(intern_id) != connected.stored or connected.serving.done():
@@ -171,10 +175,10 @@ class Channels:
         settings: Mapping[str, Any] = stored.settings
         conversations = Conversations(
             self._chats,
-            self._chats.interns,
             stored.intern_id,
             mode=settings["mode"],
             seconds=self._seconds,
+            fetching=self._fetching,
         )
         connect = await asyncio.to_thread(_load_slack)
         channel = connect(conversations, tokens, settings, self._server, self._context.clock)
