@@ -43,6 +43,13 @@ async def test_it_is_told_at_once_although_others_could_be_waited_for() -> None:
     assert (await refused(admission, 2 * CREDIT)).metadata["reason"] == "weight_exceeds_budget"
 
 
+async def test_the_budget_has_a_ceiling() -> None:
+    admission = AdmissionFixture(balance=499 * CREDIT)
+    for _ in range(25):
+        await admission.admit(2 * CREDIT)
+    assert (await refused(admission, 1)).metadata["reason"] == "in_flight_budget_exhausted"
+
+
 async def test_no_budget_applies_from_the_threshold_on() -> None:
     admission = AdmissionFixture(balance=500 * CREDIT)
     for _ in range(100):

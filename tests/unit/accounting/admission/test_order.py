@@ -50,6 +50,24 @@ async def test_a_models_own_limit_is_checked_before_all_credits() -> None:
     assert isinstance(await refused(admission, 1, rate=rate), RateLimited)
 
 
+async def test_the_keys_limit_is_checked_before_the_balance() -> None:
+    error = await refused(spent_key(AdmissionFixture(credits=BROKE)), 1)
+    assert error.metadata["limit_source"] == "service_key_limit"
+
+
+async def test_the_balance_is_checked_before_the_in_flight_budget() -> None:
+    error = await refused(AdmissionFixture(credits=BROKE), CREDIT)
+    assert error.metadata["reason"] == "insufficient_credits"
+
+
+async def test_a_limit_that_waiting_cannot_lift_refuses_before_one_that_it_can() -> None:
+    admission = AdmissionFixture(balance=4 * CREDIT, limit=KeyLimit(CREDIT))
+    await admission.admit(CREDIT)
+    error = await refused(admission, 3 * CREDIT)
+    assert error.metadata["reason"] == "weight_exceeds_key_limit"
+    assert error.retry_after is None
+
+
 async def test_room_in_the_journal_is_asked_for_last() -> None:
     admission = AdmissionFixture()
     admission.journal_is_full = True
@@ -63,6 +81,13 @@ async def too_small(admission: AdmissionFixture, estimate: int = 0, **fields: An
     """Return the limits in which a request does not fit."""
     return set(
         (await admission.controller.preview(admission.request(estimate, **fields))).too_small
+    )
+
+
+async def test_a_request_that_fits_everywhere_is_too_large_for_nothing() -> None:
+    assert (
+        await too_small(AdmissionFixture(balance=4 * CREDIT, limit=KeyLimit(CREDIT)), CREDIT)
+        == set()
     )
 
 
