@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tests.unit.api.asgi_client import App
     from tollhouse.outbound.http.port import Upstream
 
-BODY = 400_000
+BODY = 300_000
 """Bytes of each request and of each reply."""
-LARGEST_REPLY = 360_000
-REQUESTS = 4
+LARGEST_REPLY = 270_000
+REQUESTS = 2
 PATIENCE = {502: 5.0, 504: 0.03}
 """Seconds that a reply may pause, by the status that its failure has."""
 PATH = "/v1/chat/completions"
@@ -45,7 +45,7 @@ ANSWERS: dict[str, tuple[Behaviour, int]] = {
     "cut in the body": (say(_HALF, b"x" * LARGEST_REPLY, End.RST), 502),
     "no reply": (say(_HALF, b"x" * LARGEST_REPLY, End.HANG), 504),
     "no head": (say(End.HANG), 504),
-    "not of its format": (say(reply(b"[" + b"1," * 160_000 + b"1]")), 502),
+    "not of its format": (say(reply(b"[" + b"1," * 132_000 + b"1]")), 502),
     "refused": (say(reply(b'{"error":{"message":"no"}}', "400 Bad Request")), 400),
     "overloaded": (say(reply(b"", "503 Service Unavailable")), 503),
 }
