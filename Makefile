@@ -52,7 +52,7 @@ setup-dev: .venv/.dev  ## the same, with what tests and checks need
 
 clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the client libraries
 
-agents: .venv-clients/agents/.ready  ## make that of the coding agents from npm, for the soak
+agents: .venv-clients/agents/.ready  ## make that of npm's coding agents and client, for the soak
 
 run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)
