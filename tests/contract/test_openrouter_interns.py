@@ -97,7 +97,7 @@ def test_an_intern_talks_once_it_runs(life: dict[str, Any]) -> None:
     refusal = life["no chat"]
     assert (refusal["class"], refusal["status"]) == ("InternChatErrorResponse", 409)
     assert refusal["told"]["metadata"] == {"reason": "intern_not_ready", "retryable": True}
-    assert life["talked"] == {"text": "Hi.", "ends": ["stop"], "session": True}
+    assert life["talked"] == {"text": "Hi.\n", "ends": ["stop"], "session": True}
 
 
 @with_python
