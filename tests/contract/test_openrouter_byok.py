@@ -56,6 +56,9 @@ def test_its_use_is_counted_apart_and_costs_nothing_here(seen: dict[str, Any]) -
     assert seen["after"]["byok_usage"] == pytest.approx(COST)
     assert seen["unused"]["is_byok"] is False
     assert seen["unused"]["cost"] > 0
+    (row,) = seen["activity"]
+    assert row["byok_usage_inference"] == pytest.approx(COST)
+    assert (row["requests"], row["usage"]) == (2, pytest.approx(seen["unused"]["cost"]))
 
 
 def test_refusals_are_of_the_librarys_classes(seen: dict[str, Any]) -> None:

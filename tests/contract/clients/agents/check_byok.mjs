@@ -5,7 +5,8 @@ import { client, dump, refused } from "./caller.mjs";
 const { API_KEY, KEY_HASH, MANAGEMENT_KEY, MODEL: model, PROVIDER: provider } = process.env;
 const TEXT = "own-key-of-the-published-client";
 const caller = client(API_KEY);
-const keys = client(MANAGEMENT_KEY).byok;
+const manager = client(MANAGEMENT_KEY);
+const keys = manager.byok;
 
 const create = (asker, fields) => asker.create({ createBYOKKeyRequest: { provider, key: TEXT, ...fields } });
 const update = async (id, fields) => dump((await keys.update({ id, updateBYOKKeyRequest: fields })).data);
@@ -39,6 +40,7 @@ const page = await keys.list({ provider, limit: 100 });
 found.listed = dump(page.result.data.filter((each) => each.id === id));
 found.disabled = await update(id, { disabled: true });
 found.unused = await cost();
+found.activity = dump((await manager.analytics.getUserActivity({ apiKeyHash: KEY_HASH })).data);
 found.deleted = dump(await keys.delete({ id }));
 found.refused = {
   gone: await refusal(keys.get({ id })),
