@@ -73,6 +73,7 @@ mutate: .venv/.mutation  ## change the decisions about money and secrets: do tes
 soak: .venv/.dev clients agents  ## the big doses: kills, cuts, long state machines (DOSE=full: without bound)
 	@SOAK_DOSE=$(DOSE) .venv/bin/pytest -m soak --timeout=1200 \
 		-o faulthandler_timeout=$(if $(filter full,$(DOSE)),0,900) $(or $(ARGS),$(SPREAD) $(SOAKED))
+	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) -m hypothesis tests/unit tests/component)
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) .venv/bin/pytest $(SPREAD) --database=postgresql tests/acceptance)
 	$(if $(ARGS),,@SOAK_DOSE=$(DOSE) TOLLHOUSE_SERVER__INFERENCE_DRIVER=tasks .venv/bin/pytest $(SPREAD) $(ONCE_MORE))
 

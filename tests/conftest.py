@@ -30,9 +30,12 @@ from tests.support.scheduling import FileScheduling, rank
 share_certificates()
 __all__ = ["pytest_runtest_makereport"]  # a hook, which pytest finds by its name
 
-# No time limit for an example: a busy machine is no bug. The gate draws the same examples every
-# time, so that it judges a change and not the draw; `make soak` looks for new ones.
-settings.register_profile("tollhouse", deadline=None, derandomize="SOAK_DOSE" not in os.environ)
+# No time limit for an example: a busy machine is no bug. The gate draws the same few examples every
+# time, so that it judges a change and not the draw; `make soak` looks for new ones, and for more.
+IN_SOAK = "SOAK_DOSE" in os.environ
+settings.register_profile(
+    "tollhouse", deadline=None, derandomize=not IN_SOAK, max_examples=200 if IN_SOAK else 40
+)
 settings.load_profile("tollhouse")
 # `make mutate` runs a test many times in one process, and compares one run with the next.
 settings.register_profile(

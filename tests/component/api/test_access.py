@@ -6,6 +6,9 @@ import httpx2
 import pytest
 
 from tests.component.api.conftest import Acme, Client, message
+from tests.support.tables import tables
+
+CASES = tables(__file__)
 
 NEEDS_MANAGER = "This operation needs a management key."
 NEEDS_OPERATOR = "This operation needs an operator's management key."
@@ -13,64 +16,14 @@ NAMED = {"name": "Mine"}
 LAB = {"name": "Lab", "slug": "lab"}
 NO_KEY = "0" * 64
 
-OF_MANAGERS: list[tuple[str, str, dict[str, Any] | None, int]] = [
-    ("POST", "/accounts", NAMED, 403),
-    ("GET", "/accounts", None, 403),
-    ("GET", "/accounts/{account}", None, 403),
-    ("PATCH", "/accounts/{account}", NAMED, 403),
-    ("POST", "/users", NAMED, 403),
-    ("GET", "/users", None, 403),
-    ("GET", "/users/nobody", None, 403),
-    ("PATCH", "/users/nobody", NAMED, 403),
-    ("POST", "/workspaces", LAB, 403),
-    ("GET", "/workspaces", None, 401),
-    ("GET", "/workspaces/default", None, 403),
-    ("PATCH", "/workspaces/default", NAMED, 403),
-    ("DELETE", "/workspaces/default", None, 403),
-    ("POST", "/keys", {"what": "it looks at no body"}, 403),
-    ("GET", "/keys", None, 401),
-    ("GET", "/keys/{key}", None, 401),
-    ("PATCH", "/keys/{key}", NAMED, 403),
-    ("DELETE", "/keys/{key}", None, 401),
-    ("GET", "/credits", None, 403),
-    ("POST", "/credits", {"amount": 5}, 403),
-    ("GET", "/activity", None, 403),
-    ("GET", "/ledger/verify", None, 403),
-]
+OF_MANAGERS: list[tuple[str, str, dict[str, Any] | None, int]] = CASES["OF_MANAGERS"]
 OF_OPERATORS: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/accounts", NAMED),
     ("POST", "/credits", {"amount": 5}),
     ("GET", "/ledger/verify", None),
 ]
-OF_ANOTHER_ACCOUNT: list[tuple[str, str, dict[str, Any] | None, str]] = [
-    ("GET", "/accounts/{account}", None, "No such account."),
-    ("PATCH", "/accounts/{account}", NAMED, "No such account."),
-    ("POST", "/users", {**NAMED, "account_id": "{account}"}, "No such account."),
-    ("GET", "/users/{user}", None, "No such user."),
-    ("PATCH", "/users/{user}", NAMED, "No such user."),
-    ("POST", "/workspaces", {**LAB, "account_id": "{account}"}, "No such account."),
-    ("GET", "/workspaces?account_id={account}", None, "No such account."),
-    ("GET", "/workspaces/{workspace}", None, "No such workspace."),
-    ("PATCH", "/workspaces/{workspace}", NAMED, "No such workspace."),
-    ("DELETE", "/workspaces/{workspace}", None, "No such workspace."),
-    ("POST", "/keys", {**NAMED, "account_id": "{account}"}, "No such account."),
-    ("GET", "/keys?workspace_id={workspace}", None, "No such workspace."),
-    ("GET", "/keys/{key}", None, "No such key."),
-    ("PATCH", "/keys/{key}", NAMED, "No such key."),
-    ("DELETE", "/keys/{key}", None, "No such key."),
-    ("GET", "/credits?account_id={account}", None, "No such account."),
-]
-OF_NOBODY: list[tuple[str, str, dict[str, Any] | None]] = [
-    ("GET", "/accounts/nobody", None),
-    ("GET", "/keys?account_id=nobody", None),
-    ("PATCH", "/accounts/nobody", NAMED),
-    ("GET", "/users/nobody", None),
-    ("GET", "/workspaces/nowhere", None),
-    ("GET", f"/keys/{NO_KEY}", None),
-    ("PATCH", f"/keys/{NO_KEY}", NAMED),
-    ("DELETE", f"/keys/{NO_KEY}", None),
-    ("POST", "/credits", {"amount": 5, "account_id": "nobody"}),
-]
+OF_ANOTHER_ACCOUNT: list[tuple[str, str, dict[str, Any] | None, str]] = CASES["OF_ANOTHER_ACCOUNT"]
+OF_NOBODY: list[tuple[str, str, dict[str, Any] | None]] = CASES["OF_NOBODY"]
 
 
 async def ask(

@@ -9,6 +9,9 @@ import pytest
 from tests.component.api.conftest import Acme, Client, message, shown
 from tests.support.builders import charge, generation_record
 from tests.support.seams.accounting import CostState, GenerationRecord
+from tests.support.tables import tables
+
+CASES = tables(__file__)
 
 Book = Callable[..., Any]
 
@@ -70,17 +73,7 @@ class TestStatement:
         ]
         assert data["total_count"] == 2
 
-    @pytest.mark.parametrize(
-        ("query", "amounts"),
-        [
-            ({"from": "2026-03-12"}, 1),
-            ({"from": "2026-03-13"}, 0),
-            ({"to": "2026-03-12"}, 0),
-            ({"to": "2026-03-12T10:30:00Z"}, 0),
-            ({"to": "2026-03-12T12:30:01+02:00"}, 1),
-            ({"from": "2026-03-12T10:30:00.000Z", "to": "2026-03-13"}, 1),
-        ],
-    )
+    @pytest.mark.parametrize(("query", "amounts"), CASES["takes_days_and_times"])
     async def test_takes_days_and_times(
         self, acme: Acme, query: dict[str, str], amounts: int
     ) -> None:
@@ -144,19 +137,7 @@ class TestActivity:
         assert [row["date"] for row in reply["data"]] == ["2026-03-12", "2026-02-11"]
         assert reply["data"][0] == shown("activity")
 
-    @pytest.mark.parametrize(
-        ("query", "rows"),
-        [
-            ({"date": "2026-02-10"}, 1),
-            ({"date": "9999-12-31"}, 0),
-            ({"from": "2026-02-10"}, 2),
-            ({"to": "2026-03-12"}, 1),
-            ({"to": "0001-01-02"}, 0),
-            ({"from": "2026-02-10", "to": "2026-02-11"}, 1),
-            ({"from": "2026-02-10", "group_by": "key"}, 2),
-            ({"from": "2026-02-10", "limit": "1"}, 1),
-        ],
-    )
+    @pytest.mark.parametrize(("query", "rows"), CASES["may_be_that_of_other_days"])
     async def test_may_be_that_of_other_days(
         self, acme: Acme, book: Book, query: dict[str, str], rows: int
     ) -> None:

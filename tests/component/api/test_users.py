@@ -1,53 +1,29 @@
 """`/users`: the people of an account."""
 
-from typing import Any
-
-from tests.component.api.conftest import Acme, Client
+from tests.component.api.conftest import Acme
 from tests.support.clock import FakeClock
 
 ANN = {"name": "Ann", "email": "ann@acme.example"}
 
 
-async def make(client: Client, **body: Any) -> dict[str, Any]:
-    reply = await client.post("/users", json={**ANN, **body})
-    assert reply.status_code == 201, reply.text
-    return reply.json()["data"]
-
-
-class TestCreate:
-    async def test_shows_every_field(self, acme: Acme) -> None:
-        made = await make(acme.management)
-
-        assert made.pop("id")
-        assert made == {
-            **ANN,
-            "account_id": acme.account_id,
-            "created_at": "2026-03-12T10:30:00.000Z",
-            "updated_at": None,
-        }
-
-
-class TestList:
-    async def test_shows_them_oldest_first(self, acme: Acme, clock: FakeClock) -> None:
-        await make(acme.management)
+async def test_users_show_every_field_oldest_first_and_change_in_what_is_given(
+    acme: Acme, clock: FakeClock
+) -> None:
+    users, made = acme.management, dict[str, str]()
+    for name in ("Ann", "Bob"):
+        reply = await users.post("/users", json={**ANN, "name": name})
+        assert reply.status_code == 201, reply.text
+        shown = reply.json()["data"]
+        made[name] = shown.pop("id")
+        created = f"2026-03-12T10:30:0{len(made) - 1}.000Z"
+        facts = {"account_id": acme.account_id, "created_at": created, "updated_at": None}
+        assert shown == {**ANN, "name": name, **facts}
         clock.advance(1)
-        await make(acme.management, name="Bob")
+    listed = (await users.get("/users")).json()
+    assert [each["id"] for each in listed["data"]] == list(made.values())
+    assert listed["total_count"] == 2
 
-        reply = await acme.management.get("/users")
-
-        assert [each["name"] for each in reply.json()["data"]] == ["Ann", "Bob"]
-        assert reply.json()["total_count"] == 2
-
-
-class TestChange:
-    async def test_changes_what_is_given_and_leaves_the_rest(
-        self, acme: Acme, clock: FakeClock
-    ) -> None:
-        made = await make(acme.management)
-        clock.advance(1)
-
-        reply = await acme.management.patch(f"/users/{made['id']}", json={"name": "Anna"})
-
-        changed = {**made, "name": "Anna", "updated_at": "2026-03-12T10:30:01.000Z"}
-        assert reply.json() == {"data": changed}
-        assert (await acme.management.get(f"/users/{made['id']}")).json() == {"data": changed}
+    path = f"/users/{made['Ann']}"
+    reply = await users.patch(path, json={"name": "Anna"})
+    changed = {**listed["data"][0], "name": "Anna", "updated_at": "2026-03-12T10:30:02.000Z"}
+    assert reply.json() == (await users.get(path)).json() == {"data": changed}

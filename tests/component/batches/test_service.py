@@ -32,10 +32,7 @@ from tests.support.seams.inference import Catalog, Dialect, models
 from tollhouse.kernel.errors import (
     Conflict,
     Gone,
-    Invalid,
     RateLimited,
-    TollhouseError,
-    Unprocessable,
 )
 from tollhouse.storage.blobs import BlobsFull
 from tollhouse.storage.database import Write
@@ -172,28 +169,6 @@ async def test_who_answers_for_its_key_then_is_noted_and_reserved_of(office: Off
     async with batches.database.reading() as read:
         reserved = (await batches.accounting.key_status(read, "payer")).reserved_nano
     assert reserved == await batches.reserved_nano()
-
-
-@pytest.mark.parametrize(
-    ("sent", "refusal"),
-    [
-        (body(model="simulated/nobody"), Invalid),
-        (body(model="simulated/echo:online"), Unprocessable),
-        (body(model="simulated/echo:free"), Unprocessable),
-        (body(endpoint="/v1/embeddings", model="simulated/nobody"), Invalid),
-        (body(provider={"only": ["nobody"]}), Invalid),
-        (body(provider={"colour": "red"}), Invalid),
-        (body(callback_url="https://acme.example/hook"), Invalid),
-        (body(requests=[]), Invalid),
-        (body()["requests"][:1] and b'{"requests": [', Invalid),
-    ],
-)
-async def test_nothing_is_left_of_what_is_refused(
-    office: Office, sent: dict[str, Any] | bytes, refusal: type[TollhouseError]
-) -> None:
-    with pytest.raises(refusal):
-        await office.submit(sent)
-    assert await office.nothing_is_left()
 
 
 async def test_a_store_without_room_refuses_and_keeps_nothing(office: Office) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tests.support.seams import names
 from tollhouse.accounting.pricing import charge_for
 from tollhouse.accounting.types import Price, Rates
 from tollhouse.inference.formats.adapter import (
@@ -21,23 +22,11 @@ from tollhouse.inference.formats.adapter import (
     AdaptedStream,
     ErrorEvent,
     FormatAdapter,
-    MalformedResponse,
 )
 from tollhouse.inference.formats.provider_errors import read_error
 from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.formats.usage import (
-    COUNTS,
-    PLACES,
-    Counts,
-    final,
-    find_counts,
-    later,
-    read_counts,
-    usage_of,
-)
-from tollhouse.inference.formats.wire import raw
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
-from tollhouse.kernel.errors import Bug, Invalid, ProviderUnavailable
+from tollhouse.kernel.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,42 +34,22 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.kernel.errors import TollhouseError
 
-__all__ = [
-    "COUNTS",
-    "CUT",
-    "DIALECTS",
-    "IDENTITY",
-    "PAIRS",
-    "PLACES",
-    "AdaptedResponse",
-    "AdaptedStream",
-    "Bug",
-    "Counts",
-    "ErrorEvent",
-    "FormatAdapter",
-    "Invalid",
-    "MalformedResponse",
-    "adapter",
-    "charge",
-    "endpoint",
-    "error_body",
-    "final",
-    "find_counts",
-    "later",
-    "provider_error",
-    "raw",
-    "read_counts",
-    "usage_of",
-]
-
+__getattr__ = names(
+    "tollhouse",
+    {
+        "inference.formats.adapter": "MalformedResponse",
+        "inference.formats.usage": (
+            "COUNTS Counts final find_counts later PLACES read_counts usage_of"
+        ),
+        "inference.formats.wire": "raw",
+        "kernel.errors": "Bug Invalid",
+    },
+)
 IDENTITY = ReplyIdentity(id="gen-1", model="acme/large", provider="Acme", created=1700000000)
 CUT = ProviderUnavailable("Acme closed the connection.", provider_name="Acme", ambiguous=True)
 DIALECTS = {
-    "chat": Dialect.CHAT,
-    "responses": Dialect.RESPONSES,
-    "messages": Dialect.MESSAGES,
-    "completions": Dialect.COMPLETIONS,
-    "embeddings": Dialect.EMBEDDINGS,
+    name: Dialect[name.upper()]
+    for name in ("chat", "responses", "messages", "completions", "embeddings")
 }
 PAIRS = [
     *((name, name) for name in DIALECTS),
@@ -121,12 +90,9 @@ def endpoint(profile: dict[str, Any] | None = None, **fields: Any) -> Endpoint:
 
 def charge(reading: AdaptedResponse | AdaptedStream) -> Charge:
     """Return the charge for what was read of a reply."""
+    reason = reading.finish_reason
     return charge_for(
-        reading.reported,
-        reading.seen,
-        _PRICE,
-        finish_reason=reading.finish_reason,
-        broken_off=False,
+        reading.reported, reading.seen, _PRICE, finish_reason=reason, broken_off=False
     )
 
 

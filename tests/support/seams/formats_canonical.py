@@ -2,32 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.seams import names
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
-from tollhouse.inference.formats.canonical.stream import ResponseBuilder
 from tollhouse.inference.formats.canonical.translation import TranslationSource
-from tollhouse.inference.formats.canonical.types import (
-    ANTHROPIC,
-    OPENAI,
-    Block,
-    BlockEnded,
-    CanonicalEvent,
-    CanonicalResponse,
-    Choice,
-    ChoiceFinished,
-    ReasoningBlock,
-    ReasoningDelta,
-    ReasoningSignature,
-    RefusalBlock,
-    RefusalDelta,
-    StreamStarted,
-    TextBlock,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-    ToolCallStarted,
-    UsageReported,
-    unpack,
-)
 from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
 from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
 from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
@@ -35,39 +12,20 @@ from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVI
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
-from tollhouse.inference.sse import EventParser
 
-__all__ = [
-    "ANTHROPIC",
-    "CLIENTS",
-    "OPENAI",
-    "PROVIDERS",
-    "Block",
-    "BlockEnded",
-    "CanonicalEvent",
-    "CanonicalResponse",
-    "Choice",
-    "ChoiceFinished",
-    "EventParser",
-    "ReasoningBlock",
-    "ReasoningDelta",
-    "ReasoningSignature",
-    "RefusalBlock",
-    "RefusalDelta",
-    "ResponseBuilder",
-    "StreamStarted",
-    "TextBlock",
-    "TextDelta",
-    "ToolCall",
-    "ToolCallDelta",
-    "ToolCallStarted",
-    "Usage",
-    "UsageReported",
-    "charge_of",
-    "source_of",
-    "unpack",
-]
-
+__getattr__ = names(
+    "tollhouse.inference",
+    {
+        "formats.canonical.stream": "ResponseBuilder",
+        "formats.canonical.types": (
+            "ANTHROPIC Block BlockEnded CanonicalEvent CanonicalResponse Choice ChoiceFinished "
+            "OPENAI ReasoningBlock ReasoningDelta ReasoningSignature RefusalBlock RefusalDelta "
+            "StreamStarted TextBlock TextDelta ToolCall ToolCallDelta ToolCallStarted "
+            "UsageReported unpack"
+        ),
+        "sse": "EventParser",
+    },
+)
 CLIENTS = {"chat": CHAT_CLIENT, "responses": RESPONSES_CLIENT, "messages": MESSAGES_CLIENT}
 PROVIDERS = {"chat": CHAT_PROVIDER, "responses": RESPONSES_PROVIDER, "messages": MESSAGES_PROVIDER}
 _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}

@@ -12,36 +12,27 @@ from typing import Any
 
 from msgspec import Raw
 
+from tests.support.seams import names
 from tests.support.seams.formats import adapter
 from tollhouse.inference.ports import ProviderCall
 from tollhouse.inference.providers.simulated import replies
 from tollhouse.inference.providers.simulated.models import SLUG, models
 from tollhouse.inference.providers.simulated.provider import (
-    DIMENSIONS,
     NAME,
     SimulatedProvider,
     SimulatedReply,
     embeddings,
 )
-from tollhouse.inference.providers.simulated.request import InvalidSimulatedRequest
 from tollhouse.inference.types import Dialect
-from tollhouse.kernel.errors import ProviderFailure, ProviderRefused, status_of
 
-__all__ = [
-    "DIMENSIONS",
-    "NAME",
-    "InvalidSimulatedRequest",
-    "ProviderFailure",
-    "ProviderRefused",
-    "SimulatedProvider",
-    "SimulatedReply",
-    "new_provider",
-    "opened",
-    "sample",
-    "sample_object",
-    "status_of",
-    "vectors",
-]
+__getattr__ = names(
+    "tollhouse",
+    {
+        "inference.providers.simulated.provider": "DIMENSIONS",
+        "inference.providers.simulated.request": "InvalidSimulatedRequest",
+        "kernel.errors": "ProviderFailure ProviderRefused status_of",
+    },
+)
 
 
 def new_provider() -> SimulatedProvider:

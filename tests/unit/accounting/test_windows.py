@@ -5,6 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.seams.accounting import Reset, resets_at, window_start
+from tests.support.tables import tables
+
+CASES = tables(__file__)
 
 DAY = timedelta(days=1)
 days = st.dates(date(1900, 1, 1), date(2500, 12, 31))
@@ -19,23 +22,7 @@ def window(reset: Reset, day: date) -> tuple[date, date]:
 
 
 @pytest.mark.parametrize(
-    ("reset", "day", "start", "end"),
-    [
-        ("daily", "2026-03-12", "2026-03-12", "2026-03-13"),
-        ("daily", "2024-02-28", "2024-02-28", "2024-02-29"),
-        ("daily", "2026-12-31", "2026-12-31", "2027-01-01"),
-        ("weekly", "2026-03-12", "2026-03-09", "2026-03-16"),
-        ("weekly", "2026-03-09", "2026-03-09", "2026-03-16"),
-        ("weekly", "2026-03-15", "2026-03-09", "2026-03-16"),
-        ("weekly", "2024-02-29", "2024-02-26", "2024-03-04"),
-        ("weekly", "2026-12-31", "2026-12-28", "2027-01-04"),
-        ("weekly", "2027-01-01", "2026-12-28", "2027-01-04"),
-        ("monthly", "2026-03-12", "2026-03-01", "2026-04-01"),
-        ("monthly", "2026-02-01", "2026-02-01", "2026-03-01"),
-        ("monthly", "2024-02-29", "2024-02-01", "2024-03-01"),
-        ("monthly", "2100-02-28", "2100-02-01", "2100-03-01"),
-        ("monthly", "2026-12-31", "2026-12-01", "2027-01-01"),
-    ],
+    ("reset", "day", "start", "end"), CASES["a_window_is_a_day_a_week_from_monday_or_a_month"]
 )
 def test_a_window_is_a_day_a_week_from_monday_or_a_month(
     reset: str, day: str, start: str, end: str

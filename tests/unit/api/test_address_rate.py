@@ -1,7 +1,7 @@
 """How often an address may ask, and what is remembered of addresses."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.seams.api import AddressRate, request_gate
@@ -29,7 +29,6 @@ class Bucket:
         return 1 - self.tokens
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.integers(1, 50), st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=80)
 )

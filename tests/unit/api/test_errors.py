@@ -7,6 +7,7 @@ from tests.support.seams.api import (
     not_offered,
     with_reason,
 )
+from tests.support.tables import tables
 from tollhouse.kernel.errors import (
     Bug,
     Conflict,
@@ -22,6 +23,8 @@ from tollhouse.kernel.errors import (
     Unauthenticated,
     Unavailable,
 )
+
+CASES = tables(__file__)
 
 JSON = (b"content-type", b"application/json")
 
@@ -98,17 +101,7 @@ def test_a_chat_that_cannot_be_served_now_says_when_to_try_again() -> None:
     assert with_reason(Unavailable("x"), LIFE).retry_after is None
 
 
-@pytest.mark.parametrize(
-    ("path", "seconds"),
-    [
-        (CHAT, 300),
-        ("/interns/a/invoke", 60),
-        (LIFE, 10),
-        ("/interns", 10),
-        ("/vault/secrets", 10),
-        ("/key", None),
-    ],
-)
+@pytest.mark.parametrize(("path", "seconds"), CASES["how_long_an_operation_may_take"])
 def test_how_long_an_operation_may_take(path: str, seconds: int | None) -> None:
     assert deadline(path) == seconds
 
@@ -120,23 +113,7 @@ def test_what_is_no_chat_with_an_intern(path: str) -> None:
     assert not is_intern_chat(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "instead"),
-    [
-        ("/files", "inline"),
-        ("/files/file-1/content", "inline"),
-        ("/images/generations", "/v1/chat/completions"),
-        ("/audio/transcriptions", "input_audio"),
-        ("/moderations", "policy"),
-        ("/rerank", "/v1/embeddings"),
-        ("/assistants", "/v1/interns"),
-        ("/threads/t/runs", "/v1/interns"),
-        ("/fine_tuning/jobs", "settings"),
-        ("/responses/resp_1", "whole conversation"),
-        ("/chat/completions/gen-1", "whole conversation"),
-        ("/messages/batches", "/v1/batches"),
-    ],
-)
+@pytest.mark.parametrize(("path", "instead"), CASES["an_endpoint_of_another_api_names_what_to_use"])
 def test_an_endpoint_of_another_api_names_what_to_use(path: str, instead: str) -> None:
     said = not_offered(path) or ""
     assert "is not offered here" in said

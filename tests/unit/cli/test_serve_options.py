@@ -5,38 +5,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.tables import tables
 from tollhouse.cli.commands import serve
 from tollhouse.cli.program import app
 from tollhouse.cli.serving import ServeOptions
 
-TAKEN = [
-    "serve",
-    "serve --json",
-    "serve --port 0 --data-dir ./data --config tollhouse.yaml --json",
-    "serve --host=:: --port=9000 --data-dir=/a=b",
-    "serve --database-url postgresql://u:p@h/d --log-level debug --log-format json",
-]
-LEFT = [
-    "",
-    "version",
-    "--json serve",
-    "serve --help",
-    "serve -h",
-    "serve --port",
-    "serve --port=",
-    "serve --port --json",
-    "serve --port -1",
-    "serve --port 1 --port 2",
-    "serve --json --json",
-    "serve --json=1",
-    "serve --as-json",
-    "serve --data_dir x",
-    "serve --database_url x",
-    "serve --prot 1",
-    "serve port 1",
-    "serve egress",
-    "serve -- --json",
-]
+CASES = tables(__file__)
+
+TAKEN = CASES["TAKEN"]
+LEFT = CASES["LEFT"]
 
 
 @pytest.mark.parametrize("line", TAKEN)

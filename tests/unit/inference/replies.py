@@ -68,87 +68,75 @@ def _tool(**function: str) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "function": function}]}
 
 
+def joined(*pieces: bytes) -> bytes:
+    return b"".join(pieces)
+
+
 STREAMS: dict[str, bytes] = {
-    "text": b"".join(
-        [
-            chunk(ROLE),
-            chunk({"content": "Hello"}),
-            chunk({"content": " w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"}),
-            chunk({}, "stop"),
-            USAGE_CHUNK,
-            DONE,
-        ]
+    "text": joined(
+        chunk(ROLE),
+        chunk({"content": "Hello"}),
+        chunk({"content": " w\N{LATIN SMALL LETTER O WITH DIAERESIS}rld \N{GRINNING FACE}"}),
+        chunk({}, "stop"),
+        USAGE_CHUNK,
+        DONE,
     ),
-    "tools": b"".join(
-        [
-            chunk(ROLE | {"tool_calls": [{"index": 0, "id": "call_1", "type": "function"}]}),
-            chunk(_tool(name="get_weather", arguments="")),
-            chunk(_tool(arguments='{"a":')),
-            chunk(_tool(arguments="1}")),
-            chunk({}, "tool_calls"),
-            USAGE_CHUNK,
-            DONE,
-        ]
+    "tools": joined(
+        chunk(ROLE | {"tool_calls": [{"index": 0, "id": "call_1", "type": "function"}]}),
+        chunk(_tool(name="get_weather", arguments="")),
+        chunk(_tool(arguments='{"a":')),
+        chunk(_tool(arguments="1}")),
+        chunk({}, "tool_calls"),
+        USAGE_CHUNK,
+        DONE,
     ),
-    "two choices": b"".join(
-        [
-            chunk(ROLE),
-            chunk(ROLE, index=1),
-            chunk({"content": "a"}),
-            chunk({"content": "b"}, index=1),
-            chunk({}, "stop"),
-            chunk({}, "length", index=1),
-            USAGE_CHUNK,
-            DONE,
-        ]
+    "two choices": joined(
+        chunk(ROLE),
+        chunk(ROLE, index=1),
+        chunk({"content": "a"}),
+        chunk({"content": "b"}, index=1),
+        chunk({}, "stop"),
+        chunk({}, "length", index=1),
+        USAGE_CHUNK,
+        DONE,
     ),
-    "usage in the last choice": b"".join(
-        [chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop", usage=USAGE), DONE]
+    "usage in the last choice": joined(
+        chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop", usage=USAGE), DONE
     ),
-    "usage twice": b"".join(
-        [
-            chunk({"content": "a"}, usage={"prompt_tokens": 1, "completion_tokens": 1}),
-            chunk({}, "stop", usage=None),
-            USAGE_CHUNK,
-            DONE,
-        ]
+    "usage twice": joined(
+        chunk({"content": "a"}, usage={"prompt_tokens": 1, "completion_tokens": 1}),
+        chunk({}, "stop", usage=None),
+        USAGE_CHUNK,
+        DONE,
     ),
-    "no done": b"".join([chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop"), USAGE_CHUNK]),
-    "no usage": b"".join([chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop"), DONE]),
-    "role only": b"".join([chunk(ROLE), chunk({}, "stop"), USAGE_CHUNK, DONE]),
-    "keep-alive comments": b"".join(
-        [b": WAITING\n\n", chunk(ROLE), b":\n\n: x\n", chunk({}, "stop"), b": y\n\n", DONE]
+    "no done": joined(chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop"), USAGE_CHUNK),
+    "no usage": joined(chunk(ROLE), chunk({"content": "a"}), chunk({}, "stop"), DONE),
+    "role only": joined(chunk(ROLE), chunk({}, "stop"), USAGE_CHUNK, DONE),
+    "keep-alive comments": joined(
+        b": WAITING\n\n", chunk(ROLE), b":\n\n: x\n", chunk({}, "stop"), b": y\n\n", DONE
     ),
-    "fingerprint null": b"".join(
-        [
-            chunk({"content": "a"}, system_fingerprint=None),
-            chunk({}, "stop", system_fingerprint=None, service_tier=None),
-            DONE,
-        ]
+    "fingerprint null": joined(
+        chunk({"content": "a"}, system_fingerprint=None),
+        chunk({}, "stop", system_fingerprint=None, service_tier=None),
+        DONE,
     ),
-    "carriage returns": b"".join([chunk(ROLE), chunk({}, "stop"), DONE]).replace(b"\n", b"\r\n"),
-    "an error": b"".join(
-        [
-            chunk({"content": "a"}),
-            event({"error": {"message": "The server had an error", "code": "server_error"}}),
-            DONE,
-        ]
+    "carriage returns": joined(chunk(ROLE), chunk({}, "stop"), DONE).replace(b"\n", b"\r\n"),
+    "an error": joined(
+        chunk({"content": "a"}),
+        event({"error": {"message": "The server had an error", "code": "server_error"}}),
+        DONE,
     ),
-    "fields left out": b"".join(
-        [
-            event({"choices": [{"delta": {"content": "a"}}]}),
-            event({"choices": [{"index": 0, "delta": {"content": "b"}}]}),
-            event({"choices": [{"index": 0, "delta": None, "finish_reason": "stop"}], "id": None}),
-            event({"choices": None, "usage": USAGE}),
-            DONE,
-        ]
+    "fields left out": joined(
+        event({"choices": [{"delta": {"content": "a"}}]}),
+        event({"choices": [{"index": 0, "delta": {"content": "b"}}]}),
+        event({"choices": [{"index": 0, "delta": None, "finish_reason": "stop"}], "id": None}),
+        event({"choices": None, "usage": USAGE}),
+        DONE,
     ),
-    "content in parts": b"".join(
-        [
-            chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "?"}]}]}),
-            chunk({"content": "a"}, "stop"),
-            USAGE_CHUNK,
-            DONE,
-        ]
+    "content in parts": joined(
+        chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "?"}]}]}),
+        chunk({"content": "a"}, "stop"),
+        USAGE_CHUNK,
+        DONE,
     ),
 }

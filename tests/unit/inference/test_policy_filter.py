@@ -13,6 +13,7 @@ from tests.support.seams.inference import (
     objections,
     texts,
 )
+from tests.support.tables import tables
 from tests.unit.inference.fakes import PRICE
 from tollhouse.kernel.errors import Forbidden, Invalid
 
@@ -74,32 +75,13 @@ def holds(pattern: str, text: str) -> bool:
     return flagged([AccessPolicy("key", patterns=(pattern,))], body) == [pattern]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "found"),
-    [
-        ("Project X", "about project x, please", True),
-        ("project*secret", "The PROJECT is a deep SECRET.", True),
-        ("project*secret", "a secret project", False),
-        ("*", "anything", False),
-        ("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!", False),
-        ("@email", "write to ann@mail.example", True),
-        ("@email", "ann at mail", False),
-        ("@credit_card", "4111 1111 1111 1111", True),
-        ("@credit_card", "4111 1111 1111 1112", False),
-        ("@iban", "DE89 3704 0044 0532 0130 00", True),
-        ("@iban", "DE89 3704 0044 0532 0130 01", False),
-        ("@iban", "BE68 5390 0754 7034 BIC", True),
-        ("@credit_card", "4111 1111 1111 1111 12/27", True),
-        ("@credit_card", "card 1 4111111111111111", True),
-        ("müller", "M\u0075\u0308ller", True),
-        ("müller", '{"name": "M\\u00fcller"}', True),
-        ("@email", "a" * 1_000_000, False),
-        ("@api_key", "key: sk-abcdefghijklmnopqrstuv", True),
-        ("@api_key", "risk-averse", False),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "text", "found"), tables(__file__)["patterns"])
 def test_a_pattern_finds_what_it_means(pattern: str, text: str, *, found: bool) -> None:
     assert holds(pattern, text) is found
+
+
+def test_a_million_characters_are_looked_through() -> None:
+    assert not holds("@email", "a" * 1_000_000)
 
 
 def test_each_built_in_pattern_is_tried_above() -> None:

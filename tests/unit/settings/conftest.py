@@ -2,16 +2,41 @@
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from tollhouse.kernel.secret import Secret
 from tollhouse.settings.loader import load
 from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
 
 Load = Callable[..., Settings]
 Problems = Callable[..., list[str]]
+
+
+def rows(name: str) -> Any:
+    """Return a table of this folder."""
+    return yaml.load(Path(__file__).with_name(name).read_bytes(), yaml.CSafeLoader)
+
+
+def written(setting: Any) -> Any:
+    """Return a setting as the tables have it: exact numbers and networks as text."""
+    match setting:
+        case Secret():
+            return setting.reveal()
+        case Decimal():
+            return f"{setting.normalize():f}"
+        case IPv4Network() | IPv6Network() | Path():
+            return str(setting)
+        case tuple():
+            return [written(each) for each in setting]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return setting
 
 
 @pytest.fixture

@@ -9,29 +9,6 @@ from tollhouse.settings.problems import ConfigError
 from tollhouse.settings.sections import Settings
 
 Load = Callable[..., Settings]
-Problems = Callable[..., list[str]]
-
-PORT = "TOLLHOUSE_SERVER__PORT"
-
-
-@pytest.mark.parametrize(
-    ("env", "flags", "port"),
-    [({PORT: "2"}, {"port": 3}, 3), ({PORT: "2"}, {}, 2), ({}, {}, 1), ({}, {"port": None}, 1)],
-)
-def test_a_flag_goes_before_the_environment_and_that_before_the_file(
-    load_text: Load, env: dict[str, str], flags: dict[str, int | None], port: int
-) -> None:
-    assert load_text("server: {port: 1}", env, flags).server.port == port
-
-
-def test_one_setting_of_a_section_leaves_the_others_alone(load_text: Load) -> None:
-    settings = load_text("server: {port: 1}", {"TOLLHOUSE_SERVER__HOST": "h"})
-    assert (settings.server.host, settings.server.port) == ("h", 1)
-
-
-def test_a_problem_of_a_flag_names_the_flag(problems_of: Problems) -> None:
-    assert problems_of("", {}, {"port": 70000}) == ["--port: must be at most 65535"]
-    assert problems_of("", {}, {"data_dir": ""}) == ["--data-dir: must not be empty"]
 
 
 def test_the_config_file_of_the_flag_goes_first(tmp_path: Path) -> None:
@@ -86,12 +63,6 @@ def test_a_loop_of_links_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigError, match="is not a usable path"):
         data_folder({}, tmp_path / "loop" / "x", tmp_path)
-
-
-@pytest.mark.parametrize("written", ["5", "[a]", "''", "'${NOWHERE}'"])
-def test_a_data_folder_that_is_no_path_is_an_error(problems_of: Problems, written: str) -> None:
-    (problem,) = problems_of(f"data_dir: {written}")
-    assert problem.startswith("data_dir: ")
 
 
 def test_loading_creates_nothing(tmp_path: Path) -> None:

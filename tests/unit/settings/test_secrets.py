@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from tests.unit.settings.conftest import rows
 from tollhouse.settings.description import masked
 from tollhouse.settings.loader import load
 from tollhouse.settings.problems import ConfigError
@@ -71,42 +72,7 @@ def test_a_password_that_was_not_quoted_is_masked_whole(load_text: Load, passwor
     assert masked(settings)["database_url"] == "postgresql://u:********@db.example/x"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "database_url: SECRET",
-        "database_url: 'mysql://u:SECRET@h'",
-        "server: {host: 'a SECRET', port: SECRET, cors_origins: SECRET, trusted_proxies: SECRET}",
-        "server: SECRET",
-        "logging: {level: SECRET}",
-        "accounting: {initial_grant: SECRET}",
-        "guardrails: SECRET",
-        "guardrails: [{slug: 'SECRET!', url: SECRET, timeout_seconds: SECRET}]",
-        "guardrails: [{slug: a, url: 'https://u:SECRET@h/judge'}]",
-        "guardrails: [{slug: a, url: 'https://h/judge?key=SECRET'}]",
-        "guardrails: [{slug: a, url: 'https://h', on_failure: SECRET}]",
-        "providers: SECRET",
-        "providers: [SECRET]",
-        "providers: [{slug: 'SECRET!', kind: SECRET, on_disconnect: SECRET, name: ['SECRET']}]",
-        "providers: [{slug: a, kind: anthropic, api_key: 'SECRET SECRET'}]",
-        "providers: [{slug: a, kind: anthropic, api_key: [SECRET]}]",
-        "providers: [{slug: a, kind: anthropic, api_keys: SECRET}]",
-        "providers: [{slug: a, kind: anthropic, headers: SECRET}]",
-        "providers: [{slug: a, kind: anthropic, headers: {a: [SECRET]}}]",
-        "providers: [{slug: a, kind: anthropic, headers: {'Bearer SECRET': a}}]",
-        'providers: [{slug: a, kind: anthropic, headers: {a: "x\\nSECRET"}}]',
-        "providers: [{slug: a, kind: anthropic, proxy: 'socks5://u:SECRET@h'}]",
-        "providers: [{slug: a, kind: anthropic, proxy: 'https://u:SECRET@h'}]",
-        "providers: [{slug: a, kind: anthropic, base_url: 'https://u:SECRET@h/v1'}]",
-        "providers: [{slug: a, kind: anthropic, base_url: 'https://h/v1?key=SECRET'}]",
-        "providers: [{slug: s, kind: simulated, api_key: SECRET}]",
-        "models: [{id: SECRET, context_length: SECRET, endpoints: SECRET}]",
-        "models: [{id: a/b, endpoints: [{provider: simulated, model: m, pricing: SECRET}]}]",
-        "SECRET",
-        "key: [SECRET",
-        "key: 'SECRET",
-    ],
-)
+@pytest.mark.parametrize("text", rows("refused.yaml")["secrets"])
 def test_no_error_shows_what_was_given(problems_of: Problems, text: str) -> None:
     problems = problems_of(text.replace("SECRET", SECRET))
     assert problems

@@ -1,7 +1,6 @@
 """Runs that nobody watches: begun, steered, gone on with, refused, and driven to their end."""
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -25,6 +24,7 @@ from tests.component.interns.fake_daemon import (
     stream,
 )
 from tests.support.builders import OPERATOR
+from tests.support.seams.api import request_rules
 from tests.support.seams.identity import NewKey
 from tests.support.waiting import until, wait_for_event
 
@@ -142,10 +142,10 @@ async def test_a_run_ends_with_its_time_and_is_counted(
     await until(lambda: chat.chat_count("stream_severed") == 1)
 
 
-async def test_who_leaves_before_the_intern_has_taken_it_begins_nothing(
-    chat: ChatServer, daemon: FakeDaemon
+async def test_what_the_intern_does_not_take_in_time_is_not_begun_later(
+    chat: ChatServer, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(request_rules, "INVOKE_DEADLINE_SECONDS", 0.3)
     daemon.script([HOLD])
-    with suppress(httpx2.TimeoutException):
-        await invoke(chat, timeout=0.5)
+    assert refusal(await invoke(chat)) == (408, "timeout", True)
     await wait_for_event(daemon.left)

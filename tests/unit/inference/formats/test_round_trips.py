@@ -136,14 +136,12 @@ def same(trip: Trip, got: CanonicalResponse, reply: CanonicalResponse) -> None:
     assert got.usage == USED
 
 
-@settings(max_examples=100)
 @given(trips, st.data())
 def test_a_whole_reply_survives_a_round_trip(trip: Trip, data: st.DataObject) -> None:
     reply = data.draw(replies(most_choices=3 if trip.name == "chat" else 1))
     same(trip, PROVIDERS[trip.name].parse_response(trip.rendered(reply)), reply)
 
 
-@settings(max_examples=100)
 @given(trips, st.data())
 def test_a_stream_survives_a_round_trip(trip: Trip, data: st.DataObject) -> None:
     reply = data.draw(replies(most_choices=3 if trip.name == "chat" else 1))
@@ -153,7 +151,6 @@ def test_a_stream_survives_a_round_trip(trip: Trip, data: st.DataObject) -> None
         same(trip, trip.reread(stream), reply)
 
 
-@settings(max_examples=100)
 @given(trips, replies())
 def test_a_reply_that_a_client_sends_back_is_unchanged(
     trip: Trip, reply: CanonicalResponse

@@ -10,6 +10,7 @@ from tests.support.seams.accounting import CostState
 from tests.support.seams.inference import Dialect, failure
 from tests.support.stream_checks import responses as response_streams
 from tests.support.stream_checks.chat import check_stream
+from tests.support.tables import tables
 from tests.unit.inference import replies
 from tests.unit.inference.fakes import (
     MODEL,
@@ -38,6 +39,8 @@ from tollhouse.kernel.errors import (
     TollhouseError,
     status_of,
 )
+
+CASES = tables(__file__)
 
 LATE = ProviderTimeout("late", provider_name="Acme", ambiguous=True)
 UNWORKED = [(UNREACHABLE, None), *((failure("Acme", each), each) for each in (401, 402, 403, 404))]
@@ -129,21 +132,7 @@ async def test_work_that_an_earlier_provider_may_have_done_is_booked_after_all_f
 
 
 @pytest.mark.parametrize(
-    ("hints", "answer"),
-    [
-        ([(429, 7)], 7),
-        ([(503, 7)], 7),
-        ([(429, None)], None),
-        ([(429, 9), (503, 4), (429, 6)], 4),
-        ([(429, 9), (503, None)], None),
-        ([(429, None), (503, 4)], None),
-        ([(500, 3)], None),
-        ([(429, 3), (500, 3)], None),
-        ([(504, 3)], None),
-        ([(400, 3)], None),
-        ([(429, 3), (400, 3)], None),
-        ([(500, 3), (429, 5)], 3),
-    ],
+    ("hints", "answer"), CASES["retry_after_is_the_smallest_hint_of_a_429_or_503_if_all_gave_one"]
 )
 async def test_retry_after_is_the_smallest_hint_of_a_429_or_503_if_all_gave_one(
     hints: list[tuple[int, int | None]], answer: int | None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import ToolFailed
 
+from tests.support.tables import tables
 from tollhouse.sandbox.agent.tools.context import Excerpt
 from tollhouse.sandbox.agent.tools.files import MOST_BYTES, edit_file, read_file, write_file
 from tollhouse.sandbox.agent.tools.mcp_servers import read_configs
@@ -20,6 +21,8 @@ from tollhouse.sandbox.agent.usage import (
     RunUsage,
     usage_before,
 )
+
+CASES = tables(__file__)
 
 
 @pytest.fixture
@@ -182,20 +185,7 @@ def test_what_is_no_text_is_shown_as_one() -> None:
     assert excerpt.text() == "a\ufffd\ufffd"
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "title"),
-    [
-        ("shell", '{"command": "ls  -l\\n\\tx"}', "Run ls -l x"),
-        ("shell", {"command": "ls"}, "Run ls"),
-        ("http_request", '{"url": "http://a/"}', "GET http://a/"),
-        ("http_request", '{"url": "http://a/", "method": "PUT"}', "PUT http://a/"),
-        ("shell", "{", "Run …"),
-        ("shell", "[]", "Run …"),
-        ("shell", None, "Run …"),
-        ("call_mcp_tool", '{"server": "s", "tool": "t"}', "s: t"),
-        ("unknown", "{}", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("tool", "arguments", "title"), CASES["a_call_has_a_title"])
 def test_a_call_has_a_title(tool: str, arguments: object, title: str) -> None:
     assert title_of(tool, arguments) == title  # type: ignore[arg-type]
 
