@@ -263,6 +263,7 @@ def check_reply(plan: Plan, w: PipelineFixture, reader: Reader) -> None:
         assert len(w.settler.booked) == 1
 
 
+@settings(deadline=None, max_examples=100)
 @given(PLANS)
 def test_any_schedule_ends_well(plan: Plan) -> None:
     check(plan)

@@ -134,10 +134,11 @@ class TestRefusals:
         [
             b"[]",
             submitted(item(text="?")).replace(b"?", b"\xff"),
+            submitted(item("é\n"), item("é\n")),
             submitted(*items(10_001, size=1)),
             submitted(item()).ljust(6_000_001),
         ],
-        ids=["no batch", "no UTF-8", "too many items", "too large"],
+        ids=["no batch", "no UTF-8", "an id twice", "too many items", "too large"],
     )
     async def test_are_the_same_from_a_thread_and_from_a_child(
         self, blobs: MemoryBlobs, body: bytes
