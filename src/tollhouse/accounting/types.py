@@ -37,6 +37,8 @@ class Usage:
     """How many of the output tokens were reasoning; not a class of its own."""
     searches: int = 0
     """Searches of the web that the provider made; they have a fee and are no tokens."""
+    file_searches: int = 0
+    """The same of files that it keeps."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -56,7 +58,7 @@ class Usage:
     @property
     def tokens(self) -> dict[str, int]:
         """The tokens of each class by name, as they are stored."""
-        return {name: count for name, count in asdict(self).items() if name != "searches"}
+        return {name: count for name, count in asdict(self).items() if "searches" not in name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Rates:
     image: Decimal = Decimal(0)
     web_search: Decimal | None = None
     """For one search of the web that the provider made; None: nobody knows."""
+    file_search: Decimal | None = None
+    """The same of files."""
     units: Units = field(init=False, repr=False, compare=False)
     """The same as whole numbers, for sums that cost a tenth."""
 
@@ -94,6 +98,7 @@ class Units(NamedTuple):
     reasoning: int
     image: int
     web_search: int
+    file_search: int
 
     @property
     def are_zero(self) -> bool:
@@ -106,8 +111,7 @@ class Units(NamedTuple):
         given = {name: getattr(rates, name) for name in cls._fields[1:]}
         if rates.reasoning is None:
             given["reasoning"] = rates.completion
-        if rates.web_search is None:
-            given["web_search"] = _ZERO
+        given |= {name: given[name] or _ZERO for name in ("web_search", "file_search")}
         digits = max(NANO_DIGITS, *map(decimals, given.values()))
         counts = {name: scaled(rate, digits) for name, rate in given.items()}
         return cls(10 ** (digits - NANO_DIGITS), **counts)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from tollhouse.accounting.types import FREE, Price, Rates
-from tollhouse.inference.providers.registry import dialects_named, search_price_of, server_of
+from tollhouse.inference.providers.registry import dialects_named, search_prices_of, server_of
 from tollhouse.inference.providers.simulated import models as simulated
 from tollhouse.inference.types import Dialect, Endpoint, Model
 from tollhouse.kernel.errors import NotFound, StartError
@@ -219,17 +219,19 @@ def configured_price(pricing: PricingSettings | Literal["free"]) -> Price:
             reasoning=pricing.reasoning,
             image=pricing.image,
             web_search=pricing.web_search,
+            file_search=pricing.file_search,
         )
     )
 
 
 def _with_known_fees(price: Price, provider: ProviderSettings) -> Price:
     """Return a price with what a provider is known to take for a search, unless it says so."""
-    known = search_price_of(provider)
-    if known is None or price.is_free or price.rates.web_search is not None:
+    known = search_prices_of(provider)
+    fees = {name: fee for name, fee in known.items() if getattr(price.rates, name) is None}
+    if not fees or price.is_free:
         return price
-    tiers = (replace(tier, rates=replace(tier.rates, web_search=known)) for tier in price.tiers)
-    return Price(replace(price.rates, web_search=known), tuple(tiers))
+    tiers = (replace(tier, rates=replace(tier.rates, **fees)) for tier in price.tiers)
+    return Price(replace(price.rates, **fees), tuple(tiers))
 
 
 def _first(given: Decimal | None, otherwise: Decimal) -> Decimal:

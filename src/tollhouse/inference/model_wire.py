@@ -99,6 +99,8 @@ class PricingReply(ResponseModel):
     web_search: str | None = Field(default=None, exclude_if=lambda price: price is None)
     """For one search of the web that the provider itself makes. Left out where it is not known, so
     that a reply with searches has an unknown cost."""
+    file_search: str | None = Field(default=None, exclude_if=lambda price: price is None)
+    """The same for one search of files that the provider keeps."""
     discount: float = 0.0
     """Always 0: the prices are what is charged."""
     overrides: list[LongPricing]

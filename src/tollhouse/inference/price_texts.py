@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from decimal import Decimal
 
     from tollhouse.accounting.types import Price, Rates
+
+
+_FEES: Final = ("web_search", "file_search")
 
 
 def price_texts(price: Price) -> Mapping[str, object]:
@@ -24,7 +27,7 @@ def price_texts(price: Price) -> Mapping[str, object]:
         "request": plain(rates.request),
         "image": plain(rates.image),
         **_of_the_cache(rates),
-        **({} if rates.web_search is None else {"web_search": plain(rates.web_search)}),
+        **{name: plain(fee) for name in _FEES if (fee := getattr(rates, name)) is not None},
         "discount": 0.0,
         "overrides": [
             {

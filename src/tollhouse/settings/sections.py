@@ -365,6 +365,9 @@ class PricingSettings(Section):
     web_search: Price | None = None
     """For one search of the web that the provider itself makes. If not given: 0.01 at Anthropic and
     at OpenAI; elsewhere a reply with searches has an unknown cost, and only the rest is charged."""
+    file_search: Price | None = None
+    """For one search of files that the provider keeps. If not given: 0.0025 at OpenAI; elsewhere a
+    reply with such searches has an unknown cost, and only the rest is charged."""
 
 
 PRICING_SHAPES = frozenset(("table", "free"))

@@ -87,10 +87,11 @@ class TestCost:
         price = Price(replace(flat("0.000000001", request="0.5"), image=Decimal("0.1")))
         assert cost(usage, price, images=2) == Cost(700_000_007, 700_000_003, 4)
 
-    def test_multiplies_token_prices_with_the_factor_and_neither_request_nor_images(self) -> None:
-        price = Price(replace(flat("0.000000010", request="0.000000100"), image=1_000 * NANO))
-        usage = Usage(input_tokens=10, output_tokens=2)
-        assert cost(usage, price, Decimal("0.5"), images=2) == Cost(2_160, 2_150, 10)
+    def test_multiplies_token_prices_with_the_factor_and_no_fee(self) -> None:
+        fees = {"image": 1_000 * NANO, "web_search": 10_000 * NANO, "file_search": 100_000 * NANO}
+        price = Price(replace(flat("0.000000010", request="0.000000100"), **fees))
+        usage = Usage(input_tokens=10, output_tokens=2, searches=1, file_searches=3)
+        assert cost(usage, price, Decimal("0.5"), images=2) == Cost(312_160, 312_150, 10)
 
     def test_keeps_digits_that_pythons_own_context_would_round(self) -> None:
         half_a_nano_less = Decimal("0.1234567894999999999999999999999999999")

@@ -50,6 +50,7 @@ OPERATIONS = {
     "/keys": {"get", "post"},
     "/keys/{hash}": {"get", "patch", "delete"},
     "/keys/{hash}/policy": {"get", "put"},
+    "/ledger/interrupted": {"get"},
     "/ledger/statement": {"get"},
     "/ledger/unknown": {"get"},
     "/ledger/verify": {"get"},

@@ -315,8 +315,9 @@ class ActivityItem(ResponseModel):
     """How many of the output tokens were reasoning."""
     cached_tokens: int
     """How many of the input tokens came from a cache."""
-    workspace_id: str | None
-    """The workspace, where rows are split by workspaces."""
+    # Source: `ActivityItem` of `@openrouter/sdk`, which refuses a null.
+    workspace_id: str | None = Field(exclude_if=lambda workspace_id: workspace_id is None)
+    """The workspace; left out where rows are not split by workspaces."""
     api_key_hash: str | None
     """The key, where rows are split by keys."""
 

@@ -84,6 +84,8 @@ COUNTS: Final[Mapping[str, str]] = {
     " num_search_queries num_sources_used search_units"
     " server_side_tool_usage_details.web_search_calls",
     "searches_of_x": "server_side_tool_usage_details.x_search_calls",
+    "file_searches": "server_side_tool_usage_details.file_search_calls"
+    " server_side_tool_usage_details.document_search_calls",
 }
 """Each count, with its names; a dot leads into an object."""
 
@@ -290,6 +292,7 @@ def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
         output_tokens=output,
         reasoning_tokens=reasoning + get("thoughts", 0),
         searches=get("searches", 0) + get("searches_of_x", 0),
+        file_searches=get("file_searches", 0),
     )
 
 

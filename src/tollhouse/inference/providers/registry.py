@@ -95,17 +95,17 @@ class KnownServer:
 
     dialects: frozenset[Dialect] = _USUAL
     profile: Profile = field(default_factory=Profile)
-    search_price: Decimal | None = None
-    """What it takes for a search of the web, in credits (= USD)."""
+    search_prices: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
+    """What it takes for searches of its own, in credits (= USD), by the names of `Rates`."""
 
 
-_ONE_CENT: Final = Decimal("0.01")
+_WEB_SEARCH: Final = {"web_search": Decimal("0.01")}
 _SERVERS: Final[Mapping[str, KnownServer]] = {
     # https://platform.openai.com/docs/api-reference/chat/create: max_tokens is deprecated, and
     # refused by models that reason.
     "api.openai.com": KnownServer(
         dialects=_USUAL | {Dialect.RESPONSES},
-        search_price=_ONE_CENT,
+        search_prices={**_WEB_SEARCH, "file_search": Decimal("0.0025")},
         profile=Profile(
             refuses_in_chat=_GATEWAYS_OWN | {"max_tokens"},
             refuses_reasoning=True,
@@ -192,13 +192,14 @@ def server_of(settings: ProviderSettings, model: EndpointSettings | None = None)
     return replace(known, dialects=dialects, profile=profile)
 
 
-def search_price_of(settings: ProviderSettings) -> Decimal | None:
-    """Return what a provider is known to take for a search of the web: a cent, or nobody knows.
+def search_prices_of(settings: ProviderSettings) -> Mapping[str, Decimal]:
+    """Return what a provider is known to take for searches of the web and of files it keeps.
 
     Source: https://docs.anthropic.com/en/docs/about-claude/pricing, "web search tool": 10 dollars
-    for 1,000 searches; https://platform.openai.com/docs/pricing, "built-in tools": the same.
+    for 1,000 searches; https://platform.openai.com/docs/pricing, "built-in tools": the same, and
+    2.50 dollars for 1,000 searches of files.
     """
-    return _ONE_CENT if settings.kind == "anthropic" else _known(settings).search_price
+    return _WEB_SEARCH if settings.kind == "anthropic" else _known(settings).search_prices
 
 
 def dialects_named(names: Iterable[str]) -> frozenset[Dialect]:

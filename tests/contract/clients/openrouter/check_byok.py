@@ -54,6 +54,8 @@ def main() -> dict:
         found["listed"] = [dump(each) for each in page.result.data if each.id == made.id]
         found["disabled"] = dump(keys.update(id=made.id, disabled=True).data)
         found["unused"] = cost(caller)
+        asked = {"api_key_hash": key_hash}
+        found["activity"] = dump(manager.analytics.get_user_activity(request=asked))["data"]
         found["deleted"] = shown(keys.delete(id=made.id))
         found["refused"] = {
             "gone": refused(lambda: keys.get(id=made.id)),

@@ -16,6 +16,7 @@ reference for the costs, for `error_type` and for its table of codes.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -248,18 +249,17 @@ class NumberedEventWriter:
 def counts_of(response: ResponseObject, given: Raw | bytes, beside: Fields | None = None) -> Counts:
     """Return what a response used; some servers say it in the event, beside the response.
 
-    It is given as it was decoded, and as it came. Searches are items of the output; to open a page
-    costs nothing.
+    It is given as it was decoded, and as it came. Searches of the web and of files are items of the
+    output; to open a page costs nothing.
 
-    Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations".
+    Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations", and
+    tools-file-search.
     """
     counts = later(find_counts(fields_decoder.decode(given)), find_counts(beside or {}))
     items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
-    if items:
-        found = (try_decode(_search, item) for item in items)
-        searches = sum(each is not None and each.searches for each in found)
-        counts = later(counts, {"searches": searches})
-    return counts
+    searches = (each.counts_as for item in items if (each := try_decode(_search, item)))
+    found = Counter(name for name in searches if name is not None)
+    return later(counts, found) if found else counts
 
 
 class _Search(msgspec.Struct):
@@ -267,13 +267,14 @@ class _Search(msgspec.Struct):
     action: ResponsesItem | None = None
 
     @property
-    def searches(self) -> bool:
-        if self.type != "web_search_call":
-            return False
-        return self.action is None or self.action.type in {None, "search"}
+    def counts_as(self) -> str | None:
+        if self.type == "file_search_call":
+            return "file_searches"
+        is_search = self.action is None or self.action.type in {None, "search"}
+        return "searches" if self.type == "web_search_call" and is_search else None
 
 
-_SEARCH: Final = b"web_search_call"
+_SEARCH: Final = b"_search_call"
 _search: Final = msgspec.json.Decoder(_Search)
 
 
