@@ -434,10 +434,12 @@ class Generation:
             except Exception:  # noqa: BLE001 - whatever it was, the reply must not leave
                 _log.exception("generation_not_booked", generation=self.id)
                 error = Unavailable("The charge could not be stored; the reply is withheld.")
+            finally:
+                self._services.admission.release(self.id)
         else:
             self._services.settlement.forget(self.id)
-        # Before the client hears of the end: what was held is free for its next request.
-        self._services.admission.release(self.id)
+            self._services.admission.release(self.id)
+        # The client hears of the end now: what was held is free for its next request.
         self._services.metrics.count_generation(self._status(error))
         self._report(error, cost.cost_nano if self._client.booked else 0)
         await self._answer(cost, error)

@@ -151,10 +151,15 @@ class EagerTask:
     def _rest(self, waited: Any) -> Generator[Any, Any, None]:  # noqa: ANN401
         """Drive the rest of the coroutine in a task, beginning with what it waits for."""
         self._task_began = True
-        if self._is_cancelled and self._task is not None:
+        cancelled, self._is_cancelled = self._is_cancelled, False
+        if cancelled and waited is not _BECOME_TASK and self._task is not None:
             self._task.cancel()
+            cancelled = False
         while True:
             try:
+                if cancelled:  # at once, and not where it waits for the next thing
+                    cancelled = False
+                    raise asyncio.CancelledError  # noqa: TRY301 - as the task raises it otherwise
                 value = None if waited is _BECOME_TASK else (yield waited)
             except BaseException as error:  # noqa: BLE001 - it is the coroutine's own to handle
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.seams.accounting import CostState
@@ -265,6 +265,7 @@ def check_reply(plan: Plan, w: PipelineFixture, reader: Reader) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(PLANS)
+@example(Plan(True, ["no usage"], [False] * 3, [], False, False, False, ["provider", "abandon"]))  # noqa: FBT003
 def test_any_schedule_ends_well(plan: Plan) -> None:
     check(plan)
 

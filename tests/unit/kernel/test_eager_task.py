@@ -90,18 +90,22 @@ async def test_a_cancelled_one_can_finish_its_work(place: str) -> None:
     assert (done, run.ends) == (["finished"], [None])
 
 
-async def test_one_that_is_cancelled_the_moment_it_becomes_a_task_can_finish_its_work() -> None:
+@pytest.mark.parametrize("place", ["task", "future"])
+async def test_one_that_is_cancelled_the_moment_it_becomes_a_task_can_finish_its_work(
+    place: str,
+) -> None:
     done: list[str] = []
 
     async def work() -> None:
         try:
-            await asyncio.Event().wait()
+            await (in_task() if place == "task" else asyncio.Event().wait())
+            done.append("went on")
         except asyncio.CancelledError:
+            await asyncio.sleep(0)
             done.append("finished")
 
     run = Run(work())
-    await run.started
-    run.task.cancel()
+    called_back(run.task.cancel)  # before the task's first step
     await turns()
     assert (done, run.ends) == (["finished"], [None])
 
