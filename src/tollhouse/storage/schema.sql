@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0007');
+INSERT INTO "alembic_version" VALUES('r0008');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -161,6 +161,17 @@ CREATE TABLE batches (
 	CONSTRAINT ck_batches_counts CHECK (completed + failed <= total AND unrun <= failed), 
 	CONSTRAINT ck_batches_finalized CHECK ((finalized_at IS NOT NULL) = (status IN ('completed', 'failed', 'expired', 'cancelled')))
 );
+CREATE TABLE budgets (
+	scope TEXT NOT NULL, 
+	id TEXT NOT NULL, 
+	period TEXT NOT NULL, 
+	limit_nano BIGINT, 
+	include_byok BOOLEAN DEFAULT 0 NOT NULL, 
+	used_nano BIGINT DEFAULT 0 NOT NULL, 
+	reserved_nano BIGINT DEFAULT 0 NOT NULL, 
+	leased_nano BIGINT DEFAULT 0 NOT NULL, 
+	CONSTRAINT pk_budgets PRIMARY KEY (scope, id, period)
+);
 CREATE TABLE "generations" (
 	id TEXT NOT NULL, 
 	account_id TEXT NOT NULL, 
@@ -206,7 +217,7 @@ CREATE TABLE "generations" (
 );
 CREATE TABLE holders (
 	id TEXT NOT NULL, 
-	booked_seq BIGINT NOT NULL, 
+	booked_seq BIGINT NOT NULL, machine TEXT DEFAULT '' NOT NULL, live BOOLEAN DEFAULT 0 NOT NULL, epoch BIGINT DEFAULT 0 NOT NULL, op BIGINT DEFAULT 0 NOT NULL, started_at BIGINT DEFAULT 0 NOT NULL, 
 	CONSTRAINT pk_holders PRIMARY KEY (id)
 );
 CREATE TABLE intern_channel_events (
@@ -287,6 +298,17 @@ CREATE TABLE key_totals (
 	byok_usage_nano BIGINT NOT NULL, 
 	last_used_at BIGINT NOT NULL, 
 	CONSTRAINT pk_key_totals PRIMARY KEY (key_hash)
+);
+CREATE TABLE leases (
+	holder TEXT NOT NULL, 
+	scope TEXT NOT NULL, 
+	id TEXT NOT NULL, 
+	period TEXT NOT NULL, 
+	granted_nano BIGINT DEFAULT 0 NOT NULL, 
+	wanted_nano BIGINT DEFAULT 0 NOT NULL, 
+	wanted_since BIGINT DEFAULT 0 NOT NULL, 
+	wanted_until BIGINT DEFAULT 0 NOT NULL, 
+	CONSTRAINT pk_leases PRIMARY KEY (holder, scope, id, period)
 );
 CREATE TABLE limits (
 	scope TEXT NOT NULL, 
@@ -473,4 +495,5 @@ CREATE INDEX ix_generations_unknown_cost ON generations (created_at) WHERE cost_
 CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash IS NOT NULL;
 CREATE INDEX ix_generations_interrupted ON generations (created_at) WHERE cost_state = 'interrupted';
 CREATE INDEX ix_intern_channel_events_seen ON intern_channel_events (intern_id, seen_at);
+CREATE INDEX ix_leases_scope_id_period ON leases (scope, id, period);
 COMMIT;

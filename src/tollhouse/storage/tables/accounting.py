@@ -9,6 +9,11 @@ rows they sum up, and can be recomputed from them. `key_totals` and `key_days` c
 `holders` are the processes that charge, each from its start to its end, and the number of the last
 of its charges that is in the tables above; it rises in the transaction that books them.
 
+`budgets` are what several processes on one database spend together: an account's balance, a key's
+limit of a window (`period`: its first day and the day after its last, empty for ever). A row is
+made when it is first needed, and then changes with what it is derived from. `leases` are what each
+holder was granted of them, and what it lacks: docs/development/budgets-over-processes.md.
+
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
 
@@ -109,7 +114,29 @@ holders = sa.Table(
     METADATA,
     sa.Column("id", text(), primary_key=True),
     sa.Column("booked_seq", sa.BigInteger, nullable=False),
+    sa.Column("machine", text(), nullable=False, server_default=""),
+    sa.Column("live", sa.Boolean, nullable=False, server_default=sa.false()),
+    *counters("epoch op started_at"),
 )
+
+_BUDGET = "scope id period"
+
+budgets = sa.Table(
+    "budgets",
+    METADATA,
+    *text_keys(_BUDGET),
+    sa.Column("limit_nano", sa.BigInteger),
+    sa.Column("include_byok", sa.Boolean, nullable=False, server_default=sa.false()),
+    *counters("used_nano reserved_nano leased_nano"),
+)
+
+leases = sa.Table(
+    "leases",
+    METADATA,
+    *text_keys(f"holder {_BUDGET}"),
+    *counters("granted_nano wanted_nano wanted_since wanted_until"),
+)
+sa.Index("ix_leases_scope_id_period", leases.c.scope, leases.c.id, leases.c.period)
 
 account_totals = sa.Table(
     "account_totals",
