@@ -348,7 +348,7 @@ class World:
         records = process.journal.records
         used = process.rights.used_by(request, dict.fromkeys(request.amounts, cost))
         process.rights.end(request, used, len(records) + 1)
-        owners = dict.fromkeys((ACCOUNT[:2], ("key", request.key)), cost)
+        owners = dict.fromkeys((ACCOUNT[:2], ("key", request.key)), (cost, 0))
         more = request.id, request.key, cost
         records.append(Charge(len(records) + 1, owners, request.day, used, *more))
         self.note(process.id, "charges", request.id, cost, "of", request.amount)

@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from tollhouse.accounting.limits import resets_at, window_start
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import date
 
     from tollhouse.accounting.types import Reset
 
 _NO_LIMIT: Final = 1 << 62
+ACCOUNT: Final = "account"
+KEY: Final = "key"
+FREE: Final = "free_requests"
+"""Of an account on a day: it counts requests, and settings say how many there may be."""
 
 
 class BudgetId(NamedTuple):
@@ -148,6 +152,8 @@ class BudgetRow:
     reserved: int = 0
     leased: int = 0
     wants: Sequence[Want] = ()
+    include_byok: bool = False
+    """Whether what providers take from customers with own keys counts, too."""
 
     @property
     def room(self) -> int:
@@ -181,8 +187,9 @@ class Charge(NamedTuple):
     """What the journal's record says of budgets."""
 
     seq: int
-    owners: Mapping[tuple[str, str], int]
-    """What it costs, by scope and id of everything that it counts towards, limited or not."""
+    owners: Mapping[tuple[str, str], tuple[int, int]]
+    """What it costs, and what a provider took from the customer besides: by scope and id of
+    everything that it counts towards, limited or not."""
     day: str
     """Of its admission."""
     rights: Sequence[tuple[BudgetId, int]]
@@ -253,7 +260,7 @@ def grant(
 def settle(
     booked_seq: int,
     group: Sequence[Charge],
-    rows: Iterable[BudgetId],
+    rows: Mapping[BudgetId, BudgetRow],
     leases: Collection[BudgetId],
 ) -> Settlement:
     """Return what is still to be booked of a group: what follows the last number in the books.
@@ -270,10 +277,10 @@ def settle(
     if charges and charges[0].seq != booked_seq + 1:
         charges = []  # the caller goes on after `booked_seq`
     for charge in charges:
-        for owner, cost in charge.owners.items():
+        for owner, (cost, own) in charge.owners.items():
             for budget in of_owner[owner]:
                 if budget.covers(charge.day):
-                    used[budget] += cost
+                    used[budget] += cost + (own if rows[budget].include_byok else 0)
         for budget, right in charge.rights:
             if budget in leases:
                 rights[budget] += right

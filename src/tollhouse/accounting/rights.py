@@ -144,7 +144,9 @@ class Rights:
         """Forget a claim that waits, whose client has gone; then call `serve`."""
         self.waiting.remove(claim)
 
-    def used_by(self, claim: Claim, costs: Mapping[BudgetId, int]) -> Sequence[tuple[BudgetId, int]]:
+    def used_by(
+        self, claim: Claim, costs: Mapping[BudgetId, int]
+    ) -> Sequence[tuple[BudgetId, int]]:
         """Return which rights the charge of a request uses up that costs so much of its budgets.
 
         What it costs beyond its hold takes idle rights, as far as there are any. The rest is in

@@ -7,7 +7,7 @@ from datetime import UTC, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting import policy, repository
+from tollhouse.accounting import budgets, policy, repository
 from tollhouse.accounting.admission.rules import reservation_limits, reservation_refusal
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 from tollhouse.accounting.limits import AccountingRules, key_status
@@ -110,6 +110,7 @@ class AccountingService:
                 raise Invalid("generation_id: no such generation in this account.")
         policy.check_credits(await repository.credits_of(write, account_id), posting)
         await repository.add_credit(write, posting, policy.credits_change(posting))
+        await budgets.credits_changed(write, account_id, policy.balance_change(posting))
         if actor is not None:
             facts = {
                 "kind": kind,
@@ -153,6 +154,8 @@ class AccountingService:
         """
         with_own_nano = amount_nano if with_own_nano is None else with_own_nano
         await repository.lock_credits(write, account_id)
+        if await repository.get_reservation(write, reservation_id) is not None:
+            return  # of what others on this database left
         key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
         statuses = await self.key_statuses(write, key_hashes)
         account_type, _ = await repository.account_terms(write, account_id)
@@ -168,7 +171,7 @@ class AccountingService:
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
-        await repository.add_reservation(
+        await budgets.set_aside(
             write,
             Reservation(
                 reservation_id,
@@ -190,17 +193,22 @@ class AccountingService:
         Book before that in the same transaction: all take their locks in one order then.
         """
         own = by_nano if with_own_by_nano is None else with_own_by_nano
-        if lowered := await repository.lower_reservation(write, reservation_id, by_nano, own):
-            account_id, left_nano = lowered
-            # Where nothing is left, more may have been charged than was reserved.
-            changed = self._refresh if left_nano else self._invalidate
-            write.after_commit(partial(changed, account_id))
+        held = await repository.get_reservation(write, reservation_id, lock=True)
+        if held is None:
+            return
+        less, own = min(by_nano, held.amount_nano), min(own, held.with_own_nano)
+        await repository.lower_reservation(write, reservation_id, less, own)
+        await budgets.reserved_changed(write, held, -less, -own)
+        # Where nothing is left, more may have been charged than was reserved.
+        changed = self._refresh if held.amount_nano > less else self._invalidate
+        write.after_commit(partial(changed, held.account_id))
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
-        account_id = await repository.end_reservation(write, reservation_id)
-        if account_id is not None:
-            write.after_commit(partial(self._invalidate, account_id))
+        ended = await repository.end_reservation(write, reservation_id)
+        if ended is not None:
+            await budgets.reserved_changed(write, ended, -ended.amount_nano, -ended.with_own_nano)
+            write.after_commit(partial(self._invalidate, ended.account_id))
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book some hundred generations at most, in a transaction that changes other things too.
@@ -210,6 +218,7 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
+        await budgets.charged(write, [record for record in records if record.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.after_commit(partial(self._refresh, account_id))
         return new
@@ -233,6 +242,7 @@ class AccountingService:
         can read or change it any more.
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
+        await budgets.limit_changed(write, key_hash)
         write.after_commit(partial(self._invalidate, account_id))
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
