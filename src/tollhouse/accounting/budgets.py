@@ -30,7 +30,7 @@ from tollhouse.accounting.leases import (
     window_of,
 )
 from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
-from tollhouse.accounting.types import Credits, KeyLimit, Reset
+from tollhouse.accounting.types import Reset
 from tollhouse.kernel.clock import to_millis
 from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.accounting import (
@@ -89,8 +89,9 @@ async def make_rows(write: Write, wanted: Iterable[BudgetId]) -> None:
     await _alone(write)
     for budget in sorted(wanted):
         scope, id_, period = budget
-        facts = {"scope": scope, "id": id_, "period": period, **await _derived(write, budget)}
-        await write.execute(insert(write, budgets).values(**facts).on_conflict_do_nothing())
+        row = insert(write, budgets).values(scope=scope, id=id_, period=period)
+        await write.execute(row.on_conflict_do_nothing())
+        await _derive(write, budget)
 
 
 async def _alone(write: Write) -> None:
@@ -98,60 +99,19 @@ async def _alone(write: Write) -> None:
         await write.execute(_ALONE)
 
 
-async def _derived(read: Read, budget: BudgetId) -> dict[str, Any]:
-    """Return what a row has to be, but for what is leased."""
-    if budget.scope == ACCOUNT:
-        return await _of_account(read, budget.id)
+async def _derive(write: Write, budget: BudgetId) -> None:
+    """Give a row what it has to be."""
     if budget.scope == KEY:
-        return await _of_key(read, budget)
-    used = sa.select(sa.func.sum(account_days.c.free_requests)).where(
-        account_days.c.account_id == budget.id, *_days_in(account_days, budget)
-    )
-    return {"limit_nano": 0, "used_nano": await _sum(read, used), "reserved_nano": 0}
-
-
-async def _of_account(read: Read, account_id: str) -> dict[str, Any]:
-    columns = [account_totals.c[name] for name in Credits.__dataclass_fields__]
-    query = sa.select(*columns).where(account_totals.c.account_id == account_id)
-    row = (await read.execute(query)).mappings().one_or_none()
-    owned = Credits() if row is None else Credits(**row)
-    reserved = sa.select(sa.func.sum(reservations.c.amount_nano)).where(
-        reservations.c.account_id == account_id
-    )
-    return {
-        "limit_nano": owned.total_nano,
-        "used_nano": owned.used_nano,
-        "reserved_nano": await _sum(read, reserved),
-    }
-
-
-async def _of_key(read: Read, budget: BudgetId) -> dict[str, Any]:
-    query = sa.select(limits).where(limits.c.scope == KEY, limits.c.owner_id == budget.id)
-    row = (await read.execute(query)).one_or_none()
-    limit = (
-        KeyLimit()
-        if row is None
-        else KeyLimit(
-            row.limit_nano,
-            None if row.reset_interval is None else Reset(row.reset_interval),
-            row.include_byok,
-        )
-    )
-    table = key_days if budget.window else key_totals
-    amount: sa.ColumnElement[int] = table.c.usage_nano
-    if limit.include_byok:
-        amount = amount + table.c.byok_usage_nano
-    used = sa.select(sa.func.sum(amount)).where(
-        table.c.key_hash == budget.id, *_days_in(table, budget)
-    )
-    held = reservations.c.with_own_nano if limit.include_byok else reservations.c.amount_nano
-    mine = sa.or_(reservations.c.key_hash == budget.id, reservations.c.payer_hash == budget.id)
-    return {
-        "limit_nano": limit.limit_nano if is_window_of(limit.reset, budget) else None,
-        "include_byok": limit.include_byok,
-        "used_nano": await _sum(read, used),
-        "reserved_nano": await _sum(read, sa.select(sa.func.sum(held)).where(mine)),
-    }
+        query = sa.select(limits).where(limits.c.scope == KEY, limits.c.owner_id == budget.id)
+        row = (await write.execute(query)).one_or_none()
+        reset = None if row is None or row.reset_interval is None else Reset(row.reset_interval)
+        its_window = row is not None and is_window_of(reset, budget)
+        limit = row.limit_nano if row is not None and its_window else None
+        with_own = row is not None and row.include_byok
+        await _update(write, budget, limit_nano=limit, include_byok=with_own)
+    elif budget.scope == ACCOUNT:
+        await _update(write, budget, limit_nano=TOTAL)
+    await _update(write, budget, used_nano=USED, reserved_nano=RESERVED)
 
 
 def is_window_of(reset: Reset | None, budget: BudgetId) -> bool:
@@ -161,13 +121,68 @@ def is_window_of(reset: Reset | None, budget: BudgetId) -> bool:
     return window_of(reset, date.fromisoformat(budget.window[:10])) == budget.window
 
 
-def _days_in(table: sa.Table, budget: BudgetId) -> list[sa.ColumnElement[bool]]:
-    first, _, after = budget.window.partition("..")
-    return [table.c.day >= first, table.c.day < after] if budget.window else []
+def _one(amount: sa.ColumnElement[int], *its: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
+    """Return the sum of an amount over rows of another table that belong to a budget's."""
+    total = sa.select(sa.func.coalesce(sa.func.sum(amount), 0)).where(*its)
+    return sa.cast(total.correlate(budgets).scalar_subquery(), sa.BigInteger)
 
 
-async def _sum(read: Read, query: sa.Select[tuple[int]]) -> int:
-    return int((await read.execute(query)).scalar_one() or 0)
+def _with_own(table: sa.Table) -> sa.ColumnElement[int]:
+    own = sa.case((budgets.c.include_byok, table.c.byok_usage_nano), else_=0)
+    return table.c.usage_nano + own
+
+
+def _in_window(table: sa.Table) -> sa.ColumnElement[bool]:
+    first, after = (sa.func.substr(budgets.c.period, *part) for part in ((1, 10), (13, 10)))
+    return sa.and_(table.c.day >= first, table.c.day < after)
+
+
+_totals = account_totals.c
+_kept = (
+    _totals.purchased_nano - _totals.refunded_nano + _totals.granted_nano + _totals.adjusted_nano
+)
+_of_account = _totals.account_id == budgets.c.id
+TOTAL: Final = _one(_kept, _of_account)
+"""What a balance's budget is limited to."""
+USED: Final = sa.case(
+    (budgets.c.scope == ACCOUNT, _one(_totals.used_nano, _of_account)),
+    (
+        budgets.c.scope == FREE,
+        _one(
+            account_days.c.free_requests,
+            account_days.c.account_id == budgets.c.id,
+            _in_window(account_days),
+        ),
+    ),
+    (budgets.c.period == "", _one(_with_own(key_totals), key_totals.c.key_hash == budgets.c.id)),
+    else_=_one(_with_own(key_days), key_days.c.key_hash == budgets.c.id, _in_window(key_days)),
+)
+_held = sa.case(
+    (budgets.c.include_byok, reservations.c.with_own_nano), else_=reservations.c.amount_nano
+)
+RESERVED: Final = sa.case(
+    (
+        budgets.c.scope == ACCOUNT,
+        _one(reservations.c.amount_nano, reservations.c.account_id == budgets.c.id),
+    ),
+    else_=_one(_held, reservations.c.key_hash == budgets.c.id)
+    + _one(_held, reservations.c.payer_hash == budgets.c.id),
+)
+_limit_of_key = sa.select(limits.c.limit_nano).where(
+    limits.c.scope == KEY, limits.c.owner_id == budgets.c.id
+)
+LIMIT: Final = sa.case(
+    (budgets.c.scope == ACCOUNT, TOTAL),
+    # A window that the limit does not have any more is without one.
+    (
+        sa.and_(budgets.c.scope == KEY, budgets.c.limit_nano.is_not(None)),
+        _limit_of_key.correlate(budgets).scalar_subquery(),
+    ),
+    else_=budgets.c.limit_nano,
+)
+LEASED: Final = _one(
+    leases.c.granted_nano, *(lease == its for lease, its in zip(_LEASE, _ID, strict=True))
+)
 
 
 async def credits_changed(write: Write, account_id: str, by_nano: int) -> None:
@@ -180,8 +195,7 @@ async def limit_changed(write: Write, key_hash: str) -> None:
     await _alone(write)
     query = sa.select(*_ID).where(budgets.c.scope == KEY, budgets.c.id == key_hash)
     for row in (await write.execute(query)).all():
-        budget = _id(row)
-        await _update(write, budget, **await _derived(write, budget))
+        await _derive(write, _id(row))
 
 
 async def reserved_changed(
@@ -360,9 +374,7 @@ async def _recalled(read: Read, holder: str, now: float) -> Collection[BudgetId]
     query = sa.select(budgets).select_from(both).where(leases.c.holder == holder)
     query = query.where(leases.c.granted_nano > 0)
     rows = {
-        _id(row): BudgetRow(
-            row.limit_nano, row.used_nano, row.reserved_nano, row.leased_nano
-        )
+        _id(row): BudgetRow(row.limit_nano, row.used_nano, row.reserved_nano, row.leased_nano)
         for row in await read.execute(query)
     }
     for budget, want in await _wants(read, holder, now, sorted(rows)):
@@ -403,6 +415,17 @@ async def _reserved(read: Read, asks: Iterable[Ask]) -> Collection[str]:
         return ()
     query = sa.select(reservations.c.id).where(reservations.c.id.in_(ids))
     return [*(await read.execute(query)).scalars()]
+
+
+async def release(write: Write, holder: str) -> None:
+    """Give back what a holder was granted, all of whose charges are booked; it is one no more."""
+    mine = sa.select(*_LEASE, leases.c.granted_nano).where(leases.c.holder == holder)
+    gone = sa.update(holders).where(holders.c.id == holder)
+    await write.execute(gone.values(live=False, epoch=holders.c.epoch + 1))
+    for row in (await write.execute(mine.order_by(*_LEASE))).all():
+        back = budgets.c.leased_nano - row.granted_nano
+        await _update(write, _id(row), leased_nano=back)
+    await write.execute(sa.delete(leases).where(leases.c.holder == holder))
 
 
 async def forget_all(write: Write) -> None:

@@ -108,15 +108,21 @@ class Rights:
 
     # Requests
 
+    def try_begin(self, claim: Claim) -> bool:
+        """Tell whether a claim is admitted at once; else nothing has changed."""
+        fits = not self.cut_off and self._lacked.isdisjoint(claim.amounts)
+        if not fits or claim.reserves or self._lacking(claim):
+            return False
+        self._hold(claim)
+        return True
+
     def begin(self, claim: Claim, now: float) -> bool:
         """Tell whether a claim is admitted at once; else it waits from now on."""
+        if self.try_begin(claim):
+            return True
         claim.since = claim.ask_at = now
         if not claim.reserves and self._lacked.isdisjoint(claim.amounts):
-            lacking = self._lacking(claim)
-            if not lacking:
-                self._hold(claim)
-                return True
-            self._lacked.update(lacking)
+            self._lacked.update(self._lacking(claim))
         self.waiting.append(claim)
         return False
 

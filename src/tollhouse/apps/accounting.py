@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.admission.leasing import SharedBudgets
 from tollhouse.accounting.ledger.service import LedgerSampler
 from tollhouse.accounting.service import DatabaseAccountLoader
 from tollhouse.accounting.settlement.books import BooksProcess
@@ -31,6 +36,8 @@ class AccountingComponents:
     """What admits requests and books what they cost."""
 
     admission: AdmissionController
+    shared: SharedBudgets | None
+    """None where this process spends alone."""
     settler: Settler
     books: BooksProcess
     invariants: Invariants
@@ -45,6 +52,8 @@ class AccountingComponents:
         except OSError as error:
             raise StartError(f"the books process cannot be started: {error.strerror}") from error
         recovered = await self.settler.recover()
+        if self.shared is not None:
+            self.shared.start()
         if recovered.charges or recovered.interrupted or recovered.damaged:
             _log.warning("charges_recovered", **asdict(recovered))
         self.invariants.start()
@@ -53,7 +62,11 @@ class AccountingComponents:
         """Book what is pending; a check of the ledger that runs may finish, but not for long."""
         del seconds
         await self.invariants.stop()
+        if self.shared is not None:
+            await self.shared.stop()
         await self.settler.close()
+        if self.shared is not None:
+            await self.shared.leave()
 
 
 def build_accounting(
@@ -65,12 +78,23 @@ def build_accounting(
     books = BooksProcess(core.database.url, folder.journal, turn, holder)
     settler = Settler(Journal(folder.journal), books, sync=settings.journal_sync == "always")
     loader = DatabaseAccountLoader(core.database, core.clock, holder)
+    shared = None
+    if core.database.dialect == "postgresql":
+        shared = SharedBudgets(
+            core.database,
+            core.clock,
+            holder,
+            socket.gethostname(),
+            wait_seconds=core.rules.wait_seconds,
+            on_cut_off=partial(os.kill, os.getpid(), signal.SIGTERM),
+        )
     admission = AdmissionController(
         core.rules,
         loader,
         core.clock,
         reserve_capacity=settler.reserve_capacity,
         max_age_seconds=core.max_age_seconds,
+        shared=shared,
     )
     settler.observer = admission
     core.changes.heard_by = admission.invalidate
@@ -82,5 +106,5 @@ def build_accounting(
 
     checks = {"ledger": ledger_differences}
     return AccountingComponents(
-        admission, settler, books, Invariants(checks, metrics, settings.verify_seconds)
+        admission, shared, settler, books, Invariants(checks, metrics, settings.verify_seconds)
     )

@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.accounting.admission.accounts import AccountCache, AccountLoader
+from tollhouse.accounting.admission.claims import (
+    claim_of,
+    given_limits,
+    held_elsewhere,
+    leaves_free,
+)
+from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
 from tollhouse.accounting.admission.rules import (
     AdmissionContext,
     awaited_credits,
@@ -35,9 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
+    from tollhouse.accounting.admission.claims import SpendClaim
+    from tollhouse.accounting.admission.leasing import SharedBudgets
     from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest
     from tollhouse.accounting.limits import AccountingRules
-    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.accounting.types import GenerationRecord, Right
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +67,7 @@ def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
 class AdmissionController:
     """Admits the requests of every account."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root calls it once
         self,
         rules: AccountingRules,
         loader: AccountLoader,
@@ -66,12 +75,14 @@ class AdmissionController:
         *,
         reserve_capacity: Callable[[int], None] = lambda _: None,
         max_age_seconds: float | None = None,
+        shared: SharedBudgets | None = None,
     ) -> None:
         """Read nothing before the first request.
 
         `reserve_capacity` raises `Unavailable` where the journal cannot take so many more charges;
-        of `max_age_seconds` see `AccountCache`.
+        of `max_age_seconds` see `AccountCache`; `shared` is None where nobody else spends.
         """
+        self._shared = shared
         self._rules = rules
         self._clock = clock
         self._reserve_capacity = reserve_capacity
@@ -113,7 +124,10 @@ class AdmissionController:
             return None
         may_use_free, refused = self._verdict(context)
         if refused is None:
-            return self._begin(context, may_use_free=may_use_free)
+            claim = self._claim(context, may_use_free=may_use_free)
+            if claim is None or (self._shared is not None and self._shared.take(claim)):
+                return self._begin(context, claim, may_use_free=may_use_free)
+            return None
         if refused.retry_after is None or not self._rules.wait_seconds:
             raise self._error(context, refused)
         return None
@@ -122,7 +136,12 @@ class AdmissionController:
         """End the hold of a request without a charge; does nothing where it has ended."""
         hold = self._holds.pop(generation_id, None)
         if hold is not None:
+            self._give_back(hold.claim)
             self._end(hold, 0)
+
+    def _give_back(self, claim: SpendClaim | None) -> None:
+        if claim is not None and self._shared is not None:
+            self._shared.end(claim)
 
     def may_use_free(self, generation_id: str) -> bool:
         """Count a request to free models after all, since own keys have failed; false: no room."""
@@ -195,16 +214,27 @@ class AdmissionController:
 
     # Called by the settler
 
+    def rights_of(self, record: GenerationRecord) -> tuple[Right, ...]:
+        """Return what a charge uses up of what this process was granted, before it is kept."""
+        hold = None if self._shared is None else self._holds.get(record.id)
+        if self._shared is None or hold is None or hold.claim is None:
+            return ()
+        return self._shared.rights_of(hold.claim, record)
+
     def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a charge that is in the journal, in place of what its request held."""
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record, number)
+        if hold is not None and hold.claim is not None and self._shared is not None:
+            self._shared.end(hold.claim, record.rights, number)
         if hold is not None:
             self._end(hold, 0 if record.is_byok else record.cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
         """Learn that charges are in the database, the last one with that number."""
         self._accounts.booked(records, number)
+        if self._shared is not None:
+            self._shared.booked(number)
 
     def invalidate(self, account_id: str) -> None:
         """Have an account read again before its next request: something of it has changed."""
@@ -229,11 +259,22 @@ class AdmissionController:
             return True, credit_refusal(context)
         limited = request.free or request.rate is not None
         may_use_free = limited and check_request_limits(context, self._clock.now())
-        return may_use_free, credit_refusal(context)
+        return may_use_free and not request.others_use_free, credit_refusal(context)
 
-    def _begin(self, context: AdmissionContext, *, may_use_free: bool) -> Admitted:
-        self._reserve_capacity(len(self._holds) + 1)
+    def _claim(self, context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
+        return None if self._shared is None else claim_of(context, may_use_free=may_use_free)
+
+    def _begin(
+        self, context: AdmissionContext, claim: SpendClaim | None, *, may_use_free: bool
+    ) -> Admitted:
+        """Hold what a request may cost; it has what it claims of shared budgets already."""
+        try:
+            self._reserve_capacity(len(self._holds) + 1)
+        except Unavailable:
+            self._give_back(claim)
+            raise
         account, request = context.account, context.request
+        context.claim = claim
         if not request.free_later:
             self._count_free(context, may_use_free=may_use_free)
         account.in_flight.begin(request.estimate_nano)
@@ -309,7 +350,8 @@ class AdmissionController:
         return any(ticket.awaits in wanted if ticket.awaits else wanted for ticket in tickets)
 
     async def _queued(self, request: AdmissionRequest) -> Admitted:
-        deadline = self._clock.monotonic() + self._rules.wait_seconds
+        arrived = self._clock.monotonic()
+        deadline = arrived + self._rules.wait_seconds
         queue = self._queues.setdefault(request.account_id, deque())
         ticket = _QueueTicket()
         queue.append(ticket)
@@ -319,7 +361,10 @@ class AdmissionController:
                 context = await self._fresh_context(request)
                 (may_use_free, refused), left = self._verdict(context), deadline - context.now
                 if refused is None and (queue[0] is ticket or left <= 0):
-                    return self._begin(context, may_use_free=may_use_free)
+                    claim = self._claim(context, may_use_free=may_use_free)
+                    if claim is None or await self._is_granted(context, claim, arrived):
+                        return self._begin(context, claim, may_use_free=may_use_free)
+                    continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
                 ticket.awaits = None if refused is None else awaited_credits(context, refused)
@@ -334,6 +379,36 @@ class AdmissionController:
                 queue[0].set()
             else:
                 del self._queues[request.account_id]
+
+    async def _is_granted(
+        self, context: AdmissionContext, claim: SpendClaim, arrived: float
+    ) -> bool:
+        """Tell whether a request has what it claims; false: something has changed, look again.
+
+        Raises:
+            PaymentRequired: The database said that others leave too little.
+            RateLimited: The same of free requests.
+            Unavailable: It did not answer.
+        """
+        if self._shared is None:
+            return True
+        given = given_limits(context, claim)
+        granted = await self._shared.wait(claim, arrived, given)
+        if not granted:
+            # Others have spent what is known here as left: what is there now decides.
+            self._accounts.invalidate(context.request.account_id)
+        now = await self._fresh_context(context.request)
+        may_use_free, refused = self._verdict(now)
+        again = None if refused is not None else claim_of(now, may_use_free=may_use_free)
+        is_same = again is not None and again.amounts == claim.amounts
+        if granted and not is_same:
+            self._shared.end(claim)
+        if granted or refused is not None:
+            return granted and is_same
+        over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS
+        if (is_same or over) and not leaves_free(now, claim):
+            raise self._error(now, held_elsewhere(now, claim))
+        return False
 
     def _wake(self, account_id: str) -> None:
         queue = self._queues.get(account_id)

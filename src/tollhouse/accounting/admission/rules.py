@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from tollhouse.accounting.admission.accounts import AccountState, KeyState
+    from tollhouse.accounting.admission.claims import SpendClaim
 
 _OR_BATCHES = ", or wait for batches to end"
 
@@ -81,6 +82,8 @@ class AdmissionContext:
     is_free_own: bool = False
     """Whether it costs no fee with own keys, since the allowance has room for it."""
     holds_free: bool = False
+    claim: SpendClaim | None = None
+    """What it holds of budgets that other processes spend, too."""
 
     def __post_init__(self) -> None:
         request, account = self.request, self.account
@@ -178,17 +181,9 @@ def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None
     account, request, rules = context.account, context.request, context.rules
     if request.free and not context.counts_as_free:
         return None
-    if request.free:
-        limit = free_requests_a_day(account.facts.credits, rules)
-        if account.free_used(context.today) >= limit:
-            raised = rules.free_per_day_raised
-            more = (
-                f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
-            )
-            return _too_many(
-                f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-                RateWindow(limit, 0, _midnight(context)),
-            )
+    most = free_requests_a_day(account.facts.credits, rules)
+    if request.free and account.free_used(context.today) >= most:
+        return no_free_requests(context)
     if (rate := request.rate) is None:
         return None
     wait = account.minute(rate).wait(rate.per_minute, context.now)
@@ -197,6 +192,17 @@ def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None
     return _too_many(
         f"Rate limit exceeded: {rate.bucket}. Wait {ceil(wait)} seconds.",
         RateWindow(rate.per_minute, 0, at + timedelta(seconds=wait)),
+    )
+
+
+def no_free_requests(context: AdmissionContext) -> RateLimited:
+    """Return the refusal of a request to a free model where nothing is left of its UTC day."""
+    raised = context.rules.free_per_day_raised
+    limit = free_requests_a_day(context.account.facts.credits, context.rules)
+    more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
+    return _too_many(
+        f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
+        RateWindow(limit, 0, _midnight(context)),
     )
 
 
@@ -432,7 +438,7 @@ def _held(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
         f"Requests under way hold {format_credits(key.held_nano)} credits of {label.limit}; "
         f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
         f"Wait for them and send the request again, or raise {label.limit}.",
-        retry_after=_when_others_end(context),
+        retry_after=when_others_end(context),
     )
 
 
@@ -447,11 +453,11 @@ def _held_credits(context: AdmissionContext) -> AdmissionRefusal | None:
         f"this one {format_credits(context.weight_nano)}; {format_credits(account.available_nano)} "
         f"are left{_batches(account.facts.reserved_nano)}.",
         "Wait for them and send the request again, lower max_tokens, or add credits.",
-        retry_after=_when_others_end(context),
+        retry_after=when_others_end(context),
     )
 
 
-def _when_others_end(context: AdmissionContext) -> float:
+def when_others_end(context: AdmissionContext) -> float:
     """Return after how many seconds to try again, where nobody knows how long others take."""
     return max(1.0, context.rules.settlement_seconds)
 
@@ -472,7 +478,7 @@ def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefu
         f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
         f"{_batches(context.account.facts.reserved_nano)}.",
         "Wait a moment and send the request again, lower max_tokens, or add credits.",
-        retry_after=_when_others_end(context) if wait is None else ceil(wait),
+        retry_after=when_others_end(context) if wait is None else ceil(wait),
     )
 
 

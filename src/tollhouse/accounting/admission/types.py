@@ -74,6 +74,8 @@ class AdmissionRequest:
     """Whether one of its models is free and limited."""
     free_later: bool = False
     """Whether that is asked only once own keys have failed; until then no limit counts it."""
+    others_use_free: bool = False
+    """Whether other processes leave it none of the day's free requests."""
     only_free: bool = False
     """Whether all of them are: without room there it is refused."""
     rate: Rate | None = None
