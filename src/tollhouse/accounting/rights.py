@@ -118,9 +118,9 @@ class Rights:
 
     def begin(self, claim: Claim, now: float) -> bool:
         """Tell whether a claim is admitted at once; else it waits from now on."""
+        claim.since = claim.ask_at = now
         if self.try_begin(claim):
             return True
-        claim.since = claim.ask_at = now
         if not claim.reserves and self._lacked.isdisjoint(claim.amounts):
             self._lacked.update(self._lacking(claim))
         self.waiting.append(claim)

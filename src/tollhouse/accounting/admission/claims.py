@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.rules import no_free_requests, when_others_end
-from tollhouse.accounting.admission.types import AdmissionRefusal
+from tollhouse.accounting.admission.types import AdmissionRefusal, SpendClaim
 from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, window_of
 from tollhouse.accounting.policy import free_requests_a_day
-from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import Reset
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from tollhouse.accounting.admission.rules import AdmissionContext
-    from tollhouse.accounting.types import GenerationRecord
-
-
-@dataclass(slots=True, eq=False)
-class SpendClaim(Claim):
-    """What a request may cost of each budget that it draws on."""
-
-    with_own: Collection[BudgetId] = ()
-    """Those that count what providers take from customers with own keys, too."""
-
-    def costs(self, record: GenerationRecord) -> Mapping[BudgetId, int]:
-        """Return what a charge costs of each of them."""
-        return {budget: self._cost(budget, record) for budget in self.amounts}
-
-    def _cost(self, budget: BudgetId, record: GenerationRecord) -> int:
-        if budget.scope == FREE:
-            return int(record.free_limited)
-        own = record.spend.byok_usage_nano if budget in self.with_own else 0
-        return record.cost_nano + own
 
 
 def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:

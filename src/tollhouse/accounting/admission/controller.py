@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
-    from tollhouse.accounting.admission.claims import SpendClaim
     from tollhouse.accounting.admission.leasing import SharedBudgets
-    from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest
+    from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest, SpendClaim
     from tollhouse.accounting.limits import AccountingRules
     from tollhouse.accounting.types import GenerationRecord, Right
     from tollhouse.kernel.clock import Clock

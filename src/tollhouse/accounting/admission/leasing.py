@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.accounting import budgets
-from tollhouse.accounting.admission.claims import SpendClaim
+from tollhouse.accounting.admission.types import SpendClaim
 from tollhouse.accounting.budgets import Asking, MissingRows
 from tollhouse.accounting.leases import BudgetId
 from tollhouse.accounting.rights import Claim, Decided, Rights, Timing

@@ -37,6 +37,7 @@ from tollhouse.accounting.admission.types import (
     LimitLabel,
     RequestLimit,
     Source,
+    SpendClaim,
 )
 from tollhouse.accounting.limits import AccountingRules, resets_at
 from tollhouse.accounting.policy import free_requests_a_day
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from tollhouse.accounting.admission.accounts import AccountState, KeyState
-    from tollhouse.accounting.admission.claims import SpendClaim
 
 _OR_BATCHES = ", or wait for batches to end"
 
