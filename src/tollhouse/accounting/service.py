@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import policy, repository
@@ -17,9 +16,10 @@ from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tollhouse.accounting.types import (
         CostState,
@@ -47,21 +47,17 @@ class AccountingService:
         ids: IdSource,
         *,
         rules: AccountingRules | None = None,
-        invalidate: Callable[[str], None] = lambda _: None,
-        refresh: Callable[[str], None] | None = None,
     ) -> None:
         """Keep what the use cases need.
 
-        `invalidate` is called with an account's id once a change to its money or limits is durable;
-        `refresh` (unless given, `invalidate`) after one that leaves as much to spend as was known,
-        as charges within a reservation do: nobody has to wait until it is known. Neither may raise.
+        They notify of `Topic.ACCOUNT` where an account's money or limits change; of `ACCOUNT_HINT`
+        where as much is left to spend as was known, as after charges within a reservation: nobody
+        has to wait until that is known.
         """
         self._audit = AuditService(clock)
         self._clock = clock
         self._ids = ids
         self._rules = AccountingRules() if rules is None else rules
-        self._invalidate = invalidate
-        self._refresh = invalidate if refresh is None else refresh
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -120,7 +116,7 @@ class AccountingService:
             await self._audit.record_change(
                 write, account_id, AuditAction.CREDITS_POSTED, actor, posting.id, new=facts
             )
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
         return posting
 
     async def lock_credits(self, write: Write, account_id: str) -> None:
@@ -180,7 +176,7 @@ class AccountingService:
                 with_own_nano,
             ),
         )
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def lower_reservation(
         self, write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int | None = None
@@ -193,14 +189,13 @@ class AccountingService:
         if lowered := await repository.lower_reservation(write, reservation_id, by_nano, own):
             account_id, left_nano = lowered
             # Where nothing is left, more may have been charged than was reserved.
-            changed = self._refresh if left_nano else self._invalidate
-            write.after_commit(partial(changed, account_id))
+            write.notify(Topic.ACCOUNT_HINT if left_nano else Topic.ACCOUNT, account_id)
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
         account_id = await repository.end_reservation(write, reservation_id)
         if account_id is not None:
-            write.after_commit(partial(self._invalidate, account_id))
+            write.notify(Topic.ACCOUNT, account_id)
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book some hundred generations at most, in a transaction that changes other things too.
@@ -211,7 +206,7 @@ class AccountingService:
         """
         new = await book(write, records)
         for account_id in {record.account_id for record in records if record.id in new}:
-            write.after_commit(partial(self._refresh, account_id))
+            write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
 
     async def is_covered(self, read: Read, account_id: str) -> bool:
@@ -233,7 +228,7 @@ class AccountingService:
         can read or change it any more.
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
         """Return a key's counters beside what it may use."""

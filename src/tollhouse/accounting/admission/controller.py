@@ -206,8 +206,8 @@ class AdmissionController:
         """Learn that charges are in the database, the last one with that number."""
         self._accounts.booked(records, number)
 
-    def invalidate(self, account_id: str) -> None:
-        """Have an account read again before its next request: something of it has changed."""
+    def invalidate(self, account_id: str | None) -> None:
+        """Have an account, or all, read again before the next request: something has changed."""
         self._accounts.invalidate(account_id)
 
     async def reload(self, account_id: str, key_hashes: Sequence[str]) -> None:
@@ -216,8 +216,8 @@ class AdmissionController:
             with suppress(Unavailable):  # the next request tries again
                 await self._accounts.read(account_id, key_hashes)
 
-    def refresh(self, account_id: str) -> None:
-        """Have an account read again beside its requests, which need not wait for it."""
+    def refresh(self, account_id: str | None) -> None:
+        """Have an account, or all, read again beside its requests, which need not wait for it."""
         self._accounts.refresh(account_id)
 
     # One step each, without waiting
@@ -297,7 +297,7 @@ class AdmissionController:
         if day < self._today:
             day = self._clock.now().date()  # a request from before midnight is no earlier clock
             if day < self._today:
-                self._accounts.invalidate_all()
+                self._accounts.invalidate(None)
         self._today = day
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
