@@ -78,7 +78,8 @@ class OnDisk:
         self.kills = 0
         self.tenant = self._run(add_tenant(self.database, clock=self.clock, ids=self.ids))
         self.accounting = AccountingService(self.clock, self.ids)
-        self.database.notifications.subscribe(Topic.ACCOUNT, self._stale)
+        for topic in (Topic.ACCOUNT, Topic.ACCOUNT_HINT):
+            self.database.notifications.subscribe(topic, self._stale)
         self._run(self._start())
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
