@@ -11,9 +11,10 @@ Decisions are `leases`'; the SQL is the same on both databases.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -33,6 +34,7 @@ from tollhouse.accounting.settlement.booking import budget_changes, budget_charg
 from tollhouse.accounting.types import Reset
 from tollhouse.kernel.clock import to_millis
 from tollhouse.storage.database import Read, Write, insert
+from tollhouse.storage.notifications import Topic
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
@@ -55,7 +57,8 @@ if TYPE_CHECKING:
 _ID = (budgets.c.scope, budgets.c.id, budgets.c.period)
 _LEASE = (leases.c.scope, leases.c.id, leases.c.period)
 _MILLIS: Final = 1_000
-_ALONE: Final = sa.text("LOCK TABLE budgets IN SHARE ROW EXCLUSIVE MODE")
+_ALONE: Final = sa.text("LOCK TABLE budgets IN EXCLUSIVE MODE")
+"""No weaker: who has locked rows to change them would wait for us, and we for them."""
 
 
 class MissingRows(Exception):
@@ -90,8 +93,8 @@ async def make_rows(write: Write, wanted: Iterable[BudgetId]) -> None:
     for budget in sorted(wanted):
         scope, id_, period = budget
         row = insert(write, budgets).values(scope=scope, id=id_, period=period)
-        await write.execute(row.on_conflict_do_nothing())
-        await _derive(write, budget)
+        if (await write.execute(row.on_conflict_do_nothing())).rowcount:
+            await _derive(write, budget)
 
 
 async def _alone(write: Write) -> None:
@@ -242,16 +245,17 @@ async def _update(write: Write, budget: BudgetId, **values: object) -> None:
 
 async def _locked(write: Write, which: sa.ColumnElement[bool]) -> dict[BudgetId, BudgetRow]:
     query = sa.select(budgets).where(which).order_by(*_ID).with_for_update()
-    return {
-        _id(row): BudgetRow(
-            row.limit_nano,
-            row.used_nano,
-            row.reserved_nano,
-            row.leased_nano,
-            include_byok=row.include_byok,
-        )
-        for row in await write.execute(query)
-    }
+    return {_id(row): _row(row) for row in await write.execute(query)}
+
+
+def _row(row: sa.Row[Any]) -> BudgetRow:
+    return BudgetRow(
+        row.limit_nano,
+        row.used_nano,
+        row.reserved_nano,
+        row.leased_nano,
+        include_byok=row.include_byok,
+    )
 
 
 # A holder's transactions
@@ -281,131 +285,149 @@ async def operate(write: Write, operation: Operation, asking: Asking, clock: Clo
         facts = {"machine": asking.machine, "live": True, "started_at": to_millis(clock.now())}
         added = insert(write, holders).values(id=asking.holder, booked_seq=0, **facts)
         await write.execute(added.on_conflict_do_nothing())
-    mine = await _holder(write, asking.holder)
-    standing = decide.standing(mine, operation)
+    mine = await _holder(write, asking.holder, clock)
+    standing = decide.standing(mine.row, operation)
     if standing is not decide.Standing.MINE:
         return standing
-    now = await _seconds(write, clock)
     if operation.name in {"register", "poll"}:
-        return decide.Polled(await _recalled(write, asking.holder, now))
+        return decide.Polled(await _recalled(write, asking.holder, mine.now))
     raised = sa.update(holders).where(holders.c.id == asking.holder)
     await write.execute(raised.values(op=holders.c.op + 1))
     if operation.name == "fence":
-        return decide.Fenced(mine.op + 1, mine.booked_seq, await _granted(write, asking.holder))
+        its = sa.select(leases).where(leases.c.holder == asking.holder)
+        granted = {_id(row): row.granted_nano for row in await write.execute(its)}
+        return decide.Fenced(mine.row.op + 1, mine.row.booked_seq, granted)
     ids = {budget for ask in operation.asks for budget in ask.amounts}
     rows = await _locked(write, sa.tuple_(*_ID).in_(sorted({*operation.returned, *ids})))
     if missing := ids.difference(rows):
         raise MissingRows(missing)
-    for budget, amount in sorted(operation.returned.items()):
+    for budget, amount in operation.returned.items():
         rows[budget].leased -= amount
-        await _update(write, budget, leased_nano=budgets.c.leased_nano - amount)
-        await _lease(write, asking.holder, budget, granted_nano=leases.c.granted_nano - amount)
-    if operation.name == "give_back":
-        return standing
-    return await _grant(write, operation, asking, {each: rows[each] for each in ids}, now)
+        mine.changes[budget].granted -= amount
+    answer: Answer = standing
+    if operation.name == "grant":
+        asked = {budget: rows[budget] for budget in ids}
+        answer = await _grant(write, operation, asking, asked, mine)
+    await _write(write, asking, mine)
+    return answer
+
+
+@dataclass(slots=True)
+class _Change:
+    """What changes of a budget and of the own lease of it."""
+
+    granted: int = 0
+    want: Want | None = None
+
+
+class _Holder(NamedTuple):
+    row: HolderRow
+    live: int
+    """How many holders are."""
+    now: float
+    """The database's time, which is this machine's for a file."""
+    changes: defaultdict[BudgetId, _Change]
+
+
+async def _holder(write: Write, holder: str, clock: Clock) -> _Holder:
+    others = holders.alias()
+    live = sa.select(sa.func.count()).select_from(others).where(others.c.live)
+    now: sa.ColumnElement[Any] = sa.literal(to_millis(clock.now()))
+    if write.dialect == "postgresql":
+        now = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * _MILLIS, sa.BigInteger)
+    query = sa.select(holders, live.scalar_subquery().label("count"), now.label("now"))
+    mine = query.where(holders.c.id == holder).with_for_update(of=holders)
+    row = (await write.execute(mine)).one()
+    found = HolderRow(row.live, row.epoch, row.op, row.booked_seq)
+    return _Holder(found, max(1, int(row[-2])), row.now / _MILLIS, defaultdict(_Change))
 
 
 async def _grant(
     write: Write,
     operation: Operation,
     asking: Asking,
-    rows: dict[BudgetId, BudgetRow],
-    now: float,
+    rows: Mapping[BudgetId, BudgetRow],
+    mine: _Holder,
 ) -> Granted:
     for budget, limit in asking.given.items():
         if budget in rows and rows[budget].limit != limit:
             rows[budget].limit = limit
             await _update(write, budget, limit_nano=limit)
-    for budget, want in await _wants(write, asking.holder, now, sorted(rows)):
-        rows[budget].wants = [*rows[budget].wants, want]
-    done_before = await _reserved(write, operation.asks)
-    asks = [ask for ask in operation.asks if ask.id not in done_before]
-    count = sa.select(sa.func.count()).select_from(holders).where(holders.c.live)
-    live = max(1, (await write.execute(count)).scalar_one())
-    done = decide.grant(rows, operation._replace(asks=asks), live, now)
+    own = await _look_at_leases(write, asking.holder, mine.now, rows)
+    before = await _reserved(write, operation.asks)
+    asks = [ask for ask in operation.asks if ask.id not in before]
+    done = decide.grant(rows, operation._replace(asks=asks), mine.live, mine.now)
     for ask in asks:
         if ask.reserves and ask.id in done.fit:
             await set_aside(write, asking.reservations[ask.id])
-    done.fit.extend(done_before)
-    had = await _granted(write, asking.holder)
-    until = int((now + asking.want_seconds) * _MILLIS)
-    for budget in sorted(rows):
+    done.fit.extend(before)
+    for budget in rows:
         got, want = done.got.get(budget, 0), done.wants.get(budget)
-        if got:
-            await _update(write, budget, leased_nano=budgets.c.leased_nano + got)
-        if got or want or budget in had:
-            wanted, since = (want.amount, int(want.since * _MILLIS)) if want else (0, 0)
-            wants = {"wanted_nano": wanted, "wanted_since": since, "wanted_until": until}
-            scope, id_, period = budget
-            lease = insert(write, leases).values(
-                holder=asking.holder, scope=scope, id=id_, period=period, granted_nano=got, **wants
-            )
-            await write.execute(
-                lease.on_conflict_do_update(
-                    index_elements=["holder", "scope", "id", "period"],
-                    set_={"granted_nano": leases.c.granted_nano + got, **wants},
-                )
-            )
+        if want:
+            write.notify(Topic.LEASE, " ".join((asking.holder, *budget)))
+        if got or want or own.get(budget):
+            mine.changes[budget].granted += got
+            mine.changes[budget].want = want
     return done
 
 
-async def _holder(write: Write, holder: str) -> HolderRow:
-    query = sa.select(holders).where(holders.c.id == holder).with_for_update()
-    row = (await write.execute(query)).one()
-    return HolderRow(row.live, row.epoch, row.op, row.booked_seq)
-
-
-async def _seconds(read: Read, clock: Clock) -> float:
-    """Return the time of the database, which is this machine's for a file."""
-    if read.dialect == "sqlite":
-        return to_millis(clock.now()) / _MILLIS
-    now = sa.select(sa.extract("epoch", sa.func.clock_timestamp()))
-    return float((await read.execute(now)).scalar_one())
-
-
-async def _granted(read: Read, holder: str) -> dict[BudgetId, int]:
-    query = sa.select(*_LEASE, leases.c.granted_nano).where(leases.c.holder == holder)
-    return {_id(row): row.granted_nano for row in await read.execute(query)}
+async def _write(write: Write, asking: Asking, mine: _Holder) -> None:
+    """Change budgets and the own leases of them."""
+    until = int((mine.now + asking.want_seconds) * _MILLIS)
+    for budget, change in sorted(mine.changes.items()):
+        if change.granted:
+            by = budgets.c.leased_nano + change.granted
+            await _update(write, budget, leased_nano=by)
+        wanted, since = (0, 0) if change.want is None else change.want
+        wants = {
+            "wanted_nano": wanted,
+            "wanted_since": int(since * _MILLIS),
+            "wanted_until": until,
+        }
+        facts = dict(zip(("scope", "id", "period"), budget, strict=True))
+        lease = insert(write, leases).values(
+            holder=asking.holder, granted_nano=change.granted, **facts, **wants
+        )
+        await write.execute(
+            lease.on_conflict_do_update(
+                index_elements=["holder", *facts],
+                set_={"granted_nano": leases.c.granted_nano + change.granted, **wants},
+            )
+        )
 
 
 async def _recalled(read: Read, holder: str, now: float) -> Collection[BudgetId]:
     """Return those of a holder's rows whose idle rights go back."""
     both = budgets.join(leases, sa.and_(*(b == c for b, c in zip(_ID, _LEASE, strict=True))))
-    query = sa.select(budgets).select_from(both).where(leases.c.holder == holder)
-    query = query.where(leases.c.granted_nano > 0)
-    rows = {
-        _id(row): BudgetRow(row.limit_nano, row.used_nano, row.reserved_nano, row.leased_nano)
-        for row in await read.execute(query)
-    }
-    for budget, want in await _wants(read, holder, now, sorted(rows)):
-        rows[budget].wants = [want]
+    query = sa.select(budgets).select_from(both)
+    query = query.where(leases.c.holder == holder, leases.c.granted_nano > 0)
+    rows = {_id(row): _row(row) for row in await read.execute(query)}
+    if rows:
+        await _look_at_leases(read, holder, now, rows)
     return [budget for budget, row in rows.items() if row.recalled]
 
 
-async def _wants(
-    read: Read, holder: str, now: float, ids: Sequence[BudgetId]
-) -> Sequence[tuple[BudgetId, Want]]:
-    """Return what other live holders lack of some rows."""
-    if not ids:
-        return []
+async def _look_at_leases(
+    read: Read, holder: str, now: float, rows: Mapping[BudgetId, BudgetRow]
+) -> Mapping[BudgetId, bool]:
+    """Give rows what other live holders lack of them; return whether there is an own want."""
     query = (
-        sa.select(*_LEASE, leases.c.wanted_nano, leases.c.wanted_since)
+        sa.select(leases)
         .select_from(leases.join(holders, holders.c.id == leases.c.holder))
         .where(
-            sa.tuple_(*_LEASE).in_(ids),
-            leases.c.holder != holder,
-            holders.c.live,
+            sa.tuple_(*_LEASE).in_(sorted(rows)),
             leases.c.wanted_nano > 0,
-            leases.c.wanted_until >= int(now * _MILLIS),
+            sa.or_(leases.c.holder == holder, holders.c.live),
         )
     )
-    rows = await read.execute(query)
-    return [(_id(row), Want(row.wanted_nano, row.wanted_since / _MILLIS)) for row in rows]
-
-
-async def _lease(write: Write, holder: str, budget: BudgetId, **values: object) -> None:
-    its = [column == value for column, value in zip(_LEASE, budget, strict=True)]
-    await write.execute(sa.update(leases).where(leases.c.holder == holder, *its).values(**values))
+    own: dict[BudgetId, bool] = {}
+    for row in await read.execute(query):
+        if row.holder == holder:
+            own[_id(row)] = True
+        elif row.wanted_until >= int(now * _MILLIS):
+            found = rows[_id(row)]
+            found.wants = [*found.wants, Want(row.wanted_nano, row.wanted_since / _MILLIS)]
+    return own
 
 
 async def _reserved(read: Read, asks: Iterable[Ask]) -> Collection[str]:

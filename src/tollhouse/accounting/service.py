@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import budgets, policy, repository
@@ -17,9 +16,10 @@ from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tollhouse.accounting.types import (
         CostState,
@@ -47,21 +47,17 @@ class AccountingService:
         ids: IdSource,
         *,
         rules: AccountingRules | None = None,
-        invalidate: Callable[[str], None] = lambda _: None,
-        refresh: Callable[[str], None] | None = None,
     ) -> None:
         """Keep what the use cases need.
 
-        `invalidate` is called with an account's id once a change to its money or limits is durable;
-        `refresh` (unless given, `invalidate`) after one that leaves as much to spend as was known,
-        as charges within a reservation do: nobody has to wait until it is known. Neither may raise.
+        They notify of `Topic.ACCOUNT` where an account's money or limits change; of `ACCOUNT_HINT`
+        where as much is left to spend as was known, as after charges within a reservation: nobody
+        has to wait until that is known.
         """
         self._audit = AuditService(clock)
         self._clock = clock
         self._ids = ids
         self._rules = AccountingRules() if rules is None else rules
-        self._invalidate = invalidate
-        self._refresh = invalidate if refresh is None else refresh
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -121,7 +117,7 @@ class AccountingService:
             await self._audit.record_change(
                 write, account_id, AuditAction.CREDITS_POSTED, actor, posting.id, new=facts
             )
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
         return posting
 
     async def lock_credits(self, write: Write, account_id: str) -> None:
@@ -183,7 +179,7 @@ class AccountingService:
                 with_own_nano,
             ),
         )
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def lower_reservation(
         self, write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int | None = None
@@ -200,15 +196,16 @@ class AccountingService:
         await repository.lower_reservation(write, reservation_id, less, own)
         await budgets.reserved_changed(write, held, -less, -own)
         # Where nothing is left, more may have been charged than was reserved.
-        changed = self._refresh if held.amount_nano > less else self._invalidate
-        write.after_commit(partial(changed, held.account_id))
+        write.notify(
+            Topic.ACCOUNT_HINT if held.amount_nano > less else Topic.ACCOUNT, held.account_id
+        )
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
         ended = await repository.end_reservation(write, reservation_id)
         if ended is not None:
             await budgets.reserved_changed(write, ended, -ended.amount_nano, -ended.with_own_nano)
-            write.after_commit(partial(self._invalidate, ended.account_id))
+            write.notify(Topic.ACCOUNT, ended.account_id)
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book some hundred generations at most, in a transaction that changes other things too.
@@ -220,7 +217,7 @@ class AccountingService:
         new = await book(write, records)
         await budgets.charged(write, [record for record in records if record.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
-            write.after_commit(partial(self._refresh, account_id))
+            write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
 
     async def is_covered(self, read: Read, account_id: str) -> bool:
@@ -243,7 +240,7 @@ class AccountingService:
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
         await budgets.limit_changed(write, key_hash)
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
         """Return a key's counters beside what it may use."""

@@ -21,6 +21,7 @@ from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.kernel.errors import StartError
 from tollhouse.observability.invariants import Invariants
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from tollhouse.apps.core import Core
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tollhouse.settings.sections import AccountingSettings
     from tollhouse.storage.data_folder import DataFolder
 
+_USE_SECONDS = 1.0
+"""How old what other servers of a database have charged may be: nobody is told of charges."""
 _log = structlog.get_logger(__name__)
 
 
@@ -93,12 +96,15 @@ def build_accounting(
         loader,
         core.clock,
         reserve_capacity=settler.reserve_capacity,
-        max_age_seconds=core.max_age_seconds,
+        max_age_seconds=None if shared is None else _USE_SECONDS,
         shared=shared,
     )
     settler.observer = admission
-    core.changes.heard_by = admission.invalidate
-    core.changes.hinted_to = admission.refresh
+    core.database.notifications.subscribe(Topic.ACCOUNT, admission.invalidate)
+    core.database.notifications.subscribe(Topic.ACCOUNT_HINT, admission.refresh)
+    if shared is not None:
+        core.database.notifications.subscribe(Topic.ACCOUNT, lambda _: shared.notice(None))
+        core.database.notifications.subscribe(Topic.LEASE, shared.notice)
     sampler = LedgerSampler(core.ledger, core.database)
 
     async def ledger_differences() -> list[dict[str, object]]:

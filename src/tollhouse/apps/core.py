@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import Manager, Workspace
     from tollhouse.settings.sections import Settings
 
-_REVOKED_ELSEWHERE_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Core:
@@ -48,10 +46,7 @@ class Core:
     ledger: LedgerService
     audit: AuditService
     rules: AccountingRules
-    changes: Changes
     departures: Departures
-    max_age_seconds: float | None
-    """How old what is remembered of the database may be; None where nobody else writes to it."""
 
 
 async def bring_up_to_date(database: Database) -> None:
@@ -71,24 +66,6 @@ async def bring_up_to_date(database: Database) -> None:
     await require_head(database)
 
 
-class Changes:
-    """Passes on that something about an account changed, to whoever remembers it."""
-
-    def __init__(self) -> None:
-        self.heard_by: Callable[[str], None] | None = None
-        self.hinted_to: Callable[[str], None] | None = None
-
-    def tell(self, account_id: str) -> None:
-        """Pass it on."""
-        if self.heard_by is not None:
-            self.heard_by(account_id)
-
-    def hint(self, account_id: str) -> None:
-        """Pass on a change that nobody has to wait for."""
-        if self.hinted_to is not None:
-            self.hinted_to(account_id)
-
-
 class Departures:
     """Passes on that a workspace is being removed, to who keeps things for it."""
 
@@ -105,31 +82,22 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     """Return the services on a database whose schema is there."""
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
-    # An SQLite file has one server process; a PostgreSQL database may have others.
-    max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
     journal = Journal(DataFolder(settings.data_dir).journal)
-    rules, changes, departures = rules_of(settings.limits, settings.byok), Changes(), Departures()
-    authenticator = Authenticator(database, clock, max_age)
+    rules, departures = rules_of(settings.limits, settings.byok), Departures()
     return Core(
         database=database,
         clock=clock,
         ids=ids,
-        authenticator=authenticator,
+        authenticator=Authenticator(database, clock),
         identity=IdentityService(
             clock,
             ids,
-            authenticator,
             [each.slug for each in settings.guardrails],
-            account_changed=changes.tell,
             workspace_leaves=departures.tell,
         ),
-        accounting=AccountingService(
-            clock, ids, rules=rules, invalidate=changes.tell, refresh=changes.hint
-        ),
+        accounting=AccountingService(clock, ids, rules=rules),
         ledger=LedgerService(clock, missing=journal.noted_missing),
         audit=AuditService(clock),
         rules=rules,
-        changes=changes,
         departures=departures,
-        max_age_seconds=max_age,
     )

@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0008');
+INSERT INTO "alembic_version" VALUES('r0010');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -380,6 +380,11 @@ CREATE TABLE reservations (
 	CONSTRAINT pk_reservations PRIMARY KEY (id), 
 	CONSTRAINT ck_reservations_amount CHECK (amount_nano >= 0), 
 	CONSTRAINT fk_reservations_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
+);
+CREATE TABLE topics (
+	name TEXT NOT NULL, 
+	version BIGINT NOT NULL, 
+	CONSTRAINT pk_topics PRIMARY KEY (name)
 );
 CREATE TABLE usage_days (
 	account_id TEXT NOT NULL, 

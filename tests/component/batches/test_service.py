@@ -20,7 +20,6 @@ from tests.support.seams.batches import (
     repository,
 )
 from tests.support.seams.identity import (
-    Authenticator,
     IdentityService,
     InternKeys,
     KeyKind,
@@ -112,9 +111,7 @@ class Office:
     async def boot(self, intern_id: str) -> Subject:
         """Give an intern its key, with another text at each boot."""
         batches = self.batches
-        keys = InternKeys(
-            batches.clock, batches.ids, Authenticator(batches.database, batches.clock, None)
-        )
+        keys = InternKeys(batches.clock, batches.ids)
         account, workspace = batches.tenant.account.id, batches.tenant.workspace.id
         wanted = NewKey(f"intern {intern_id}", kind=KeyKind.INTERN, intern_id=intern_id)
         async with batches.database.writing() as write:
@@ -124,9 +121,8 @@ class Office:
     async def delete_key(self, key_hash: str) -> None:
         """Delete a key, as a manager may."""
         batches = self.batches
-        authenticator = Authenticator(batches.database, batches.clock, None)
         async with batches.database.writing() as write:
-            identity = IdentityService(batches.clock, batches.ids, authenticator)
+            identity = IdentityService(batches.clock, batches.ids)
             await identity.delete_key(write, OPERATOR, key_hash)
 
     async def nothing_is_left(self) -> bool:

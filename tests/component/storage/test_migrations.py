@@ -158,7 +158,7 @@ class TestUpgrade:
             *("account_days byok_requests", "generations estimate_nano"),
         )
         made = (
-            *("TABLE budgets", "TABLE leases", "TABLE holders"),
+            *("TABLE budgets", "TABLE leases", "TABLE holders", "TABLE topics"),
             *("TABLE intern_channel_events", "TABLE intern_channels"),
             *("TABLE provider_keys", "INDEX ix_generations_interrupted"),
         )

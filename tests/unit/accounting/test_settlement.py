@@ -291,7 +291,7 @@ class Observer:
         self.booked_ids: list[str] = []
         self.invalidated_accounts: list[str] = []
 
-    def rights_of(self, record: GenerationRecord) -> tuple[()]:
+    def rights_of(self, _: GenerationRecord) -> tuple[()]:
         return ()
 
     def charged(self, record: GenerationRecord, number: int) -> None:

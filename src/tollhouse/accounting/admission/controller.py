@@ -39,7 +39,7 @@ from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import date
 
     from tollhouse.accounting.admission.leasing import SharedBudgets
@@ -54,9 +54,16 @@ _log = structlog.get_logger(__name__)
 class _QueueTicket(asyncio.Event):
     """A request's place in the queue; set when the request may begin."""
 
+    asks: bool = False
+    """Whether it waits for the database alone, so that the next one need not wait for it."""
     awaits: str | None = None
     """Whose credits it waits for: a key's hash or the account's id. None where that is not known:
     it only waits behind others."""
+
+
+def _first(queue: Iterable[_QueueTicket]) -> _QueueTicket | None:
+    """Return who has waited longest, but for those that wait for the database."""
+    return next((ticket for ticket in queue if not ticket.asks), None)
 
 
 def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
@@ -235,8 +242,8 @@ class AdmissionController:
         if self._shared is not None:
             self._shared.booked(number)
 
-    def invalidate(self, account_id: str) -> None:
-        """Have an account read again before its next request: something of it has changed."""
+    def invalidate(self, account_id: str | None) -> None:
+        """Have an account, or all, read again before the next request: something has changed."""
         self._accounts.invalidate(account_id)
 
     async def reload(self, account_id: str, key_hashes: Sequence[str]) -> None:
@@ -245,8 +252,8 @@ class AdmissionController:
             with suppress(Unavailable):  # the next request tries again
                 await self._accounts.read(account_id, key_hashes)
 
-    def refresh(self, account_id: str) -> None:
-        """Have an account read again beside its requests, which need not wait for it."""
+    def refresh(self, account_id: str | None) -> None:
+        """Have an account, or all, read again beside its requests, which need not wait for it."""
         self._accounts.refresh(account_id)
 
     # One step each, without waiting
@@ -337,7 +344,7 @@ class AdmissionController:
         if day < self._today:
             day = self._clock.now().date()  # a request from before midnight is no earlier clock
             if day < self._today:
-                self._accounts.invalidate_all()
+                self._accounts.invalidate(None)
         self._today = day
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
@@ -359,24 +366,27 @@ class AdmissionController:
                 ticket.clear()
                 context = await self._fresh_context(request)
                 (may_use_free, refused), left = self._verdict(context), deadline - context.now
-                if refused is None and (queue[0] is ticket or left <= 0):
+                is_first = _first(queue) is ticket
+                if refused is None and (is_first or left <= 0):
                     claim = self._claim(context, may_use_free=may_use_free)
+                    ticket.asks = claim is not None
+                    self._wake(request.account_id)
                     if claim is None or await self._is_granted(context, claim, arrived):
                         return self._begin(context, claim, may_use_free=may_use_free)
+                    ticket.asks = False
                     continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
                 ticket.awaits = None if refused is None else awaited_credits(context, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
-                if queue[0] is ticket:
+                if is_first:
                     change = context.account.in_flight.next_change(context.now)
                     left = left if change is None else min(left, change - context.now)
                 await wait_for_event(ticket, left)
         finally:
             queue.remove(ticket)
-            if queue:
-                queue[0].set()
-            else:
+            self._wake(request.account_id)
+            if not queue:
                 del self._queues[request.account_id]
 
     async def _is_granted(
@@ -410,6 +420,6 @@ class AdmissionController:
         return False
 
     def _wake(self, account_id: str) -> None:
-        queue = self._queues.get(account_id)
-        if queue:
-            queue[0].set()
+        first = _first(self._queues.get(account_id, ()))
+        if first is not None:
+            first.set()

@@ -149,10 +149,13 @@ class SharedBudgets:
         """Learn that the charges up to a number are in the database."""
         self._rights.acknowledge(number)
 
-    def notice(self, budget: BudgetId | None) -> None:
-        """Hear that others want some of a budget, or that something has changed."""
-        self._rights.notice(budget, self._clock.monotonic())
-        self._changed.set()
+    def notice(self, ref: str | None) -> None:
+        """Hear which budget a holder wants some of, or (None) that something has changed."""
+        holder, *budget = ("", "", "", "") if ref is None else ref.split(" ")
+        if holder != self._holder:
+            wanted = BudgetId(*budget) if holder else None
+            self._rights.notice(wanted, self._clock.monotonic())
+            self._changed.set()
 
     # Transactions
 
