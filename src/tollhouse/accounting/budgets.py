@@ -44,12 +44,14 @@ from tollhouse.storage.tables.accounting import (
     key_totals,
     leases,
     limits,
+    rates,
     reservations,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from tollhouse.accounting.admission.types import Rate
     from tollhouse.accounting.leases import Answer, Ask, Granted, Operation
     from tollhouse.accounting.types import GenerationRecord, Reservation
     from tollhouse.kernel.clock import Clock
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 _ID = (budgets.c.scope, budgets.c.id, budgets.c.period)
 _LEASE = (leases.c.scope, leases.c.id, leases.c.period)
 _MILLIS: Final = 1_000
+_MINUTE: Final = 60 * _MILLIS
 _ALONE: Final = sa.text("LOCK TABLE budgets IN EXCLUSIVE MODE")
 """No weaker: who has locked rows to change them would wait for us, and we for them."""
 
@@ -332,14 +335,19 @@ class _Holder(NamedTuple):
 async def _holder(write: Write, holder: str, clock: Clock) -> _Holder:
     others = holders.alias()
     live = sa.select(sa.func.count()).select_from(others).where(others.c.live)
-    now: sa.ColumnElement[Any] = sa.literal(to_millis(clock.now()))
-    if write.dialect == "postgresql":
-        now = sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * _MILLIS, sa.BigInteger)
-    query = sa.select(holders, live.scalar_subquery().label("count"), now.label("now"))
+    now = _now(write, clock).label("now")
+    query = sa.select(holders, live.scalar_subquery().label("alive"), now)
     mine = query.where(holders.c.id == holder).with_for_update(of=holders)
     row = (await write.execute(mine)).one()
     found = HolderRow(row.live, row.epoch, row.op, row.booked_seq)
-    return _Holder(found, max(1, int(row[-2])), row.now / _MILLIS, defaultdict(_Change))
+    return _Holder(found, max(1, row.alive), row.now / _MILLIS, defaultdict(_Change))
+
+
+def _now(read: Read, clock: Clock) -> sa.ColumnElement[int]:
+    """Return the database's time in milliseconds, which is this machine's for a file."""
+    if read.dialect == "sqlite":
+        return sa.literal(to_millis(clock.now()), sa.BigInteger)
+    return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * _MILLIS, sa.BigInteger)
 
 
 async def _grant(
@@ -437,6 +445,22 @@ async def _reserved(read: Read, asks: Iterable[Ask]) -> Collection[str]:
         return ()
     query = sa.select(reservations.c.id).where(reservations.c.id.in_(ids))
     return [*(await read.execute(query)).scalars()]
+
+
+async def take_token(write: Write, account_id: str, rate: Rate, clock: Clock) -> float:
+    """Count a request towards a limit of a minute; return 0, or in how many seconds it may come."""
+    model = rate.model or ""
+    row = insert(write, rates).values(account_id=account_id, model=model, taken="")
+    await write.execute(row.on_conflict_do_nothing())
+    its = rates.c.account_id == account_id, rates.c.model == model
+    now = _now(write, clock).label("now")
+    found = (await write.execute(sa.select(rates, now).where(*its).with_for_update())).one()
+    taken = [at for at in map(int, found.taken.split()) if at > found.now - _MINUTE]
+    if len(taken) >= rate.per_minute:
+        return (taken[len(taken) - rate.per_minute] + _MINUTE - found.now) / _MILLIS
+    text = " ".join(map(str, (*taken, found.now)))
+    await write.execute(sa.update(rates).where(*its).values(taken=text))
+    return 0.0
 
 
 async def release(write: Write, holder: str) -> None:

@@ -370,6 +370,12 @@ CREATE TABLE provider_keys (
 	CONSTRAINT fk_provider_keys_vault_id FOREIGN KEY(vault_id) REFERENCES vaults (id), 
 	CONSTRAINT ck_provider_keys_rules CHECK (NOT (is_fallback AND is_byok_only))
 );
+CREATE TABLE rates (
+	account_id TEXT NOT NULL, 
+	model TEXT NOT NULL, 
+	taken TEXT NOT NULL, 
+	CONSTRAINT pk_rates PRIMARY KEY (account_id, model)
+);
 CREATE TABLE reservations (
 	id TEXT NOT NULL, 
 	account_id TEXT NOT NULL, 

@@ -28,10 +28,12 @@ from tollhouse.accounting.admission.rules import (
     check_request_limits,
     contended_credits,
     count_request,
+    counted_rate,
     credit_refusal,
     current_credit_limits,
     current_request_limits,
     limits_too_small,
+    too_many_in_a_minute,
 )
 from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
@@ -130,8 +132,12 @@ class AdmissionController:
             return None
         may_use_free, refused = self._verdict(context)
         if refused is None:
-            claim = self._claim(context, may_use_free=may_use_free)
-            if claim is None or (self._shared is not None and self._shared.take(claim)):
+            if self._shared is None:
+                return self._begin(context, None, may_use_free=may_use_free)
+            if counted_rate(context, may_use_free=may_use_free) is not None:
+                return None
+            claim = claim_of(context, may_use_free=may_use_free)
+            if claim is None or self._shared.take(claim):
                 return self._begin(context, claim, may_use_free=may_use_free)
             return None
         if refused.retry_after is None or not self._rules.wait_seconds:
@@ -267,9 +273,6 @@ class AdmissionController:
         may_use_free = limited and check_request_limits(context, self._clock.now())
         return may_use_free and not request.others_use_free, credit_refusal(context)
 
-    def _claim(self, context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
-        return None if self._shared is None else claim_of(context, may_use_free=may_use_free)
-
     def _begin(
         self, context: AdmissionContext, claim: SpendClaim | None, *, may_use_free: bool
     ) -> Admitted:
@@ -368,10 +371,15 @@ class AdmissionController:
                 (may_use_free, refused), left = self._verdict(context), deadline - context.now
                 is_first = _first(queue) is ticket
                 if refused is None and (is_first or left <= 0):
-                    claim = self._claim(context, may_use_free=may_use_free)
-                    ticket.asks = claim is not None
+                    if self._shared is None:
+                        return self._begin(context, None, may_use_free=may_use_free)
+                    ticket.asks = True
                     self._wake(request.account_id)
-                    if claim is None or await self._is_granted(context, claim, arrived):
+                    claim = claim_of(context, may_use_free=may_use_free)
+                    if (
+                        claim is None
+                        or await self._is_granted(self._shared, context, claim, arrived)
+                    ) and await self._is_counted(self._shared, context, claim, may_use_free):
                         return self._begin(context, claim, may_use_free=may_use_free)
                     ticket.asks = False
                     continue
@@ -389,8 +397,38 @@ class AdmissionController:
             if not queue:
                 del self._queues[request.account_id]
 
+    async def _is_counted(
+        self,
+        shared: SharedBudgets,
+        context: AdmissionContext,
+        claim: SpendClaim | None,
+        may_use_free: bool,  # noqa: FBT001 - as everywhere here
+    ) -> bool:
+        """Count a request towards its limit of a minute; false: it goes on without free models.
+
+        Raises:
+            RateLimited: Too many have come to any process.
+            Unavailable: The database did not answer.
+        """
+        rate = counted_rate(context, may_use_free=may_use_free)
+        if rate is None:
+            return True
+        try:
+            wait = await shared.take_token(context.request.account_id, rate)
+        except BaseException:
+            self._give_back(claim)
+            raise
+        if wait <= 0:
+            return True
+        self._give_back(claim)
+        request = context.request
+        if request.free and not request.only_free:
+            request.others_use_free = True
+            return False
+        raise too_many_in_a_minute(rate, wait, self._clock.now())
+
     async def _is_granted(
-        self, context: AdmissionContext, claim: SpendClaim, arrived: float
+        self, shared: SharedBudgets, context: AdmissionContext, claim: SpendClaim, arrived: float
     ) -> bool:
         """Tell whether a request has what it claims; false: something has changed, look again.
 
@@ -399,10 +437,8 @@ class AdmissionController:
             RateLimited: The same of free requests.
             Unavailable: It did not answer.
         """
-        if self._shared is None:
-            return True
         given = given_limits(context, claim)
-        granted = await self._shared.wait(claim, arrived, given)
+        granted = await shared.wait(claim, arrived, given)
         if not granted:
             # Others have spent what is known here as left: what is there now decides.
             self._accounts.invalidate(context.request.account_id)
@@ -411,7 +447,7 @@ class AdmissionController:
         again = None if refused is not None else claim_of(now, may_use_free=may_use_free)
         is_same = again is not None and again.amounts == claim.amounts
         if granted and not is_same:
-            self._shared.end(claim)
+            shared.end(claim)
         if granted or refused is not None:
             return granted and is_same
         over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS

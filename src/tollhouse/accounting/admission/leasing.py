@@ -25,6 +25,7 @@ from tollhouse.kernel.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tollhouse.accounting.admission.types import Rate
     from tollhouse.accounting.leases import Answer, Operation
     from tollhouse.accounting.types import GenerationRecord, Reservation
     from tollhouse.kernel.clock import Clock
@@ -61,6 +62,8 @@ class SharedBudgets:
         self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._reservations: dict[str, Reservation] = {}
         self._given: dict[BudgetId, int] = {}
+        self._full_until: dict[tuple[str, str | None], float] = {}
+        """Until when nothing is left of limits of a minute, so that nobody asks before that."""
         self._changed = asyncio.Event()
         self._lane: asyncio.Task[None] | None = None
 
@@ -119,6 +122,29 @@ class SharedBudgets:
             raise
         finally:
             self._waiting.pop(claim.id, None)
+
+    async def take_token(self, account_id: str, rate: Rate) -> float:
+        """Count a request towards a limit of a minute; return 0, or when there is room again.
+
+        That is in seconds.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        place, now = (account_id, rate.model), self._clock.monotonic()
+        if (until := self._full_until.get(place, now)) > now:
+            return until - now
+        try:
+            async with asyncio.timeout(_OPERATION_SECONDS), self._database.writing() as write:
+                wait = await budgets.take_token(write, account_id, rate, self._clock)
+        except Exception as error:
+            _log.warning("rate_not_counted", error=type(error).__name__)
+            raise Unavailable(_NOT_GRANTED, retry_after=1) from error
+        if wait > 0:
+            self._full_until[place] = now + wait
+        else:
+            self._full_until.pop(place, None)
+        return wait
 
     async def reserve(self, reservation: Reservation, amounts: Mapping[BudgetId, int]) -> bool:
         """Set credits aside for a batch, in a transaction of its own; false: they do not suffice.

@@ -35,6 +35,7 @@ from tollhouse.accounting.admission.types import (
     AdmissionRequest,
     CreditLimit,
     LimitLabel,
+    Rate,
     RequestLimit,
     Source,
     SpendClaim,
@@ -169,12 +170,18 @@ def current_request_limits(context: AdmissionContext, at: datetime) -> Sequence[
     return found
 
 
+def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | None:
+    """Return the limit of a minute that a request counts towards; None where none does."""
+    request = context.request
+    counts = not request.free or (may_use_free and context.counts_as_free)
+    return request.rate if counts else None
+
+
 def count_request(context: AdmissionContext, *, may_use_free: bool) -> None:
     """Count a request that begins towards the limit of a minute."""
-    request = context.request
-    if request.rate is None or (request.free and not (may_use_free and context.counts_as_free)):
-        return
-    context.account.minute(request.rate).take(context.now)
+    rate = counted_rate(context, may_use_free=may_use_free)
+    if rate is not None:
+        context.account.minute(rate).take(context.now)
 
 
 def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
@@ -187,8 +194,11 @@ def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None
     if (rate := request.rate) is None:
         return None
     wait = account.minute(rate).wait(rate.per_minute, context.now)
-    if wait <= 0:
-        return None
+    return None if wait <= 0 else too_many_in_a_minute(rate, wait, at)
+
+
+def too_many_in_a_minute(rate: Rate, wait: float, at: datetime) -> RateLimited:
+    """Return the refusal of a request of which there were too many in the last minute."""
     return _too_many(
         f"Rate limit exceeded: {rate.bucket}. Wait {ceil(wait)} seconds.",
         RateWindow(rate.per_minute, 0, at + timedelta(seconds=wait)),
