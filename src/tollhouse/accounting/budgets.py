@@ -217,10 +217,22 @@ async def reserved_changed(
         await _change(write, KEY, each, reserved_nano=of_key)
 
 
-async def set_aside(write: Write, reservation: Reservation) -> None:
-    """Store credits that are set aside, and let budgets follow."""
+async def set_aside(write: Write, reservation: Reservation) -> bool:
+    """Store credits that are set aside, and let budgets follow.
+
+    Returns false where processes have too much of these for it: nothing of it may be kept then.
+    """
     await repository.add_reservation(write, reservation)
     await reserved_changed(write, reservation, reservation.amount_nano, reservation.with_own_nano)
+    owners = [(KEY, key) for key in (reservation.key_hash, reservation.payer_hash) if key]
+    today = reservation.created_at.date().isoformat()
+    mine = sa.tuple_(budgets.c.scope, budgets.c.id).in_(
+        [(ACCOUNT, reservation.account_id), *owners]
+    )
+    rows = await _locked(write, mine)
+    if not reservation.amount_nano:
+        return True
+    return all(row.room >= 0 for budget, row in rows.items() if budget.covers(today))
 
 
 async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:

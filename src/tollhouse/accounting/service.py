@@ -7,7 +7,11 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import budgets, policy, repository
-from tollhouse.accounting.admission.rules import reservation_limits, reservation_refusal
+from tollhouse.accounting.admission.rules import (
+    held_by_requests,
+    reservation_limits,
+    reservation_refusal,
+)
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.settlement.joint_booking import book
@@ -151,7 +155,7 @@ class AccountingService:
         with_own_nano = amount_nano if with_own_nano is None else with_own_nano
         await repository.lock_credits(write, account_id)
         if await repository.get_reservation(write, reservation_id) is not None:
-            return  # of what others on this database left
+            return  # with what other processes gave back for it
         key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
         statuses = await self.key_statuses(write, key_hashes)
         account_type, _ = await repository.account_terms(write, account_id)
@@ -167,7 +171,7 @@ class AccountingService:
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
-        await budgets.set_aside(
+        fits = await budgets.set_aside(
             write,
             Reservation(
                 reservation_id,
@@ -179,6 +183,10 @@ class AccountingService:
                 with_own_nano,
             ),
         )
+        if not fits:
+            refused = held_by_requests(amount_nano)
+            limits = reservation_limits(account, keys, refused)
+            raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 
     async def lower_reservation(

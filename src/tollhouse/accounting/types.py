@@ -404,6 +404,12 @@ class Reservation:
     with_own_nano: int = 0
     """What limits that include own provider keys hold in place of the amount."""
 
+    @property
+    def key_hashes(self) -> tuple[str, ...]:
+        """The keys whose limits hold, its own first."""
+        own, payer = self.key_hash, self.payer_hash
+        return (own,) if payer is None else (own, payer)
+
 
 @dataclass(frozen=True, slots=True)
 class Credits:

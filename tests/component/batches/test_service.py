@@ -71,6 +71,9 @@ class Office:
             named = await batches.doorbell.rung(0)
             self.reloaded.append((account_id, tuple(key_hashes), bool(named)))
 
+        async def reserve(_: object) -> None:
+            """Nobody else spends."""
+
         self.service = BatchService(
             batches.context,
             BatchReceiver(batches.blobs, BatchLimits()),
@@ -78,6 +81,7 @@ class Office:
             lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS},
             settled,
             reload,
+            reserve,
         )
         self.subject: Subject = subject_of(batches.tenant.key)
 

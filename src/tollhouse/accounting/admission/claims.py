@@ -13,8 +13,11 @@ from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import date
 
+    from tollhouse.accounting.admission.accounts import AccountState
     from tollhouse.accounting.admission.rules import AdmissionContext
+    from tollhouse.accounting.types import Reservation
 
 
 def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
@@ -33,6 +36,22 @@ def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | N
     if may_use_free and context.counts_as_free and not request.free_later:
         amounts[_free_budget(context)] = 1
     return SpendClaim(request.generation_id, amounts, with_own=with_own) if amounts else None
+
+
+def reserved_amounts(
+    account: AccountState, reservation: Reservation, today: date
+) -> Mapping[BudgetId, int]:
+    """Return what a batch reserves of each budget."""
+    amounts: dict[BudgetId, int] = {}
+    if account.needs_credits:
+        amounts[BudgetId(ACCOUNT, reservation.account_id)] = reservation.amount_nano
+    for key_hash in reservation.key_hashes:
+        limit = account.key(key_hash).limit
+        if limit.limit_nano is not None:
+            budget = BudgetId(KEY, key_hash, window_of(limit.reset, today))
+            held = reservation.with_own_nano if limit.include_byok else reservation.amount_nano
+            amounts[budget] = held
+    return {budget: amount for budget, amount in amounts.items() if amount}
 
 
 def given_limits(context: AdmissionContext, claim: SpendClaim) -> Mapping[BudgetId, int]:

@@ -20,6 +20,7 @@ from tollhouse.accounting.admission.claims import (
     given_limits,
     held_elsewhere,
     leaves_free,
+    reserved_amounts,
 )
 from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
 from tollhouse.accounting.admission.rules import (
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.leasing import SharedBudgets
     from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest, SpendClaim
     from tollhouse.accounting.limits import AccountingRules
-    from tollhouse.accounting.types import GenerationRecord, Right
+    from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -257,6 +258,21 @@ class AdmissionController:
         if self._accounts.is_known(account_id):
             with suppress(Unavailable):  # the next request tries again
                 await self._accounts.read(account_id, key_hashes)
+
+    async def reserve(self, reservation: Reservation) -> None:
+        """Set credits aside for a batch where other processes spend them, too, if there are enough.
+
+        Raises:
+            Unavailable: The account cannot be read, or the database does not answer.
+        """
+        if self._shared is None:
+            return
+        keys = reservation.key_hashes
+        while (account := self._accounts.known(reservation.account_id, keys)) is None:
+            await self._accounts.read(reservation.account_id, keys)
+        amounts = reserved_amounts(account, reservation, self._clock.now().date())
+        if amounts:
+            await self._shared.reserve(reservation, amounts)
 
     def refresh(self, account_id: str | None) -> None:
         """Have an account, or all, read again beside its requests, which need not wait for it."""

@@ -516,6 +516,18 @@ def reservation_refusal(
     return _beyond_credits(amount_nano, account)
 
 
+def held_by_requests(amount_nano: int) -> AdmissionRefusal:
+    """Return the refusal of a batch for which requests under way leave too little."""
+    return AdmissionRefusal(
+        "credits_held",
+        "credits",
+        f"The batch may cost {format_credits(amount_nano)} credits; requests under way hold what "
+        "would be left for it.",
+        "Wait for them and send the batch again, or make it smaller.",
+        retry_after=1.0,
+    )
+
+
 def reservation_limits(
     account: AccountFacts, keys: Sequence[KeyStatus], refused: AdmissionRefusal
 ) -> Sequence[CreditLimit]:
