@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.notes import JournalNotes
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -107,7 +107,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     clock, ids = SystemClock(), RandomIds()
     # An SQLite file has one server process; a PostgreSQL database may have others.
     max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
-    journal = Journal(DataFolder(settings.data_dir).journal)
+    notes = JournalNotes(DataFolder(settings.data_dir).journal)
     rules, changes, departures = rules_of(settings.limits, settings.byok), Changes(), Departures()
     authenticator = Authenticator(database, clock, max_age)
     return Core(
@@ -126,7 +126,7 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
         accounting=AccountingService(
             clock, ids, rules=rules, invalidate=changes.tell, refresh=changes.hint
         ),
-        ledger=LedgerService(clock, missing=journal.noted_missing),
+        ledger=LedgerService(clock, missing=notes.missing),
         audit=AuditService(clock),
         rules=rules,
         changes=changes,

@@ -233,6 +233,11 @@ def raising_booked(holder: str, last: str, larger: str) -> str:
     )
 
 
+def releasing(holder: str) -> Sequence[str]:
+    """Return the statements that release a holder, in the locks' order; each takes its id alone."""
+    return (f"UPDATE holders SET live = false, epoch = epoch + 1 WHERE id = {holder}",)  # noqa: S608
+
+
 def adding(table: str, columns: Sequence[str], source: str) -> str:
     """Return the statement that adds rows from a source."""
     # By name: a column that a later release has added gets its default, and not NULL.

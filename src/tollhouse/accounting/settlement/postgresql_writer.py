@@ -10,6 +10,7 @@ from tollhouse.accounting.settlement.booking import Unbookable, added, booking
 from tollhouse.accounting.settlement.postgresql_statements import (
     ADD_GENERATIONS,
     RAISE_BOOKED,
+    RELEASE,
     STATEMENTS,
     generations_json,
     rows_json,
@@ -17,7 +18,7 @@ from tollhouse.accounting.settlement.postgresql_statements import (
 from tollhouse.storage.postgresql_connection import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
 
@@ -57,20 +58,36 @@ class PostgresqlChargeWriter:
                 to be booked.
         """
         try:
-            try:
-                await self._book(records, last)
-            except _LOST:
-                # Perhaps after the commit: booking again is harmless.
-                self._disconnect()
-                await self._book(records, last)
+            await self._twice(lambda: self._book(records, last))
         except _OF_THE_RECORD as error:
             raise Unbookable(str(error)) from error
+
+    async def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; see `child.Writer`."""
+        await self._twice(lambda: self._release(holder))
 
     async def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.close(timeout=1)
+
+    async def _twice(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Make a change, and again over a new connection if this one is lost.
+
+        That may be after the commit: making any of them again is harmless.
+        """
+        try:
+            await change()
+        except _LOST:
+            self._disconnect()
+            await change()
+
+    async def _release(self, holder: str) -> None:
+        connection = await self._connect()
+        async with connection.transaction():
+            for statement in RELEASE:
+                await connection.execute(statement, holder)
 
     async def _book(self, records: Sequence[GenerationRecord], last: int) -> None:
         connection = await self._connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.settlement.booking import (
@@ -15,11 +16,12 @@ from tollhouse.accounting.settlement.booking import (
     booking,
     generation_row,
     raising_booked,
+    releasing,
 )
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
 
@@ -30,6 +32,7 @@ def _values(columns: Sequence[str], zeros: Sequence[str] = ()) -> str:
 
 ADD_GENERATION: Final = f"{adding('generations', GENERATION, _values(GENERATION))} {ONCE}"
 RAISE_BOOKED: Final = raising_booked("?", "?", "max")
+RELEASE: Final = releasing("?")
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _values(POSTING)),
     **{
@@ -64,27 +67,38 @@ class SqliteChargeWriter:
             Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
             sqlite3.Error: The file cannot be written; nothing of the group is booked.
         """
-        connection = self._connect()
-        connection.execute("BEGIN IMMEDIATE")
         try:
-            if last:
-                connection.execute(RAISE_BOOKED, (self._holder, last))
-            for table, rows in booking(_add_new(connection, records)).changes():
-                connection.executemany(STATEMENTS[table], rows)
-            connection.execute("COMMIT")
-        except BaseException as error:
-            # SQLite ends it by itself where the disk is full or fails, say.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, _OF_THE_RECORD):
-                raise Unbookable(str(error)) from error
-            raise
+            with self._transaction() as connection:
+                if last:
+                    connection.execute(RAISE_BOOKED, (self._holder, last))
+                for table, rows in booking(_add_new(connection, records)).changes():
+                    connection.executemany(STATEMENTS[table], rows)
+        except _OF_THE_RECORD as error:
+            raise Unbookable(str(error)) from error
+
+    def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; see `child.Writer`."""
+        with self._transaction() as connection:
+            for statement in RELEASE:
+                connection.execute(statement, (holder,))
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        connection = self._connect()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            # SQLite ends it by itself where the disk is full or fails, say.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
