@@ -24,7 +24,7 @@ __getattr__ = names(
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
         "service": "AccountingService DatabaseAccountLoader",
-        "settlement": "books journal recovery settler",
+        "settlement": "books journal mapped_file recovery settler",
         "settlement.booking": "added booking Unbookable",
         "settlement.books": "BooksProcess ChargesNotBooked",
         "settlement.child": "Books",

@@ -24,6 +24,7 @@ from tests.support.seams.accounting import (
     JournalNotes,
     MissingCharges,
     journals_in,
+    mapped_file,
     parse,
     record_of,
 )
@@ -135,7 +136,7 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
     large = b'"%b"' % (b"x" * GROWTH_BYTES)
     journal.append(ONE)
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", failing)
+        patched.setattr(mapped_file.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.append(large)
         journal.append(TWO)
@@ -144,9 +145,15 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
         journal.append(large)
     journal.switch_files()
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", failing)
+        patched.setattr(mapped_file.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.empty_booked()
+    journal.switch_files()
+    journal.append(TWO)
+    assert contents(folder).payloads[-1] == TWO
+    journal.switch_files()
+    journal.empty_booked()
+    journal.switch_files()
     journal.empty_booked()
     assert left_in(folder) == []
 
@@ -156,15 +163,15 @@ def failing(*_: object) -> NoReturn:
     raise OSError(message)
 
 
-@pytest.mark.parametrize("mapped", [0, 1])
+@pytest.mark.parametrize("mapped", [0, 1, 2])
 def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, mapped: int
 ) -> None:
-    """Either the first file cannot be mapped, or the second one."""
+    """Either the marks cannot be mapped, or the first file, or the second one."""
     maps = Mock(side_effect=[mmap(-1, GROWTH_BYTES)] * mapped + [OSError("no room for a map")])
     opened = open_files()
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", maps)
+        patched.setattr(mapped_file.mmap, "mmap", maps)
         with pytest.raises(OSError, match="map"):
             journal.open()
     journal.close()
@@ -175,16 +182,18 @@ def open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def test_both_files_are_flushed_to_the_disk(
+def test_both_files_and_their_marks_are_flushed_to_the_disk(
     journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(
-        module.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
+        mapped_file.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
     )
     journal.append(ONE)
     journal.sync()
-    assert sorted(flushed) == sorted(path.stat().st_ino for path in folder.glob("?.log"))
+    marks = folder.parent.with_name("journal-marks") / HOLDER
+    files = [marks, *folder.glob("?.log")]
+    assert sorted(flushed) == sorted(path.stat().st_ino for path in files)
 
 
 def test_what_is_no_record_is_kept_as_it_was(root: Path) -> None:

@@ -7,8 +7,7 @@ The two files take turns: while the charges of one are booked, new ones are put 
 that a file is emptied only after all of it was booked.
 
 A file has its room from the start and is mapped into memory: to append is to copy some hundred
-bytes, and what was copied is the kernel's, whatever becomes of the process. (A `write` would wait
-for another thread to give the interpreter back, and for what the database has just flushed.)
+bytes.
 
 A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`, of JSON without a line
 break. Zeros follow the last one. The checksum finds the half record that a kill may leave, and
@@ -35,9 +34,7 @@ the one of the holder "", which is never appended to.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import mmap
 import os
 import struct
 from binascii import crc32
@@ -45,6 +42,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.accounting.settlement.mapped_file import MappedFile
 from tollhouse.accounting.settlement.notes import DamagedRecord, JournalNotes, MissingCharges
 from tollhouse.accounting.settlement.payloads import line_of, payload_in
 from tollhouse.accounting.settlement.under_way import RequestsUnderWay
@@ -89,98 +87,49 @@ class JournalPart:
     """The CRC-32 of its bytes."""
 
 
-class _Marks:
-    """What each file holds, in another file: so that one that was emptied from outside is noticed.
+class _File:
+    """One file: records from its beginning, zeros from there to its end.
 
-    A mark follows the record and goes before the file is emptied, so a kill in between leaves more
-    in the file than its mark says, never less. It is written in one piece: it is one machine word.
+    What it holds is in another file too, the marks: so that one that was emptied from outside is
+    noticed. A mark follows the record and goes before the file is emptied, so a kill in between
+    leaves more in the file than its mark says, never less. It is written in one piece: it is one
+    machine word.
     """
 
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if os.fstat(descriptor).st_size < _MARKS_SIZE:
-                os.pwrite(descriptor, bytes(_MARKS_SIZE), 0)
-            self._map = mmap.mmap(descriptor, _MARKS_SIZE)
-        finally:
-            os.close(descriptor)
-
-    def set(self, number: int, used: int, checksum: int) -> None:
-        at = number * _MARK.size
-        self._map[at : at + _MARK.size] = _MARK.pack(used, checksum)
-
-    def sync(self) -> None:
-        self._map.flush()
-
-    def close(self) -> None:
-        self._map.close()
-
-
-class _File:
-    """One file: records from its beginning, zeros from there to its end."""
-
-    def __init__(self, path: Path, marks: _Marks) -> None:
-        self._marks, self._number = marks, _NAMES.index(path.name)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            held = path.read_bytes().rstrip(_EMPTY)
-            self._used, self._checksum = len(held), crc32(held)
-            self._size = os.fstat(self._descriptor).st_size
-            self._grow(max(GROWTH_BYTES, self._used))
-            self._map = mmap.mmap(self._descriptor, self._size)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+    def __init__(self, folder: Path, name: str, marks: MappedFile) -> None:
+        self._name, self._marks, self._mark_at = name, marks, _NAMES.index(name) * _MARK.size
+        self._file = MappedFile(folder / name, GROWTH_BYTES)
+        self.sync, self.close = self._file.sync, self._file.close
+        self._used = self._checksum = 0
 
     @property
     def part(self) -> JournalPart:
-        return JournalPart(_NAMES[self._number], self._used, self._checksum)
+        return JournalPart(self._name, self._used, self._checksum)
 
     def append(self, line: bytes) -> None:
         self.reserve(len(line))
         end = self._used + len(line)
-        self._map[self._used : end] = line
+        self._file.bytes[self._used : end] = line
         self._used, self._checksum = end, crc32(line, self._checksum)
-        self._marks.set(self._number, end, self._checksum)
+        self._mark(end, self._checksum)
 
     def reserve(self, size: int) -> None:
         """Have room for so many more bytes."""
-        if self._used + size > len(self._map):
-            self._grow(self._used + size + GROWTH_BYTES)
-            self._remap(self._size)
+        if self._used + size > len(self._file.bytes):
+            self._file.grow(self._used + size + GROWTH_BYTES)
 
     def empty(self) -> None:
-        self._marks.set(self._number, 0, 0)
-        gives_back = self._size > SHRINK_BYTES
+        self._mark(0, 0)
+        gives_back = len(self._file.bytes) > SHRINK_BYTES
         zeros = min(self._used, GROWTH_BYTES) if gives_back else self._used
-        self._map[:zeros] = bytes(zeros)
+        self._file.bytes[:zeros] = bytes(zeros)
         if gives_back:
-            self._remap(GROWTH_BYTES)
-            os.ftruncate(self._descriptor, GROWTH_BYTES)
-            self._size = GROWTH_BYTES
+            self._file.shrink(GROWTH_BYTES)
         self._used = self._checksum = 0
 
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def close(self) -> None:
-        self._map.close()
-        os.close(self._descriptor)
-
-    def _remap(self, size: int) -> None:
-        """Map another size; where that fails the old map stays."""
-        old, self._map = self._map, mmap.mmap(self._descriptor, size)
-        old.close()
-
-    def _grow(self, size: int) -> None:
-        """Reserve room by writing zeros: what is only promised could be missing when it is used."""
-        missing = size - self._size
-        if missing <= 0:
-            return
-        if os.pwrite(self._descriptor, bytes(missing), self._size) != missing:
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._size = size
+    def _mark(self, used: int, checksum: int) -> None:
+        at = self._mark_at
+        self._marks.bytes[at : at + _MARK.size] = _MARK.pack(used, checksum)
 
 
 class Journal:
@@ -196,7 +145,7 @@ class Journal:
         self._marked = marks_of(root) / holder if holder else root.with_name(f"{root.name}.marks")
         self._lock: int | None = None
         self._files: list[_File] = []
-        self._marks: _Marks | None = None
+        self._marks: MappedFile | None = None
         self._active = 0
 
     def open(self) -> None:
@@ -211,11 +160,11 @@ class Journal:
             self._take(new)
             new.rename(self.folder / _LOCK)
         with ExitStack() as opened:
-            marks = _Marks(self._marked)
+            marks = MappedFile(self._marked, _MARKS_SIZE)
             opened.callback(marks.close)
             files: list[_File] = []
             for name in _NAMES:
-                files.append(_File(self.folder / name, marks))
+                files.append(_File(self.folder, name, marks))
                 opened.callback(files[-1].close)
             opened.pop_all()
         self._files, self._marks = files, marks

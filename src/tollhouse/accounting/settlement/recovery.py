@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -34,8 +33,7 @@ LOOK_SECONDS: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredCharges:
+class RecoveredCharges(NamedTuple):
     """What was found in journals that were left behind."""
 
     charges: int = 0
@@ -44,14 +42,6 @@ class RecoveredCharges:
     """Places that were no charge; each was logged with its offset."""
     interrupted: int = 0
     """Requests that were at a provider, and have no charge in the journal."""
-
-    def __add__(self, other: RecoveredCharges) -> RecoveredCharges:
-        """Return the sums of both."""
-        return RecoveredCharges(
-            self.charges + other.charges,
-            self.damaged + other.damaged,
-            self.interrupted + other.interrupted,
-        )
 
 
 class Recovery:
@@ -76,10 +66,8 @@ class Recovery:
         Raises:
             StartError: It cannot be read or booked; nothing of it is lost.
         """
-        found = RecoveredCharges()
         try:
-            for holder in journals_in(self._root):
-                found += await self._take_over(holder)
+            found = [await self._take_over(holder) for holder in journals_in(self._root)]
         except msgspec.MsgspecError as error:
             raise StartError(
                 "the journal holds charges that another version of Tollhouse wrote: "
@@ -90,7 +78,7 @@ class Recovery:
                 f"the charges in the journal cannot be booked ({type(error).__name__}): "
                 "mend the database or the disk, and start again; they are not lost"
             ) from error
-        return found
+        return RecoveredCharges(*map(sum, zip(RecoveredCharges(), *found, strict=True)))
 
     async def watch(self) -> None:
         """Take over what siblings leave behind, until this is cancelled."""
@@ -123,7 +111,7 @@ class Recovery:
         interrupted = {record.id for record in begun}.difference(record.id for record in charges)
         recovered = RecoveredCharges(len(charges), len(found.damaged), len(interrupted))
         if recovered != RecoveredCharges():
-            _log.warning("charges_recovered", holder=holder, **asdict(recovered))
+            _log.warning("charges_recovered", holder=holder, **recovered._asdict())
         return recovered
 
 

@@ -11,11 +11,9 @@ its process is gone was under way when that was killed.
 
 from __future__ import annotations
 
-import errno
-import mmap
-import os
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.accounting.settlement.mapped_file import MappedFile
 from tollhouse.accounting.settlement.payloads import (
     line_of,
     payload_in,
@@ -42,9 +40,7 @@ class RequestsUnderWay:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / self.name
-        self._descriptor: int | None = None
-        self._map: mmap.mmap | None = None
-        self._size = 0
+        self._file: MappedFile | None = None
         self._free: list[int] = []
         """Where free slots begin."""
         self._slots: dict[str, Sequence[int]] = {}
@@ -87,12 +83,9 @@ class RequestsUnderWay:
 
     def close(self) -> None:
         """Give up the file; what is in it stays there."""
-        if self._map is not None:
-            self._map.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._map = self._descriptor = None
-        self._size, self._free, self._slots = 0, [], {}
+        if self._file is not None:
+            self._file.close()
+        self._file, self._free, self._slots = None, [], {}
 
     def _take(self, count: int) -> Sequence[int]:
         """Take so many free slots that lie side by side: hardly ever more than one."""
@@ -104,25 +97,21 @@ class RequestsUnderWay:
         runs = (range(at, at + size, SLOT_BYTES) for at in sorted(free))
         run = next((each for each in runs if free.issuperset(each)), None)
         if run is None:
-            run = range(self._size, self._size + size, SLOT_BYTES)
-            self._grow(count)
+            run = self._grow(count)
         self._free = [at for at in self._free if at not in run]
         return run
 
     def _write(self, at: int, data: bytes) -> None:
-        if self._map is not None:
-            self._map[at : at + len(data)] = data
+        if self._file is not None:
+            self._file.bytes[at : at + len(data)] = data
 
-    def _grow(self, slots: int) -> None:
-        if self._descriptor is None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o600)
-        had, size = self._size, self._size + slots * SLOT_BYTES
-        # Written, since room that is only promised could be missing when it is used.
-        if os.pwrite(self._descriptor, bytes(size - had), had) != size - had:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        old, self._map = self._map, mmap.mmap(self._descriptor, size)
-        if old is not None:
-            old.close()
-        self._size = size
-        self._free.extend(range(had, size, SLOT_BYTES))
+    def _grow(self, slots: int) -> Sequence[int]:
+        had = 0 if self._file is None else len(self._file.bytes)
+        size = had + slots * SLOT_BYTES
+        if self._file is None:
+            self._file = MappedFile(self._path, size)
+        else:
+            self._file.grow(size)
+        new = range(had, size, SLOT_BYTES)
+        self._free.extend(new)
+        return new
