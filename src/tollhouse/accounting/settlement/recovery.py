@@ -8,7 +8,7 @@ lock of a journal says who takes it; if that one dies too, the next one begins a
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tollhouse.accounting.settlement.journal import JournalContents
@@ -82,9 +82,12 @@ class Recovery:
 
     async def watch(self) -> None:
         """Take over what siblings leave behind, until this is cancelled."""
+        holders: Sequence[str] = ()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for holder in journals_in(self._root):
+            with suppress(OSError):  # the disk is away, say: this has to go on when it is back
+                holders = journals_in(self._root)
+            for holder in holders:
                 try:
                     await self._take_over(holder)
                 except Exception as error:  # noqa: BLE001 - the edge: it stays there
