@@ -60,15 +60,21 @@ class Topic(StrEnum):
     """A vault's secrets. Its id."""
     LEASE = "lease"
     """What processes were granted of budgets."""
+    BATCH = "batch"
+    """Whoever runs a batch is to look at it. Its id."""
+    INTERN = "intern"
+    """Whoever looks after an intern has something to do. Its id."""
 
 
-HINTS: Final = frozenset({Topic.ACCOUNT_HINT, Topic.LEASE})
+HINTS: Final = frozenset({Topic.ACCOUNT_HINT, Topic.LEASE, Topic.BATCH, Topic.INTERN})
 POLL_SECONDS: Final = 0.9
 """So that a lost notification costs a second, with the time that the answer takes."""
 AWAY_SECONDS: Final = 10.0
 """How long what is remembered counts while the database is away, where nobody can change it."""
 _ANSWER_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 0.2
+HELD_MS: Final = 5_000
+"""How long a process that was stopped just before its commit keeps others from theirs."""
 _LONGEST: Final = 7_900
 """PostgreSQL takes 7,999 bytes."""
 _AWAY: Final = ("08", "57P")
@@ -79,7 +85,10 @@ RAISE: Final = (
     "INSERT INTO topics (name, version) VALUES (:topic, 1) "
     "ON CONFLICT (name) DO UPDATE SET version = topics.version + 1 RETURNING version"
 )
-_NOTIFY: Final = f"pg_notify('{_CHANNEL}', version || ' ' || :rest)"
+_NOTIFY: Final = (
+    f"pg_notify('{_CHANNEL}', version || ' ' || :rest), "
+    "set_config('idle_in_transaction_session_timeout', :held, true)"
+)
 _RAISE_AND_NOTIFY: Final = f"WITH risen AS ({RAISE}) SELECT version, {_NOTIFY} FROM risen"  # noqa: S608 - constants
 _ONLY_NOTIFY: Final = f"SELECT version, {_NOTIFY} FROM (SELECT 0 AS version) AS none"  # noqa: S608 - constants
 _log = structlog.get_logger(__name__)
@@ -133,7 +142,8 @@ class Notifications:
             version = 0
             if self._on_postgresql:
                 text = _ONLY_NOTIFY if topic in HINTS else _RAISE_AND_NOTIFY
-                named = {"rest": rest} if topic in HINTS else {"rest": rest, "topic": topic}
+                named = {"rest": rest, "held": str(HELD_MS)}
+                named |= {} if topic in HINTS else {"topic": topic}
                 await execute(sa.text(text).bindparams(**named))
             elif topic not in HINTS:
                 raised = await execute(sa.text(RAISE).bindparams(topic=topic))

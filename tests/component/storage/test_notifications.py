@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from tests.support.backdoor import connected
 from tests.support.waiting import until
@@ -152,6 +153,24 @@ async def test_transactions_at_once_do_not_wait_for_each_other_in_a_circle(
     for each in two:
         await until(lambda each=each: len(each.told) == 40)
         assert len({*each.told}) == 40
+
+
+@postgresql_only
+async def test_a_process_that_stops_before_its_commit_does_not_hold_others_up(
+    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    monkeypatch.setattr(notifications, "HELD_MS", 50)
+
+    async def stops() -> None:
+        async with one.database.writing() as write:
+            await one.database.notifications.publish(write.execute, {Topic.KEY: ["k"]})
+            await other.notify("l")
+
+    with pytest.raises(DBAPIError):
+        await stops()
+    await one.has((Topic.KEY, "l"))
+    await other.has((Topic.KEY, "l"))
 
 
 @postgresql_only
