@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import reservation_limits, reservation_refusal
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
+from tollhouse.accounting.budgets.service import BudgetService
 from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.types import KeyLimit, Reservation, Spend
@@ -57,6 +58,8 @@ class AccountingService:
         as charges within a reservation do: nobody has to wait until it is known. Neither may raise.
         """
         self._audit = AuditService(clock)
+        self.budgets = BudgetService(clock, ids, self._audit, invalidate)
+        """Those of workspaces, people and end users."""
         self._clock = clock
         self._ids = ids
         self._rules = AccountingRules() if rules is None else rules

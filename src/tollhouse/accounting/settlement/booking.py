@@ -47,6 +47,7 @@ class Booking:
     key_totals: Sequence[Row]
     key_days: Sequence[Row]
     usage_days: Sequence[Row]
+    owner_days: Sequence[Row]
 
     def changes(self) -> Iterator[tuple[str, Sequence[Row]]]:
         """Yield each table that changes, with its rows."""
@@ -91,6 +92,7 @@ def booking(fresh: Sequence[GenerationRecord]) -> Booking:
         key_totals=_key_totals(totals.keys),
         key_days=[(*place, *counts[:3]) for place, counts in sorted(totals.keys.items())],
         usage_days=[(*place, *counts) for place, counts in sorted(totals.usage.items())],
+        owner_days=[(*place, *spend) for place, spend in sorted(totals.owners.items())],
     )
 
 
@@ -105,6 +107,8 @@ class _Totals:
         self.keys: dict[tuple[str, str], list[int]] = {}
         """By key and day: use, use with an own provider key, requests, when it was used last."""
         self.usage: dict[tuple[str, ...], list[int]] = {}
+        self.owners: dict[tuple[str, str, str, str], list[int]] = {}
+        """By account, scope, owner and day: use, and that with own provider keys."""
         self._days: dict[date, str] = {}
 
     def count(self, record: GenerationRecord) -> None:
@@ -121,7 +125,12 @@ class _Totals:
         self._count_key(key, day, used, own, record.created_ms)
         if record.payer_hash is not None:
             self._count_key(record.payer_hash, day, used, own, record.created_ms)
-        place = (account, day, key, record.model, record.provider or "", record.workspace_id)
+        workspace = record.workspace_id
+        self._count_owner((account, "workspace", workspace, day), used, own)
+        if record.external_user:
+            place = (account, "end_user", f"{workspace}:{record.external_user}", day)
+            self._count_owner(place, used, own)
+        place = (account, day, key, record.model, record.provider or "", workspace)
         counts = self.usage.get(place)
         if counts is None:
             counts = self.usage[place] = [0] * len(_COUNTERS)
@@ -147,6 +156,13 @@ class _Totals:
         counts[1] += own
         counts[2] += 1
         counts[3] = max(counts[3], at_ms)
+
+    def _count_owner(self, place: tuple[str, str, str, str], used: int, own: int) -> None:
+        counts = self.owners.get(place)
+        if counts is None:
+            counts = self.owners[place] = [0, 0]
+        counts[0] += used
+        counts[1] += own
 
     def _day(self, day: date) -> str:
         text = self._days.get(day)
@@ -210,6 +226,9 @@ TOTALS: Final = {
     "key_totals": RaisedTotals(("key_hash",), ("usage_nano", "byok_usage_nano"), ("last_used_at",)),
     "key_days": RaisedTotals(("key_hash", "day"), ("usage_nano", "byok_usage_nano", "requests")),
     "usage_days": RaisedTotals(_PLACE, _COUNTERS),
+    "owner_days": RaisedTotals(
+        ("account_id", "scope", "owner_id", "day"), ("usage_nano", "byok_usage_nano")
+    ),
 }
 _NAMES: Final = {"attempts_json": "attempts", "created_ms": "created_at"}
 GENERATION: Final = tuple(_NAMES.get(name, name) for name in GenerationRecord.__struct_fields__)
