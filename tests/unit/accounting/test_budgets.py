@@ -90,6 +90,7 @@ class TestTheEffectiveOne:
             "workspace_default_member",
             "workspace_default_key",
             "member",
+            "end_user",  # ours
             "api_key",
             "workspace",
             "key_limit",
