@@ -18,7 +18,8 @@ from tollhouse.kernel.money import NANO_PER_CREDIT, format_credits, round_to_nan
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tollhouse.accounting.types import KeyLimit, KeyUsage, OwnerLimit, OwnerUse, Spend
+    from tollhouse.accounting.owner import OwnerLimit, OwnerUse
+    from tollhouse.accounting.types import KeyLimit, KeyUsage, Spend
     from tollhouse.settings.sections import ByokSettings, LimitsSettings
 
 _DAY = timedelta(days=1)
@@ -113,6 +114,7 @@ def key_status(limit: KeyLimit, usage: KeyUsage, today: date, reserved_nano: int
         reset=limit.reset,
         resets_at=None if limit.reset is None else resets_at(limit.reset, today),
         include_byok=limit.include_byok,
+        reserved_nano=reserved_nano,
     )
     return KeyStatus(usage, limit, (own,), reserved_nano)
 

@@ -12,11 +12,12 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.budgets.service import OwnerBudget
 from tollhouse.accounting.endpoints.amounts import AMOUNT_TEXT, ExactNumbers, parsed_limit
 from tollhouse.accounting.limits import interval_of
+from tollhouse.accounting.owner import Owner, end_user
+from tollhouse.accounting.owners.service import OwnerBudget
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import BudgetScope, Owner, end_user
+from tollhouse.accounting.types import BudgetScope
 from tollhouse.identity.callers import ManagingOr401, OfAccount
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import Manager, Workspace
@@ -34,7 +35,7 @@ from tollhouse.kernel.wire import (
 )
 from tollhouse.storage.database import Database, Read, Write
 
-LONGEST_END_USER = 256
+LONGEST_END_USER = 512
 Interval = Annotated[
     Literal["daily", "weekly", "monthly", "lifetime"],
     Path(description="How often it starts anew, at midnight UTC, weekly on Mondays; or never."),

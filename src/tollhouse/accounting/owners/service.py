@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollhouse.accounting import policy, repository
-from tollhouse.accounting.budgets import statements
 from tollhouse.accounting.limits import budget_of, check_nested, interval_name
-from tollhouse.accounting.types import Budget, BudgetScope, Owner, OwnerLimit
+from tollhouse.accounting.owner import Owner, OwnerLimit
+from tollhouse.accounting.owners import statements
+from tollhouse.accounting.types import Budget, BudgetScope
 from tollhouse.audit.types import AuditAction, RedactedValue
 from tollhouse.kernel.errors import NotFound
 
@@ -49,19 +50,26 @@ class BudgetService:
         """Return the budgets of owners in the order in which they are enforced."""
         return await self._with_use(read, account_id, await statements.limits_of(read, owners))
 
-    async def budgets_of_keys(
-        self, read: Read, account_id: str, key_hash: str, payer_hash: str | None = None
+    async def budgets_of_key(
+        self, read: Read, account_id: str, key_hash: str
     ) -> Sequence[OwnerBudget]:
-        """Return what requests with a key draw on beside its own limit: end users' are not known.
+        """Return what requests with a key draw on beside its own limit, apart from end users'."""
+        found = await statements.owners_of_key(read, key_hash)
+        return [] if found is None else await self.budgets(read, account_id, found.all)
 
-        That is what is its workspace's, and of the people who made it and the key that answers for
-        it.
+    async def reserved_of(
+        self, read: Read, account_id: str, key_hashes: Sequence[str], workspace_id: str | None
+    ) -> Sequence[OwnerBudget]:
+        """Return what a batch reserves of beside its keys' limits.
+
+        That is what its workspace may use, and the people who made one of its keys.
         """
         owners: dict[Owner, None] = {}
-        for each in (key_hash, payer_hash):
-            found = None if each is None else await statements.owners_of_key(read, each)
-            if found is not None:
-                owners |= dict.fromkeys(found.all if each is key_hash else found.people)
+        for each in key_hashes:
+            found = await statements.owners_of_key(read, each)
+            owners |= dict.fromkeys(() if found is None else found.people)
+        if workspace_id is not None:
+            owners[Owner(BudgetScope.WORKSPACE, workspace_id)] = None
         return await self.budgets(read, account_id, owners)
 
     async def budget(

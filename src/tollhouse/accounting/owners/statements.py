@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import sqlalchemy as sa
 
 from tollhouse.accounting.limits import INTERVALS, interval_name, interval_of
-from tollhouse.accounting.types import BudgetScope, Owner, OwnerLimit, OwnerUse, Spend
+from tollhouse.accounting.owner import Owner, OwnerLimit, OwnerUse
+from tollhouse.accounting.types import BudgetScope, Spend
 from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.pages import Page
 from tollhouse.storage.database import Read, Write, insert
@@ -68,7 +69,7 @@ async def limits_of(read: Read, owners: Collection[Owner]) -> Sequence[OwnerLimi
     wanted = [
         sa.and_(limits.c.scope == each.scope.value, limits.c.owner_id == each.id) for each in owners
     ]
-    return await _limits(read, sa.or_(*wanted))
+    return await _limits(read, sa.or_(sa.false(), *wanted))
 
 
 async def limits_end_users(read: Read, workspace_id: str) -> bool:
@@ -154,10 +155,15 @@ async def use_of(
     else:
         keys = _keys_of(owner.id)
         wanted = reservations.c.key_hash.in_(keys) | reservations.c.payer_hash.in_(keys)
-    sums = (sa.func.sum(reservations.c[each]) for each in ("amount_nano", "with_own_nano"))
-    amount, with_own = (await read.execute(sa.select(*sums).where(wanted))).one()
+    sums = sa.select(
+        sa.func.sum(reservations.c.amount_nano).label("amount"),
+        sa.func.sum(reservations.c.with_own_nano).label("with_own"),
+    )
+    row = (await read.execute(sums.where(wanted))).one()
     # PostgreSQL's sums of whole numbers are decimals.
-    return replace(found, reserved_nano=int(amount or 0), reserved_with_own_nano=int(with_own or 0))
+    return replace(
+        found, reserved_nano=int(row.amount or 0), reserved_with_own_nano=int(row.with_own or 0)
+    )
 
 
 async def _days(read: Read, account_id: str, owner: Owner, first: date) -> dict[date, Spend]:
