@@ -1,4 +1,4 @@
-"""The budgets of a workspace with the published `openrouter`, two releases of it."""
+"""The budgets of a workspace with `openrouter` and `@openrouter/sdk`, two releases each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.contract
 
 
-@pytest.fixture(scope="module", params=["openrouter", "openrouter-1-3-30"])
+PYTHON = ("openrouter", "openrouter-1-3-30")
+NODE = ("@openrouter/sdk", "openrouter-sdk-1-2-129")
+
+
+@pytest.fixture(
+    scope="module", params=[*PYTHON, *(pytest.param(each, marks=pytest.mark.soak) for each in NODE)]
+)
 def seen(request: pytest.FixtureRequest, gateway: Gateway) -> dict[str, Any]:
-    return gateway.run(request.param, str(CLIENTS / "openrouter" / "check_budgets.py"))
+    library = request.param
+    client, script = library, str(CLIENTS / "openrouter" / "check_budgets.py")
+    if library in NODE:
+        client, script = "agents", "check_budgets.mjs"
+    return gateway.run(client, script, LIBRARY=library)
 
 
 def test_budgets_are_set_shown_and_removed(seen: dict[str, Any]) -> None:
