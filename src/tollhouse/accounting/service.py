@@ -177,13 +177,13 @@ class AccountingService:
         )
         shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
         own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
-        budgets = [
+        limited = [
             *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
             *((budget, label) for budget, label in own if budget is not None),
         ]
-        refused = reservation_refusal(amount_nano, account, budgets, with_own_nano)
+        refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
         if refused is not None:
-            limits = reservation_limits(account, budgets, refused)
+            limits = reservation_limits(account, limited, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
