@@ -413,14 +413,23 @@ def test_a_batch_that_may_cost_more_than_the_balance_is_a_402(
     assert metadata["remedy_hint"]
 
 
-def test_a_batch_that_may_cost_more_than_the_key_s_limit_is_a_402(
-    server: ServerProcess, accounts: Accounts
+@pytest.mark.parametrize("whose", ["key_limit", "workspace", "member"])
+def test_a_batch_that_may_cost_more_than_a_limit_is_a_402(
+    server: ServerProcess, accounts: Accounts, whose: str
 ) -> None:
-    account = accounts.create("100", limit="1")
+    account = accounts.create("100", limit="1" if whose == "key_limit" else None)
+    of = f"?account_id={account.account_id}"
+    if whose == "workspace":
+        accounts.manage("PUT", f"/workspaces/default/budgets/daily{of}", limit_usd=1)
+    elif whose == "member":
+        made = accounts.manage("POST", "/users", name="Ada", account_id=account.account_id)
+        user = made["data"]["id"]
+        account = accounts.another_key(account.account_id, creator_user_id=user)
+        accounts.manage("PUT", f"/users/{user}/budgets/daily{of}", limit_usd=1)
     with assert_nothing_kept(server, account):
         reply = send(account, batch_body(*chats(3, max_tokens=400), model="acme/dear"))
     metadata = error_of(reply, 402)["metadata"]
-    assert metadata["limit_source"] == "service_key_limit"
+    assert metadata["limit_source"] == f"service_{whose}"
     assert metadata["remedy_hint"]
 
 

@@ -38,6 +38,8 @@ models:
     endpoints: [{{provider: simulated, model: {model},
                  pricing: {{prompt: "0", completion: "0.01"}}}}]
 """
+SCOPES = {"workspace": "workspace", "user": "member", "end user": "end_user"}
+"""Whose budgets keys have in common, and what the wire calls them."""
 EXACT = 'in_flight_fraction: "1", settlement_seconds: 0, admission_wait_seconds: 0'
 BODY = json.dumps(
     {
@@ -75,6 +77,26 @@ class CreditsClient:
     def limit_key(self, limit: float | None, **fields: Any) -> None:
         body = {"limit": limit, **fields}
         self._http.patch(f"/keys/{self.key_hash}", json=body).raise_for_status()
+
+    def owner(self, whose: str) -> tuple[str, list[str]]:
+        """Return where an owner's budgets are, and keys that draw on them: two, and an intern's."""
+        user = self._http.post("/users", json={"name": "Ada"}).json()["data"]["id"]
+        made = {"name": "second", "creator_user_id": user}
+        keys = [self._http.post("/keys", json=made).json() for _ in range(2)]
+        workspace = self.server.announced["workspace_id"]
+        payer = keys[0]["data"]["hash"]
+        texts = [each["key"] for each in keys]
+        texts.append(new_own_key(self.server, workspace, "eve", payer_hash=payer))
+        if whose == "user":
+            return f"/users/{user}/budgets/daily", texts
+        end_user = "" if whose == "workspace" else "/end-users/ada@example.com%2F1"
+        return f"/workspaces/default{end_user}/budgets/daily", texts
+
+    def limit(self, path: str, limit: float | None) -> None:
+        """Set the limit of a budget, or remove it."""
+        body = None if limit is None else {"limit_usd": limit}
+        method = "DELETE" if limit is None else "PUT"
+        self._http.request(method, path, json=body).raise_for_status()
 
     def bring_own_key(self) -> None:
         body = {"provider": "simulated", "key": "of-the-customer", "is_required": True}
@@ -118,11 +140,13 @@ on_postgresql_in_soak = pytest.mark.parametrize(
 )
 
 
-async def spend(credits_client: CreditsClient, keys: Sequence[str] = ()) -> list[Answer]:
+async def spend(
+    credits_client: CreditsClient, keys: Sequence[str] = (), body: bytes = BODY
+) -> list[Answer]:
     """Send a request from every client at once, with the API key or in turn with some others."""
     server = credits_client.server
     turns = cycle(keys or [server.api_key])
-    asked = (post_chat(server.base_url, next(turns), BODY) for _ in range(CLIENTS))
+    asked = (post_chat(server.base_url, next(turns), body) for _ in range(CLIENTS))
     answers = list(await asyncio.gather(*asked))
     assert {answer.status for answer in answers} <= {200, 402}
     return answers
@@ -183,6 +207,31 @@ async def test_a_keys_limit_of_ten_requests_serves_ten_of_it_and_its_interns(
         credits_client.limit_key(round(number * FIT * COST, 9))
         assert served(await spend(credits_client, keys)) == FIT
     assert credits_client.balance == round(1_000 - ROUNDS_IN_TEST * FIT * COST, 9)
+
+
+@on_postgresql_in_soak
+@pytest.mark.parametrize("owner", SCOPES)
+@exact()
+async def test_what_keys_have_in_common_of_ten_requests_serves_ten_of_sixty_four(
+    credits_client: CreditsClient, owner: str
+) -> None:
+    """With two keys and an intern's; the limit is raised, lowered and removed under load."""
+    credits_client.add(1_000)
+    path, keys = await asyncio.to_thread(credits_client.owner, owner)
+    body = json.dumps(json.loads(BODY) | {"user": "ada@example.com/1"}).encode()
+    for number in range(1, ROUNDS_IN_TEST + 1):
+        await asyncio.to_thread(credits_client.limit, path, round(number * FIT * COST, 9))
+        answers = await spend(credits_client, keys, body)
+        assert served(answers) == FIT
+        refused = [each.json["error"]["metadata"] for each in answers if each.status == 402]
+        assert {each["limit_source"] for each in refused} == {f"service_{SCOPES[owner]}"}
+    await asyncio.to_thread(credits_client.limit, path, COST)
+    assert served(await spend(credits_client, keys, body)) == 0
+    running = asyncio.create_task(spend(credits_client, keys, body))
+    await asyncio.to_thread(credits_client.limit, path, None)
+    assert served(await running) <= CLIENTS
+    assert served(await spend(credits_client, keys, body)) == CLIENTS
+    assert verify(credits_client.server) == {"clean": True, "differences": []}
 
 
 @on_postgresql_in_soak

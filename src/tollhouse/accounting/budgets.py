@@ -11,6 +11,7 @@ Decisions are `leases`'; the SQL is the same on both databases.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
@@ -30,8 +31,10 @@ from tollhouse.accounting.leases import (
     Want,
     window_of,
 )
+from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
-from tollhouse.accounting.types import Reset
+from tollhouse.accounting.types import BudgetScope
+from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.clock import to_millis
 from tollhouse.storage.database import Database, Read, Write, insert
 from tollhouse.storage.notifications import Topic
@@ -44,15 +47,17 @@ from tollhouse.storage.tables.accounting import (
     key_totals,
     leases,
     limits,
+    owner_days,
     rates,
     reservations,
 )
+from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tollhouse.accounting.leases import Answer, Ask, Granted, Operation
-    from tollhouse.accounting.types import GenerationRecord, Reservation
+    from tollhouse.accounting.types import GenerationRecord, Reservation, Reset
     from tollhouse.kernel.clock import Clock
 
 _ID = (budgets.c.scope, budgets.c.id, budgets.c.period)
@@ -69,21 +74,6 @@ class MissingRows(Exception):
     def __init__(self, missing: Collection[BudgetId]) -> None:
         super().__init__(f"{len(missing)} budgets have no row")
         self.missing = missing
-
-
-def account_budget(account_id: str) -> BudgetId:
-    """Return the budget that an account's balance is."""
-    return BudgetId(ACCOUNT, account_id)
-
-
-def key_budget(key_hash: str, reset: Reset | None, day: date) -> BudgetId:
-    """Return the budget of a key's limit on a UTC day."""
-    return BudgetId(KEY, key_hash, window_of(reset, day))
-
-
-def free_budget(account_id: str, day: date) -> BudgetId:
-    """Return the budget of an account's requests to free models on a UTC day."""
-    return BudgetId(FREE, account_id, window_of(Reset.DAILY, day))
 
 
 # Rows follow what they are derived from
@@ -106,16 +96,17 @@ async def _alone(write: Write) -> None:
 
 async def _derive(write: Write, budget: BudgetId) -> None:
     """Give a row what it has to be."""
-    if budget.scope == KEY:
-        query = sa.select(limits).where(limits.c.scope == KEY, limits.c.owner_id == budget.id)
-        row = (await write.execute(query)).one_or_none()
-        reset = None if row is None or row.reset_interval is None else Reset(row.reset_interval)
-        its_window = row is not None and is_window_of(reset, budget)
-        limit = row.limit_nano if row is not None and its_window else None
-        with_own = row is not None and row.include_byok
-        await _update(write, budget, limit_nano=limit, include_byok=with_own)
-    elif budget.scope == ACCOUNT:
+    if budget.scope == ACCOUNT:
         await _update(write, budget, limit_nano=TOTAL)
+    elif budget.scope != FREE:
+        query = sa.select(limits).where(
+            limits.c.scope == budget.scope, limits.c.owner_id == budget.id
+        )
+        limit, with_own = None, False
+        for row in await write.execute(query):
+            if is_window_of(interval_of(row.reset_interval), budget):
+                limit, with_own = row.limit_nano, row.include_byok
+        await _update(write, budget, limit_nano=limit, include_byok=with_own)
     await _update(write, budget, used_nano=USED, reserved_nano=RESERVED)
 
 
@@ -149,41 +140,83 @@ _kept = (
 _of_account = _totals.account_id == budgets.c.id
 TOTAL: Final = _one(_kept, _of_account)
 """What a balance's budget is limited to."""
+_of_person = sa.select(api_keys.c.hash).where(
+    api_keys.c.creator_user_id == budgets.c.id, api_keys.c.kind != KeyKind.INTERN.value
+)
+"""What an intern's key uses counts to the key that answers for it."""
+_its_keys = _of_person.correlate(budgets)
+_of_owner = sa.and_(
+    owner_days.c.scope == budgets.c.scope,
+    owner_days.c.owner_id == budgets.c.id,
+    sa.or_(budgets.c.period == "", _in_window(owner_days)),
+)
+_scope = budgets.c.scope
 USED: Final = sa.case(
-    (budgets.c.scope == ACCOUNT, _one(_totals.used_nano, _of_account)),
+    (_scope == ACCOUNT, _one(_totals.used_nano, _of_account)),
     (
-        budgets.c.scope == FREE,
+        _scope == FREE,
         _one(
             account_days.c.free_requests,
             account_days.c.account_id == budgets.c.id,
             _in_window(account_days),
         ),
     ),
-    (budgets.c.period == "", _one(_with_own(key_totals), key_totals.c.key_hash == budgets.c.id)),
-    else_=_one(_with_own(key_days), key_days.c.key_hash == budgets.c.id, _in_window(key_days)),
+    (
+        sa.and_(_scope == KEY, budgets.c.period == ""),
+        _one(_with_own(key_totals), key_totals.c.key_hash == budgets.c.id),
+    ),
+    (
+        _scope == KEY,
+        _one(_with_own(key_days), key_days.c.key_hash == budgets.c.id, _in_window(key_days)),
+    ),
+    (
+        sa.and_(_scope == BudgetScope.MEMBER.value, budgets.c.period == ""),
+        _one(_with_own(key_totals), key_totals.c.key_hash.in_(_its_keys)),
+    ),
+    (
+        _scope == BudgetScope.MEMBER.value,
+        _one(_with_own(key_days), key_days.c.key_hash.in_(_its_keys), _in_window(key_days)),
+    ),
+    else_=_one(_with_own(owner_days), _of_owner),
 )
 _held = sa.case(
     (budgets.c.include_byok, reservations.c.with_own_nano), else_=reservations.c.amount_nano
 )
 RESERVED: Final = sa.case(
     (
-        budgets.c.scope == ACCOUNT,
+        _scope == ACCOUNT,
         _one(reservations.c.amount_nano, reservations.c.account_id == budgets.c.id),
     ),
-    else_=_one(_held, reservations.c.key_hash == budgets.c.id)
-    + _one(_held, reservations.c.payer_hash == budgets.c.id),
+    (
+        _scope == KEY,
+        _one(_held, reservations.c.key_hash == budgets.c.id)
+        + _one(_held, reservations.c.payer_hash == budgets.c.id),
+    ),
+    (
+        _scope == BudgetScope.WORKSPACE.value,
+        _one(_held, reservations.c.workspace_id == budgets.c.id),
+    ),
+    (
+        _scope == BudgetScope.MEMBER.value,
+        _one(
+            _held,
+            sa.or_(
+                reservations.c.key_hash.in_(_its_keys), reservations.c.payer_hash.in_(_its_keys)
+            ),
+        ),
+    ),
+    else_=0,
 )
-_limit_of_key = sa.select(limits.c.limit_nano).where(
-    limits.c.scope == KEY, limits.c.owner_id == budgets.c.id
+_same_limit = sa.select(sa.func.max(limits.c.limit_nano)).where(
+    limits.c.scope == _scope,
+    limits.c.owner_id == budgets.c.id,
+    limits.c.limit_nano == budgets.c.limit_nano,
 )
 LIMIT: Final = sa.case(
-    (budgets.c.scope == ACCOUNT, TOTAL),
-    # A window that the limit does not have any more is without one.
-    (
-        sa.and_(budgets.c.scope == KEY, budgets.c.limit_nano.is_not(None)),
-        _limit_of_key.correlate(budgets).scalar_subquery(),
-    ),
-    else_=budgets.c.limit_nano,
+    (_scope == ACCOUNT, TOTAL),
+    # A window that no limit has any more is without one.
+    (sa.or_(_scope == FREE, budgets.c.limit_nano.is_(None)), budgets.c.limit_nano),
+    else_=_same_limit.correlate(budgets).scalar_subquery(),
 )
 LEASED: Final = _one(
     leases.c.granted_nano, *(lease == its for lease, its in zip(_LEASE, _ID, strict=True))
@@ -195,10 +228,10 @@ async def credits_changed(write: Write, account_id: str, by_nano: int) -> None:
     await _change(write, ACCOUNT, account_id, limit_nano=budgets.c.limit_nano + by_nano)
 
 
-async def limit_changed(write: Write, key_hash: str) -> None:
-    """Let a key's budgets follow its limit; call it before other budgets are locked."""
+async def limit_changed(write: Write, scope: str, owner_id: str) -> None:
+    """Let budgets follow a limit; call it before other budgets are locked."""
     await _alone(write)
-    query = sa.select(*_ID).where(budgets.c.scope == KEY, budgets.c.id == key_hash)
+    query = sa.select(*_ID).where(budgets.c.scope == scope, budgets.c.id == owner_id)
     for row in (await write.execute(query)).all():
         await _derive(write, _id(row))
 
@@ -206,14 +239,34 @@ async def limit_changed(write: Write, key_hash: str) -> None:
 async def reserved_changed(
     write: Write, reservation: Reservation, by_nano: int, with_own_by_nano: int
 ) -> None:
-    """Let budgets follow what is set aside: of the account, of the key and of its payer."""
+    """Let budgets follow what is set aside: of the account, and of all that limits it."""
     if not (by_nano or with_own_by_nano):
         return
     reserved = budgets.c.reserved_nano
-    of_key = reserved + sa.case((budgets.c.include_byok, with_own_by_nano), else_=by_nano)
-    await _change(write, ACCOUNT, reservation.account_id, reserved_nano=reserved + by_nano)
-    for each in sorted({reservation.key_hash, reservation.payer_hash or reservation.key_hash}):
-        await _change(write, KEY, each, reserved_nano=of_key)
+    of_limit = reserved + sa.case((budgets.c.include_byok, with_own_by_nano), else_=by_nano)
+    for scope, id_ in await _owners_of(write, reservation):
+        after = reserved + by_nano if scope == ACCOUNT else of_limit
+        await _change(write, scope, id_, reserved_nano=after)
+
+
+async def _owners_of(read: Read, reservation: Reservation) -> Sequence[tuple[str, str]]:
+    """Return scope and id of all that a batch reserves of, in the order of the locks."""
+    people = await people_of(read, reservation.key_hashes)
+    found = {(ACCOUNT, reservation.account_id), *((KEY, key) for key in reservation.key_hashes)}
+    found |= {(BudgetScope.MEMBER.value, person) for person in people.values()}
+    if reservation.workspace_id is not None:
+        found.add((BudgetScope.WORKSPACE.value, reservation.workspace_id))
+    return sorted(found)
+
+
+async def people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
+    """Return who made some keys: those whose use counts to a person."""
+    query = sa.select(api_keys.c.hash, api_keys.c.creator_user_id).where(
+        api_keys.c.hash.in_(sorted(set(key_hashes))),
+        api_keys.c.creator_user_id.is_not(None),
+        api_keys.c.kind != KeyKind.INTERN.value,
+    )
+    return {row.hash: row.creator_user_id for row in await read.execute(query)}
 
 
 async def set_aside(write: Write, reservation: Reservation) -> bool:
@@ -223,20 +276,18 @@ async def set_aside(write: Write, reservation: Reservation) -> bool:
     """
     await repository.add_reservation(write, reservation)
     await reserved_changed(write, reservation, reservation.amount_nano, reservation.with_own_nano)
-    owners = [(KEY, key) for key in (reservation.key_hash, reservation.payer_hash) if key]
-    today = reservation.created_at.date().isoformat()
-    mine = sa.tuple_(budgets.c.scope, budgets.c.id).in_(
-        [(ACCOUNT, reservation.account_id), *owners]
-    )
-    rows = await _locked(write, mine)
     if not reservation.amount_nano:
         return True
+    today = reservation.created_at.date().isoformat()
+    owners = await _owners_of(write, reservation)
+    rows = await _locked(write, sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners))
     return all(row.room >= 0 for budget, row in rows.items() if budget.covers(today))
 
 
 async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
     """Let budgets follow charges that were booked just now in the same transaction."""
-    charges = budget_charges(records)
+    keys = [key for record in records for key in record.key_hashes]
+    charges = budget_charges(records, await people_of(write, keys))
     mine = sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners_of(charges))
     rows = await _locked(write, mine)
     for change in budget_changes(charges, rows, ()):
@@ -383,7 +434,7 @@ async def _grant(
     for budget in rows:
         got, want = done.got.get(budget, 0), done.wants.get(budget)
         if want:
-            write.notify(Topic.LEASE, " ".join((asking.holder, *budget)))
+            write.notify(Topic.LEASE, json.dumps([asking.holder, *budget]))
         if got or want or own.get(budget):
             mine.changes[budget].granted += got
             mine.changes[budget].want = want

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.types import Budget, BudgetScope, KeyStatus, Reset
-from tollhouse.kernel.money import NANO_PER_CREDIT, round_to_nano
+from tollhouse.accounting.types import NO_SPEND, Budget, BudgetScope, KeyStatus, Reset
+from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.money import NANO_PER_CREDIT, format_credits, round_to_nano
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tollhouse.accounting.owner import OwnerLimit, OwnerUse
     from tollhouse.accounting.types import KeyLimit, KeyUsage, Spend
     from tollhouse.settings.sections import ByokSettings, LimitsSettings
 
@@ -24,6 +26,8 @@ _DAY = timedelta(days=1)
 _WEEK = timedelta(weeks=1)
 _LONGEST_MONTH = timedelta(days=31)
 _ENFORCED = tuple(BudgetScope)
+INTERVALS: Final = (*Reset, None)
+"""The shortest first; None is for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +114,57 @@ def key_status(limit: KeyLimit, usage: KeyUsage, today: date, reserved_nano: int
         reset=limit.reset,
         resets_at=None if limit.reset is None else resets_at(limit.reset, today),
         include_byok=limit.include_byok,
+        reserved_nano=reserved_nano,
     )
     return KeyStatus(usage, limit, (own,), reserved_nano)
+
+
+def budget_of(limit: OwnerLimit, use: OwnerUse, today: date) -> Budget:
+    """Return what is left of the limit of a workspace, a person or an end user on a UTC day."""
+    spend, reset = use.total, limit.reset
+    if reset is not None:
+        start = window_start(reset, today)
+        # As in admission, later days count too where a clock was set back.
+        spend = sum((each for day, each in use.days.items() if day >= start), NO_SPEND)
+    return Budget(
+        scope=limit.owner.scope,
+        limit_nano=limit.limit_nano,
+        spend_nano=spend.usage_nano + (spend.byok_usage_nano if limit.include_byok else 0),
+        reset=reset,
+        resets_at=None if reset is None else resets_at(reset, today),
+        include_byok=limit.include_byok,
+        id=limit.id,
+        reserved_nano=use.held_for_batches(include_byok=limit.include_byok),
+    )
+
+
+def check_nested(limit_nano: int, reset: Reset | None, others: Iterable[OwnerLimit]) -> None:
+    """Refuse a limit unless it is larger than those of shorter intervals, and smaller than others.
+
+    Source: the public gateway's budgets: "must strictly decrease as the interval narrows".
+
+    Raises:
+        Invalid: It is not.
+    """
+    place = INTERVALS.index(reset)
+    for other in others:
+        shorter = INTERVALS.index(other.reset) < place
+        fits = other.limit_nano < limit_nano if shorter else other.limit_nano > limit_nano
+        if other.reset is not reset and not fits:
+            raise Invalid(
+                f"limit_usd: must be {'more' if shorter else 'less'} than the "
+                f"{interval_name(other.reset)} limit of {format_credits(other.limit_nano)}."
+            )
+
+
+def interval_name(reset: Reset | None) -> str:
+    """Return what an interval is called in the database and on the wire."""
+    return "lifetime" if reset is None else reset.value
+
+
+def interval_of(name: str) -> Reset | None:
+    """Return the interval of a name."""
+    return None if name == "lifetime" else Reset(name)
 
 
 def spend_since_reset(usage: KeyUsage, reset: Reset | None) -> Spend:

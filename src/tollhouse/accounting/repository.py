@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from tollhouse.accounting.limits import interval_name, interval_of
 from tollhouse.accounting.types import (
     CostState,
     Credits,
@@ -17,7 +18,6 @@ from tollhouse.accounting.types import (
     Posting,
     PostingKind,
     Reservation,
-    Reset,
     Spend,
     attempts_json,
 )
@@ -120,7 +120,7 @@ async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, Ke
     return {
         row.owner_id: KeyLimit(
             limit_nano=row.limit_nano,
-            reset=None if row.reset_interval is None else Reset(row.reset_interval),
+            reset=interval_of(row.reset_interval),
             include_byok=row.include_byok,
         )
         for row in await read.execute(query)
@@ -129,16 +129,18 @@ async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, Ke
 
 async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: datetime) -> None:
     """Store a key's limit in place of the one before."""
+    interval = interval_name(limit.reset)
+    before = limits.c.scope == _KEY, limits.c.owner_id == key_hash
+    # A key has one limit, whatever its interval is.
+    await write.execute(sa.delete(limits).where(*before, limits.c.reset_interval != interval))
     facts = {
         "limit_nano": limit.limit_nano,
-        "reset_interval": None if limit.reset is None else limit.reset.value,
         "include_byok": limit.include_byok,
         "updated_at": now,
     }
-    added = insert(write, limits).values(scope=_KEY, owner_id=key_hash, **facts)
-    await write.execute(
-        added.on_conflict_do_update(index_elements=["scope", "owner_id"], set_=facts)
-    )
+    place = {"scope": _KEY, "owner_id": key_hash, "reset_interval": interval}
+    added = insert(write, limits).values(**place, created_at=now, **facts)
+    await write.execute(added.on_conflict_do_update(index_elements=list(place), set_=facts))
 
 
 async def requests_since(

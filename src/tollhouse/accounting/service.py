@@ -6,16 +6,26 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting import budgets, policy, repository
+from tollhouse.accounting import budgets as rows
+from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
     reservation_limits,
     reservation_refusal,
 )
-from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
+from tollhouse.accounting.admission.types import (
+    LABELS,
+    AccountFacts,
+    KeyFacts,
+    OwnerFacts,
+    label_of,
+)
+from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.limits import AccountingRules, key_status
+from tollhouse.accounting.owners import statements
+from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
-from tollhouse.accounting.types import KeyLimit, Reservation, Spend
+from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
@@ -24,7 +34,9 @@ from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from datetime import date
 
+    from tollhouse.accounting.owner import Owner
     from tollhouse.accounting.types import (
         CostState,
         Credits,
@@ -59,6 +71,8 @@ class AccountingService:
         has to wait until that is known.
         """
         self._audit = AuditService(clock)
+        self.budgets = BudgetService(clock, ids, self._audit)
+        """Those of workspaces, people and end users."""
         self._clock = clock
         self._ids = ids
         self._rules = AccountingRules() if rules is None else rules
@@ -110,7 +124,7 @@ class AccountingService:
                 raise Invalid("generation_id: no such generation in this account.")
         policy.check_credits(await repository.credits_of(write, account_id), posting)
         await repository.add_credit(write, posting, policy.credits_change(posting))
-        await budgets.credits_changed(write, account_id, policy.balance_change(posting))
+        await rows.credits_changed(write, account_id, policy.balance_change(posting))
         if actor is not None:
             facts = {
                 "kind": kind,
@@ -138,18 +152,20 @@ class AccountingService:
         *,
         with_own_nano: int | None = None,
         payer_hash: str | None = None,
+        workspace_id: str | None = None,
     ) -> None:
         """Set credits aside for as long as something lasts: a batch.
 
-        They lower the account's available balance and what is left of the limits of the key and of
-        its payer until they are lowered or ended. Charges on their way to the books are not seen:
-        have the settler bring them there first. Whoever also books or ends reservations in the same
-        transaction reserves first. Others that reserve of this account wait for its end. An amount
-        of 0 is refused by a negative balance alone. Limits that include own provider keys hold
-        `with_own_nano` in place of the amount, unless it is None.
+        They lower the account's available balance and what is left of the limits of the workspace,
+        of who made the key, of the key and of its payer until they are lowered or ended. Charges on
+        their way to the books are not seen: have the settler bring them there first. Whoever also
+        books or ends reservations in the same transaction reserves first. Others that reserve of
+        this account wait for its end. An amount of 0 is refused by a negative balance alone. Limits
+        that include own provider keys hold `with_own_nano` in place of the amount, unless it is
+        None.
 
         Raises:
-            PaymentRequired: The credits, or a key's limit, do not suffice.
+            PaymentRequired: The credits, or a limit, do not suffice.
             Invalid: More would be reserved than can be counted.
         """
         with_own_nano = amount_nano if with_own_nano is None else with_own_nano
@@ -164,14 +180,19 @@ class AccountingService:
             credits=await repository.credits_of(write, account_id),
             reserved_nano=await repository.reserved_of_account(write, account_id),
         )
-        keys = tuple(statuses[each] for each in key_hashes)
-        refused = reservation_refusal(amount_nano, account, keys, with_own_nano)
+        shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
+        own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
+        limited = [
+            *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
+            *((budget, label) for budget, label in own if budget is not None),
+        ]
+        refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
         if refused is not None:
-            limits = reservation_limits(account, keys, refused)
+            limits = reservation_limits(account, limited, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
-        fits = await budgets.set_aside(
+        fits = await rows.set_aside(
             write,
             Reservation(
                 reservation_id,
@@ -181,11 +202,12 @@ class AccountingService:
                 self._clock.now(),
                 payer_hash,
                 with_own_nano,
+                workspace_id,
             ),
         )
         if not fits:
             refused = held_by_requests(amount_nano)
-            limits = reservation_limits(account, keys, refused)
+            limits = reservation_limits(account, limited, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 
@@ -202,7 +224,7 @@ class AccountingService:
             return
         less, own = min(by_nano, held.amount_nano), min(own, held.with_own_nano)
         await repository.lower_reservation(write, reservation_id, less, own)
-        await budgets.reserved_changed(write, held, -less, -own)
+        await rows.reserved_changed(write, held, -less, -own)
         # Where nothing is left, more may have been charged than was reserved.
         write.notify(
             Topic.ACCOUNT_HINT if held.amount_nano > less else Topic.ACCOUNT, held.account_id
@@ -212,7 +234,7 @@ class AccountingService:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
         ended = await repository.end_reservation(write, reservation_id)
         if ended is not None:
-            await budgets.reserved_changed(write, ended, -ended.amount_nano, -ended.with_own_nano)
+            await rows.reserved_changed(write, ended, -ended.amount_nano, -ended.with_own_nano)
             write.notify(Topic.ACCOUNT, ended.account_id)
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
@@ -223,7 +245,7 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
-        await budgets.charged(write, [record for record in records if record.id in new])
+        await rows.charged(write, [record for record in records if record.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
@@ -247,7 +269,11 @@ class AccountingService:
         can read or change it any more.
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
-        await budgets.limit_changed(write, key_hash)
+        await rows.limit_changed(write, KEY, key_hash)
+        write.notify(Topic.ACCOUNT, account_id)
+
+    def key_moved(self, write: Write, account_id: str) -> None:
+        """Learn that a key has another workspace, whose limits hold from then on."""
         write.notify(Topic.ACCOUNT, account_id)
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
@@ -308,25 +334,69 @@ class DatabaseAccountLoader:
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         """Return what the books say now."""
-        # A clock that jumps back must still find the days that it has seen.
-        first = policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
+        first = self._first()
         async with self.database.reading_apart() as read:
-            account_type, free_limits_exempt = await repository.account_terms(read, account_id)
+            account = await self._account(read, account_id, first)
             totals = await repository.key_totals_of(read, [key_hash])
             limits = await repository.key_limits_of(read, [key_hash])
             days = await repository.key_days_of(read, [key_hash], first)
             reserved = await repository.reserved_of_keys(read, [key_hash], limits)
-            free_requests, own_requests = await repository.requests_since(read, account_id, first)
-            account = AccountFacts(
-                account_type,
-                free_limits_exempt,
-                await repository.credits_of(read, account_id),
-                free_requests,
-                await repository.reserved_of_account(read, account_id),
-                await repository.booked_seq(read, self.holder),
-                own_requests,
-                first,
-            )
+            found = await statements.owners_of_key(read, key_hash)
+            owners: list[OwnerFacts] = []
+            limits_end_users = False
+            if found is not None:
+                owners = await self._owners(read, account_id, found.all, first)
+                limits_end_users = await statements.limits_end_users(read, found.workspace_id)
         total, _ = totals.get(key_hash, (Spend(), None))
-        limit = limits.get(key_hash, KeyLimit())
-        return account, KeyFacts(limit, total, days.get(key_hash, {}), reserved.get(key_hash, 0))
+        return account, KeyFacts(
+            limits.get(key_hash, KeyLimit()),
+            total,
+            days.get(key_hash, {}),
+            reserved.get(key_hash, 0),
+            owners,
+            limits_end_users,
+        )
+
+    async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
+        """Do the same of an end user."""
+        first = self._first()
+        async with self.database.reading_apart() as read:
+            account = await self._account(read, account_id, first)
+            [found] = await self._owners(read, account_id, [owner], first)
+        return account, found
+
+    def _first(self) -> date:
+        # A clock that jumps back must still find the days that it has seen.
+        return policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
+
+    async def _account(self, read: Read, account_id: str, first: date) -> AccountFacts:
+        account_type, free_limits_exempt = await repository.account_terms(read, account_id)
+        free_requests, own_requests = await repository.requests_since(read, account_id, first)
+        return AccountFacts(
+            account_type,
+            free_limits_exempt,
+            await repository.credits_of(read, account_id),
+            free_requests,
+            await repository.reserved_of_account(read, account_id),
+            await repository.booked_seq(read, self.holder),
+            own_requests,
+            first,
+        )
+
+    @staticmethod
+    async def _owners(
+        read: Read, account_id: str, owners: Sequence[Owner], first: date
+    ) -> list[OwnerFacts]:
+        """Return what the books say of owners: of those without a limit, that they have none."""
+        found = list[OwnerFacts]()
+        limits = await statements.limits_of(read, owners)
+        for owner in owners:
+            own = [each for each in limits if each.owner == owner]
+            if not own:
+                found.append(OwnerFacts(owner))
+                continue
+            use = await statements.use_of(read, account_id, owner, own, first)
+            is_person = owner.scope is BudgetScope.MEMBER
+            keys = await statements.keys_of(read, owner.id) if is_person else ()
+            found.append(OwnerFacts(owner, own, use, keys))
+        return found

@@ -403,6 +403,8 @@ class Reservation:
     """The key that answers for `key_hash`; it counts towards both limits."""
     with_own_nano: int = 0
     """What limits that include own provider keys hold in place of the amount."""
+    workspace_id: str | None = None
+    """Whose limits hold."""
 
     @property
     def key_hashes(self) -> tuple[str, ...]:
@@ -501,6 +503,8 @@ class BudgetScope(StrEnum):
     WORKSPACE_DEFAULT_MEMBER = "workspace_default_member"
     WORKSPACE_DEFAULT_KEY = "workspace_default_key"
     MEMBER = "member"
+    END_USER = "end_user"
+    """Ours: whom requests name as their `user`, in one workspace."""
     API_KEY = "api_key"
     WORKSPACE = "workspace"
     KEY_LIMIT = "key_limit"
@@ -516,6 +520,10 @@ class Budget:
     reset: Reset | None = None
     resets_at: datetime | None = None
     include_byok: bool = False
+    id: str | None = None
+    """Of a workspace's, a person's or an end user's; None of a key's."""
+    reserved_nano: int = 0
+    """What batches have reserved."""
 
     @property
     def remaining_nano(self) -> int:

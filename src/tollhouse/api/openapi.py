@@ -56,6 +56,7 @@ _TAGS: Final = {
     "Estimates": "What a request would cost, and whether it would be let through.",
     "Models": "What this installation offers.",
     "Keys": "The calling key, and the keys of an account.",
+    "Budgets": "What workspaces, users' keys and end users may use together.",
     "Own provider keys": "A customer's own keys of providers, asked before the gateway's own.",
     "Generations": "What is known of one reply.",
     "Credits": "Prepaid credits, and what they were used for.",

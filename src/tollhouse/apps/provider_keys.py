@@ -44,6 +44,7 @@ def build_provider_keys(
     service = ProviderKeyService(context)
 
     async def workspace_leaves(write: Write, workspace: Workspace, who: Manager) -> None:
+        await core.accounting.budgets.workspace_leaves(write, workspace, who)
         await service.workspace_leaves(write, workspace, who)  # before the vault that seals them
         await vault.workspace_leaves(write, workspace, who)
 

@@ -190,6 +190,7 @@ class BatchService:
                 estimate.amount_nano,
                 with_own_nano=estimate.with_own_nano,
                 payer_hash=subject.payer_hash,
+                workspace_id=subject.workspace_id,
             )
             await repository.add(write, batch, received.chunks)
         await failpoint("batch.create.after")

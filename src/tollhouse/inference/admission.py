@@ -39,6 +39,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Admitted, Rate
+from tollhouse.accounting.owner import end_user
 from tollhouse.accounting.pricing import affordable_output, estimate, maximum_cost
 from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, fields_decoder
@@ -68,6 +69,8 @@ def admission_request_of(
     admission = AdmissionRequest(
         generation_id, subject.account_id, subject.key_hashes, request.received.at
     )
+    if user := request.attribution.external_user:
+        admission.end_user = end_user(subject.workspace_id, user)
     limited = [candidate for candidate in candidates if uses_free_limits(candidate)]
     # A free model behind a paid one counts, too: the paid one may be there to be refused.
     for candidate in (candidates[0], *limited):

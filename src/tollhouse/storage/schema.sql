@@ -313,14 +313,25 @@ CREATE TABLE leases (
 CREATE TABLE limits (
 	scope TEXT NOT NULL, 
 	owner_id TEXT NOT NULL, 
+	reset_interval TEXT NOT NULL, 
+	id TEXT, 
 	limit_nano BIGINT, 
-	reset_interval TEXT, 
 	include_byok BOOLEAN NOT NULL, 
+	created_at BIGINT NOT NULL, 
 	updated_at BIGINT NOT NULL, 
-	CONSTRAINT pk_limits PRIMARY KEY (scope, owner_id), 
-	CONSTRAINT ck_limits_scope CHECK (scope IN ('key', 'member', 'workspace')), 
+	CONSTRAINT pk_limits PRIMARY KEY (scope, owner_id, reset_interval), 
+	CONSTRAINT ck_limits_scope CHECK (scope IN ('key', 'member', 'end_user', 'workspace')), 
 	CONSTRAINT ck_limits_limit CHECK (limit_nano >= 0), 
-	CONSTRAINT ck_limits_reset_interval CHECK (reset_interval IN ('daily', 'weekly', 'monthly'))
+	CONSTRAINT ck_limits_reset_interval CHECK (reset_interval IN ('daily', 'weekly', 'monthly', 'lifetime'))
+);
+CREATE TABLE owner_days (
+	account_id TEXT NOT NULL, 
+	scope TEXT NOT NULL, 
+	owner_id TEXT NOT NULL, 
+	day TEXT NOT NULL, 
+	usage_nano BIGINT NOT NULL, 
+	byok_usage_nano BIGINT NOT NULL, 
+	CONSTRAINT pk_owner_days PRIMARY KEY (account_id, scope, owner_id, day)
 );
 CREATE TABLE postings (
 	id TEXT NOT NULL, 
@@ -382,7 +393,7 @@ CREATE TABLE reservations (
 	key_hash TEXT NOT NULL, 
 	amount_nano BIGINT NOT NULL, 
 	created_at BIGINT NOT NULL, 
-	payer_hash TEXT, with_own_nano BIGINT DEFAULT 0 NOT NULL, 
+	payer_hash TEXT, with_own_nano BIGINT DEFAULT 0 NOT NULL, workspace_id TEXT, 
 	CONSTRAINT pk_reservations PRIMARY KEY (id), 
 	CONSTRAINT ck_reservations_amount CHECK (amount_nano >= 0), 
 	CONSTRAINT fk_reservations_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
@@ -507,4 +518,6 @@ CREATE INDEX ix_generations_payer ON generations (payer_hash) WHERE payer_hash I
 CREATE INDEX ix_generations_interrupted ON generations (created_at) WHERE cost_state = 'interrupted';
 CREATE INDEX ix_intern_channel_events_seen ON intern_channel_events (intern_id, seen_at);
 CREATE INDEX ix_leases_scope_id_period ON leases (scope, id, period);
+CREATE INDEX ix_reservations_workspace_id ON reservations (workspace_id);
+CREATE INDEX ix_api_keys_creator ON api_keys (creator_user_id) WHERE creator_user_id IS NOT NULL;
 COMMIT;

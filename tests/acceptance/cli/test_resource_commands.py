@@ -126,6 +126,29 @@ def test_users(target: CliTarget, account: str) -> None:
     assert target.json("users", "show", made["id"], *of) == changed
 
 
+def test_budgets(target: CliTarget, account: str) -> None:
+    run, of = target.json, ["--account", account]
+    run("workspaces", "create", "Budgets", "--slug", "lab-b", *of)
+    user = run("users", "create", "Bo", *of)["id"]
+    for owner, more in (
+        (["workspaces", "budgets"], ["lab-b"]),
+        (["workspaces", "budgets"], ["lab-b", "--end-user", "a/b@acme.example"]),
+        (["users", "budgets"], [user]),
+    ):
+        place, options = more[0], [*more[1:], *of]
+        made = run(*owner, "set", place, "daily", "2.5", *options)
+        assert (made["limit_usd"], made["reset_interval"], made["spend_usd"]) == (2.5, "daily", 0)
+        run(*owner, "set", place, "lifetime", "9", "--include-byok", *options)
+        refused = target.run(*owner, "set", place, "weekly", "9", *options).error_line(1)
+        assert refused == "limit_usd: must be less than the lifetime limit of 9."
+        assert [each["include_byok"] for each in run(*owner, "list", place, *options)] == [True] * 2
+        assert run(*owner, "remove", place, "daily", *options) == {"deleted": True}
+        shown = target.run(*owner, "list", place, *options).out.split("\t")
+        assert shown[:4] == ["lifetime", "9", "0", "9"]
+    [shown] = run("workspaces", "budgets", "list", "lab-b", "--end-users", *of)
+    assert (shown["end_user"], shown["limit_usd"]) == ("a/b@acme.example", 9)
+
+
 @everywhere
 def test_keys(target: CliTarget, account: str) -> None:
     of = ("--account", account)

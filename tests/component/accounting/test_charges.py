@@ -47,6 +47,7 @@ from tollhouse.storage.tables.accounting import (
     generations,
     key_days,
     key_totals,
+    owner_days,
     postings,
     usage_days,
 )
@@ -258,7 +259,10 @@ async def test_settling_and_managing_at_once_do_not_get_in_each_others_way(
 # Booking in somebody else's transaction: the rows of the charge writers, all or none
 
 
-TABLES = (generations, postings, account_totals, account_days, key_totals, key_days, usage_days)
+TABLES = (
+    *(generations, postings, account_totals, account_days),
+    *(key_totals, key_days, usage_days, owner_days),
+)
 SAID = ("http_referer", "app_title", "user_agent", "external_user", "session_id")
 """What a client says of itself, in any text."""
 NASTY = "\0 \ud800 \u2028 '; DROP TABLE generations; -- 🙂 % :id $1 ?"

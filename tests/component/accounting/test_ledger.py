@@ -244,6 +244,13 @@ TAMPERED: dict[str, Sequence[str]] = {
         ]
         for name in USE_OF_A_DAY
     },
+    **{
+        changed("owner_days", name, "+ 1", f"scope = '{scope}' AND account_id = 'ACCOUNT'"): [
+            f"owner_days.{name} of ACCOUNT {scope} WORKSPACE{user} 2026-03-12: "
+        ]
+        for name in ("usage_nano", "byok_usage_nano")
+        for scope, user in (("workspace", ""), ("end_user", ":ada"))
+    },
     "UPDATE account_days SET free_requests = 5": [DAY_OF_ACCOUNT + "5, not 1"],
     "UPDATE account_days SET byok_requests = 5": [DAY_OF_ACCOUNT.replace("free", "byok") + "5"],
     **{
@@ -308,12 +315,14 @@ TAMPERED: dict[str, Sequence[str]] = {
         "key_totals.usage_nano of KEY: 709, not 809",
         "key_days.usage_nano of KEY 2026-03-12: 709, not 809",
         "usage_days.usage_nano of ",
+        *["owner_days.usage_nano of "] * 2,
     ],
     "UPDATE generations SET cost_nano = 1 WHERE id = 'SECOND'": [
         f"{CHARGE} of SECOND: None, not 1",
         "key_totals.usage_nano of ",
         "key_days.usage_nano of ",
         "usage_days.usage_nano of ",
+        "owner_days.usage_nano of ",
     ],
     "DELETE FROM generations WHERE id = 'FIRST'": [
         "generation of a usage posting of usage-FIRST: None, not FIRST",
@@ -322,6 +331,7 @@ TAMPERED: dict[str, Sequence[str]] = {
         *("key_totals.",),
         *["key_days."] * 2,
         *["usage_days."] * 4,
+        *["owner_days."] * 2,
     ],
     "UPDATE postings SET generation_id = NULL WHERE id = 'usage-FIRST'": [
         f"{CHARGE} of FIRST: None, not 700",
@@ -341,6 +351,8 @@ OTHERWISE_COUNTED = {
     "key_hash = 'another'": {"key_totals", "key_days", "usage_days"},
     "model = 'acme/other'": {"usage_days"},
     "provider = NULL": {"usage_days"},
+    "external_user = 'bob'": {"owner_days"},
+    "workspace_id = 'lab'": {"usage_days", "owner_days"},
 }
 
 
@@ -350,7 +362,7 @@ async def names(acme: Tenant, other: Tenant, fixture: Bookkeeping) -> dict[str, 
     byok = charge(9, provider_cost_nano=50)
     await fixture.writer.write(
         [
-            record_for(acme, 1, cost_nano=700, free_limited=True),
+            record_for(acme, 1, cost_nano=700, free_limited=True, external_user="ada"),
             record_for(acme, 2, cost_nano=0),
             record_for(acme, 3, is_byok=True, charge=byok),
             record_for(other, 4, cost_nano=5),
@@ -358,6 +370,7 @@ async def names(acme: Tenant, other: Tenant, fixture: Bookkeeping) -> dict[str, 
     )
     return {
         "ACCOUNT": acme.account.id,
+        "WORKSPACE": acme.key.workspace_id,
         "KEY": acme.key.hash,
         "OTHER": other.account.id,
         "FIRST": FIRST,

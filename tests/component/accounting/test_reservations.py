@@ -12,13 +12,15 @@ from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
+    BudgetScope,
     ChargeWriter,
     DatabaseAccountLoader,
     KeyLimit,
+    Owner,
     PostingKind,
     Reset,
 )
-from tests.support.seams.identity import AccountType, IdentityService
+from tests.support.seams.identity import AccountType, IdentityService, NewKey
 from tollhouse.kernel.errors import Invalid, PaymentRequired
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database
@@ -62,13 +64,29 @@ class CreditsClient:
         nano: int,
         id_: str = "batch-1",
         key_hash: str | None = None,
-        payer_hash: str | None = None,
+        **fields: Any,
     ) -> None:
         account_id, key_hash = tenant.account.id, key_hash or tenant.key.hash
         async with self.writing() as write:
-            await self.service.reserve(
-                write, id_, account_id, key_hash, nano, payer_hash=payer_hash
+            await self.service.reserve(write, id_, account_id, key_hash, nano, **fields)
+
+    async def limit_in_common(
+        self, tenant: Tenant, scope: BudgetScope, nano: int, *, include: bool
+    ) -> list[dict[str, Any]]:
+        """Limit a workspace or a person; return two keys of theirs, one of an intern."""
+        account_id, workspace_id = tenant.account.id, tenant.key.workspace_id
+        async with self.writing() as write:
+            user = await self.identity.create_user(write, account_id, "Ada", None)
+            wanted = NewKey("k", creator_user_id=user.id, workspace_id=workspace_id)
+            issued = await self.identity.create_key(write, OPERATOR, account_id, wanted)
+            is_person = scope is BudgetScope.MEMBER
+            owner = Owner(scope, user.id if is_person else workspace_id)
+            await self.service.budgets.set_budget(
+                write, account_id, owner, None, nano, include_byok=include, actor="operator"
             )
+        where = {} if is_person else {"workspace_id": workspace_id}
+        own = {"key_hash": issued.key.hash, **where}
+        return [own, {"key_hash": "intern", "payer_hash": issued.key.hash, **where}]
 
     async def refused(self, tenant: Tenant, nano: int, **fields: Any) -> PaymentRequired:
         with pytest.raises(PaymentRequired) as caught:
@@ -109,6 +127,25 @@ class TestReserving:
         assert error.metadata["limit_source"] == "service_credits"
         await client.reserve(acme, 3, "batch-2")
         assert await amounts(ledger_reader) == {"batch-1": 7, "batch-2": 3}
+
+    @pytest.mark.parametrize("scope", [BudgetScope.WORKSPACE, BudgetScope.MEMBER])
+    @pytest.mark.parametrize("include", [False, True])
+    async def test_takes_what_is_left_of_what_keys_have_in_common_and_no_more(
+        self, acme: Tenant, client: CreditsClient, scope: BudgetScope, *, include: bool
+    ) -> None:
+        await client.credit(acme, 1_000)
+        keys = await client.limit_in_common(acme, scope, 10, include=include)
+        await client.reserve(acme, 4, with_own_nano=6, **keys[0])
+        await client.reserve(acme, 2, "batch-2", **keys[1])
+        left = 2 if include else 4
+        error = await client.refused(acme, left + 1, **keys[0])
+        assert error.metadata["reason"] == f"batch_exceeds_{scope}_limit"
+        assert error.metadata["limit_source"] == f"service_{scope}"
+        await client.reserve(acme, left, "batch-3", **keys[1])
+        await client.reserve(acme, 100, "batch-4", key_hash="another")
+        await client.end()
+        await client.reserve(acme, 10 - left - 2, "batch-5", **keys[1])
+        await client.refused(acme, 1, **keys[0])
 
     async def test_takes_what_is_left_of_the_payers_limit_and_no_more(
         self, acme: Tenant, client: CreditsClient

@@ -32,6 +32,18 @@ CHANGES: dict[tuple[str, str], tuple[Any, AuditAction]] = {
         {"patterns": ["falcon"]},
         AuditAction.WORKSPACE_POLICY_CHANGED,
     ),
+    **{
+        (method, f"{owner}/budgets/{{interval}}"): (body, action)
+        for owner in (
+            "/workspaces/{id}",
+            "/users/{user_id}",
+            "/workspaces/{id}/end-users/{end_user}",
+        )
+        for method, body, action in (
+            ("PUT", {"limit_usd": 5}, AuditAction.BUDGET_SET),
+            ("DELETE", None, AuditAction.BUDGET_REMOVED),
+        )
+    },
     ("DELETE", "/workspaces/{id}"): (None, AuditAction.WORKSPACE_DELETED),
     ("POST", "/keys"): ({"name": "ci"}, AuditAction.KEY_CREATED),
     ("PATCH", "/keys/{hash}"): ({"disabled": True}, AuditAction.KEY_CHANGED),
@@ -86,6 +98,8 @@ async def test_each_change_grows_the_chain_and_the_chain_holds(
         "{hash}": acme.api_key.key.hash,
         "{user_id}": (await acme.management.post("/users", json=ANN)).json()["data"]["id"],
         "{id}": "lab",
+        "{end_user}": "ada@acme.example/falcon",
+        "{interval}": "daily",
     }
     for (method, path), (body, _) in CHANGES.items():
         for name, value in named.items():

@@ -156,10 +156,13 @@ class TestUpgrade:
         dropped = (
             *("batches is_byok", "batches only_own_keys", "reservations with_own_nano"),
             *("account_days byok_requests", "generations estimate_nano"),
+            "reservations workspace_id",
         )
         made = (
-            *("TABLE budgets", "TABLE leases", "TABLE rates", "TABLE holders"),
-            *("TABLE topics", "TABLE intern_channel_events", "TABLE intern_channels"),
+            *("TABLE owner_days", "INDEX ix_reservations_workspace_id"),
+            *("INDEX ix_api_keys_creator", "TABLE budgets", "TABLE leases", "TABLE rates"),
+            *("TABLE holders", "TABLE topics"),
+            *("TABLE intern_channel_events", "TABLE intern_channels"),
             *("TABLE provider_keys", "INDEX ix_generations_interrupted"),
         )
         gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]

@@ -8,16 +8,17 @@ __getattr__ = names(
         "": "endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
-        "admission.rules": "AdmissionContext reservation_limits reservation_refusal",
+        "admission.rules": "AdmissionContext drawn_budgets reservation_limits reservation_refusal",
         "admission.types": (
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
-            "FREE_PER_DAY FREE_PER_MINUTE KeyFacts Rate"
+            "FREE_PER_DAY FREE_PER_MINUTE KeyFacts label_of LABELS LimitLabel OwnerFacts Rate"
         ),
         "ledger.service": "LedgerSampler LedgerService MOST_DIFFERENCES SAMPLED_ACCOUNTS",
         "ledger.types": (
             "Activity ActivityQuery Difference LedgerReport LedgerScope Statement StatementQuery"
         ),
         "limits": "AccountingRules effective_budget key_status resets_at rules_of window_start",
+        "owner": "end_user Owner OwnerLimit OwnerUse",
         "policy": (
             "balance_change check_credits credit_posting credits_change "
             "first_day_of_windows free_requests is_same_posting key_usage"

@@ -65,8 +65,15 @@ OPERATIONS = {
     "/responses": {"post"},
     "/users": {"get", "post"},
     "/users/{user_id}": {"get", "patch"},
+    "/users/{user_id}/budgets": {"get"},
+    "/users/{user_id}/budgets/{interval}": {"get", "put", "delete"},
     "/workspaces": {"get", "post"},
     "/workspaces/{id}": {"get", "patch", "delete"},
+    "/workspaces/{id}/budgets": {"get"},
+    "/workspaces/{id}/budgets/{interval}": {"get", "put", "delete"},
+    "/workspaces/{id}/end-users/budgets": {"get"},
+    "/workspaces/{id}/end-users/{end_user}/budgets": {"get"},
+    "/workspaces/{id}/end-users/{end_user}/budgets/{interval}": {"get", "put", "delete"},
     "/workspaces/{id}/policy": {"get", "put"},
 }
 

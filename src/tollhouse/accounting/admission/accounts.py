@@ -11,22 +11,31 @@ Methods of a state do not wait, so that a check and the hold that follows it are
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from tollhouse.accounting.admission.types import AccountFacts, CreditLimit, KeyFacts, Rate, Source
-from tollhouse.accounting.limits import resets_at, window_start
-from tollhouse.accounting.types import Credits, GenerationRecord, KeyLimit, Spend
+from tollhouse.accounting.admission.budget_states import KEY, KeyState, OwnerState
+from tollhouse.accounting.admission.types import (
+    LABELS,
+    AccountFacts,
+    AdmissionRequest,
+    KeyFacts,
+    OwnerFacts,
+    Rate,
+)
+from tollhouse.accounting.owner import Owner, end_user
+from tollhouse.accounting.types import BudgetScope, Credits, GenerationRecord
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tollhouse.accounting.admission.budget_states import LabelledBudget
     from tollhouse.kernel.clock import Clock
 
 MOST_REMEMBERED: Final = 50_000
@@ -83,83 +92,6 @@ class InFlight:
 
 
 @dataclass(slots=True, eq=False)
-class KeyState:
-    """What counts towards a key's limit: booked, on its way to the books, held, reserved.
-
-    What its batches have reserved counts in whichever window. What interns use whose key it answers
-    for counts as its own.
-    """
-
-    hash: str
-    limit: KeyLimit = field(default_factory=KeyLimit)
-    held_nano: int = 0
-    reserved_nano: int = 0
-    days: defaultdict[date, Spend] = field(default_factory=lambda: defaultdict(Spend))
-    _total: Spend = field(default_factory=Spend)
-    _start: date | None = None
-    """Of the window that was looked at last."""
-    _used: int | None = None
-    """What counts in it; None where that has to be reckoned anew."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing would be lost by forgetting it."""
-        return not self.held_nano
-
-    def load(self, facts: KeyFacts, unbooked: Iterable[GenerationRecord]) -> None:
-        """Replace the facts by what the books say now, and add what is on its way to them."""
-        self.limit = facts.limit
-        self.reserved_nano = facts.reserved_nano
-        self._total = facts.total
-        self.days = defaultdict(Spend, facts.days)
-        for record in unbooked:
-            if self.hash in record.key_hashes:
-                self._add(record.utc_day, record.spend)
-        self._used = None
-
-    def used_nano(self, today: date) -> int:
-        """Return what counts towards the limit in the window of a day."""
-        reset = self.limit.reset
-        start = None if reset is None else window_start(reset, today)
-        if start != self._start:
-            self._start, self._used = start, None
-        if self._used is None:
-            spends = (spend for day, spend in self.days.items() if start is None or day >= start)
-            self._used = self._nano(self._total if start is None else sum(spends, Spend()))
-        return self._used
-
-    def left_nano(self, limit_nano: int, today: date) -> int:
-        """Return what is left of a limit for requests, those under way included."""
-        return limit_nano - self.used_nano(today) - self.reserved_nano
-
-    def credit_limit(self, today: date, source: Source) -> CreditLimit | None:
-        """Return the limit as it stands; None where there is none."""
-        if self.limit.limit_nano is None:
-            return None
-        return CreditLimit(
-            source,
-            self.limit.limit_nano,
-            self.used_nano(today),
-            self.held_nano + self.reserved_nano,
-            None if self.limit.reset is None else resets_at(self.limit.reset, today),
-        )
-
-    def charged(self, day: date, spend: Spend) -> None:
-        """Count what a generation cost that the books will count to a UTC day."""
-        if self._used is not None and (self._start is None or day >= self._start):
-            self._used += self._nano(spend)
-        self._add(day, spend)
-
-    def _add(self, day: date, spend: Spend) -> None:
-        self._total += spend
-        self.days[day] += spend
-
-    def _nano(self, spend: Spend) -> int:
-        own = spend.byok_usage_nano if self.limit.include_byok else 0
-        return spend.usage_nano + own
-
-
-@dataclass(slots=True, eq=False)
 class AccountState:
     """What admission knows of one account: its money, holds, free requests and keys."""
 
@@ -169,6 +101,12 @@ class AccountState:
     held_nano: int = 0
     """What requests under way may cost at most, together."""
     keys: dict[str, KeyState] = field(default_factory=dict[str, KeyState])
+    owners: dict[Owner, OwnerState] = field(default_factory=dict[Owner, OwnerState])
+    """Those that have a limit, or had one."""
+    end_users_of: set[str] = field(default_factory=set[str])
+    """Workspaces of which some end user has a limit."""
+    _people: dict[str, str] = field(default_factory=dict[str, str])
+    """Who made a key, of those who have a limit."""
     minutes: dict[str | None, SlidingMinute] = field(
         default_factory=dict[str | None, SlidingMinute]
     )
@@ -238,6 +176,7 @@ class AccountState:
             and not self._unbooked
             and not self.own_free
             and all(key.idle for key in self.keys.values())
+            and all(owner.idle for owner in self.owners.values())
             and all(minute.idle(now) for minute in self.minutes.values())
         )
 
@@ -261,7 +200,64 @@ class AccountState:
     def key(self, key_hash: str) -> KeyState:
         """Return one of its keys."""
         if (found := self.keys.get(key_hash)) is None:
-            found = self.keys[key_hash] = KeyState(key_hash)
+            found = self.keys[key_hash] = KeyState(KEY, key_hash)
+        return found
+
+    def load_key(
+        self, key_hash: str, facts: KeyFacts, unbooked: Sequence[GenerationRecord]
+    ) -> None:
+        """Replace what is known of a key, who made it, and its workspace, by what the books say."""
+        key = self.key(key_hash)
+        key.load(facts, [record for record in unbooked if key_hash in record.key_hashes])
+        key.people = key.workspace = ()
+        for each in facts.owners:
+            limited = self.load_owner(each, unbooked)
+            if each.owner.scope is BudgetScope.MEMBER:
+                key.people = limited
+            else:
+                key.workspace = limited
+                has_limits = facts.limits_end_users
+                (self.end_users_of.add if has_limits else self.end_users_of.discard)(each.owner.id)
+
+    def load_owner(
+        self, facts: OwnerFacts, unbooked: Sequence[GenerationRecord]
+    ) -> Sequence[LabelledBudget]:
+        """Replace what is known of an owner by what the books say; return what has a limit."""
+        owner = facts.owner
+        if (found := self.owners.get(owner)) is None:
+            if not facts.limits:
+                return ()
+            found = self.owners[owner] = OwnerState(owner)
+        self._people.update(dict.fromkeys(facts.keys, owner.id))
+        found.load(facts, [record for record in unbooked if owner in self._owners_of(record)])
+        return found.limited
+
+    def budgets(self, request: AdmissionRequest) -> Sequence[LabelledBudget]:
+        """Return all whose limits hold for a request, in the order in which they are enforced."""
+        keys = tuple(zip(map(self.key, request.key_hashes), LABELS, strict=False))
+        if not self.owners or not keys:
+            return keys
+        people = [each for key, _ in keys for each in key.people]
+        asked_for: Sequence[LabelledBudget] = ()
+        if request.end_user is not None and self.limits_end_user(request.end_user):
+            found = self.owners.get(request.end_user)
+            asked_for = () if found is None else found.limited
+        return (*people, *asked_for, *keys[0][0].workspace, *keys)
+
+    def limits_end_user(self, end_user: Owner | None) -> bool:
+        """Tell whether a request has to know what an end user may use."""
+        if end_user is None or not self.end_users_of:
+            return False
+        return end_user.id.partition(":")[0] in self.end_users_of
+
+    def _owners_of(self, record: GenerationRecord) -> set[Owner]:
+        """Return who may have budgets that a generation counts towards."""
+        found = {Owner(BudgetScope.WORKSPACE, record.workspace_id)}
+        if record.external_user:
+            found.add(end_user(record.workspace_id, record.external_user))
+        for key_hash in record.key_hashes:
+            if (person := self._people.get(key_hash)) is not None:
+                found.add(Owner(BudgetScope.MEMBER, person))
         return found
 
     def charged(self, record: GenerationRecord, number: int) -> None:
@@ -275,6 +271,10 @@ class AccountState:
             self.count_own(record)
         for key_hash in record.key_hashes:
             self.key(key_hash).charged(day, record.spend)
+        if self.owners:
+            for owner in self._owners_of(record) & self.owners.keys():
+                for budget in self.owners[owner].budgets.values():
+                    budget.charged(day, record.spend)
 
     def count_own(self, record: GenerationRecord) -> None:
         """Count a generation of own keys, in place of what it took of the allowance."""
@@ -288,11 +288,19 @@ class AccountState:
             self._unbooked.popleft()
 
 
+Name = str | Owner
+"""What is read beside an account: a key, by its hash, or an end user."""
+
+
 class AccountLoader(Protocol):
     """Reads an account and a key from the database."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
         """Return it with the number up to which the books have this process' charges."""
+        ...
+
+    async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
+        """Do the same with an end user in place of a key."""
         ...
 
 
@@ -302,22 +310,31 @@ class CachedAccount:
 
     state: AccountState = field(default_factory=AccountState)
     changed: int = 0
-    read: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
-    """Each key that was read: after which change, and when."""
+    read: dict[Name, tuple[int, float]] = field(default_factory=dict[Name, tuple[int, float]])
+    """Each key, or end user, that was read: after which change, and when."""
     users: int = 0
     """How many wait for it to be read, or read it."""
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    outdated: set[str] = field(default_factory=set[str])
-    """Keys that are to be read again beside the next request of theirs."""
-    refreshing: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]])
-    """Keys that are read again beside the requests."""
+    outdated: set[Name] = field(default_factory=set[Name])
+    """Those that are to be read again beside the next request of theirs."""
+    refreshing: dict[Name, asyncio.Task[None]] = field(
+        default_factory=dict[Name, asyncio.Task[None]]
+    )
+    """Those that are read again beside the requests."""
 
-    def missing(self, key_hashes: Iterable[str]) -> str | None:
-        """Return the first of some keys that was not read since the latest change, or None."""
+    def missing(self, key_hashes: Iterable[str], end_user: Owner | None = None) -> Name | None:
+        """Return the first that was not read since the latest change, or None.
+
+        An end user has to be read where some of its workspace have limits.
+        """
         for key_hash in key_hashes:  # of every request: no generator
             found = self.read.get(key_hash)
             if found is None or found[0] != self.changed:
                 return key_hash
+        if end_user is not None and self.state.limits_end_user(end_user):
+            found = self.read.get(end_user)
+            if found is None or found[0] != self.changed:
+                return end_user
         return None
 
 
@@ -348,13 +365,17 @@ class AccountCache:
         self._full = MOST_REMEMBERED
         """From how many on the idle ones are forgotten."""
 
-    def known(self, account_id: str, key_hashes: Iterable[str]) -> AccountState | None:
+    def known(
+        self, account_id: str, key_hashes: Iterable[str], end_user: Owner | None = None
+    ) -> AccountState | None:
         """Return an account whose facts and keys are fresh; None where it has to be read."""
         entry = self._entries.get(account_id)
-        if entry is None or entry.missing(key_hashes) is not None:
+        if entry is None or entry.missing(key_hashes, end_user) is not None:
             return None
         for key_hash in key_hashes:
             self._reload_if_due(entry, account_id, key_hash)
+        if end_user is not None and end_user in entry.read:
+            self._reload_if_due(entry, account_id, end_user)
         return entry.state
 
     def is_read(self, account_id: str) -> bool:
@@ -371,7 +392,9 @@ class AccountCache:
         """Tell whether an account was read before, however old that is."""
         return account_id in self._entries
 
-    async def read(self, account_id: str, key_hashes: Iterable[str]) -> None:
+    async def read(
+        self, account_id: str, key_hashes: Iterable[str], end_user: Owner | None = None
+    ) -> None:
         """Read an account, unless its facts and its keys are fresh: `known` returns it then.
 
         It raises `Unavailable` where it cannot be read, or changes faster than it is read.
@@ -382,7 +405,7 @@ class AccountCache:
             # The time limit holds for those who wait for another's reading, too.
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
                 # What changed while one key was read makes the others be read again.
-                while (missing := entry.missing(key_hashes)) is not None:
+                while (missing := entry.missing(key_hashes, end_user)) is not None:
                     await self._read(entry, account_id, missing)
         except TimeoutError as error:
             raise Unavailable(_NOT_READ, retry_after=1) from error
@@ -428,10 +451,13 @@ class AccountCache:
             if not entry.users and not entry.refreshing and entry.state.idle(now):
                 del self._entries[account_id]
 
-    async def _read(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:
+    async def _read(self, entry: CachedAccount, account_id: str, name: Name) -> None:
         change = entry.changed
         try:
-            account, key = await self._loader.load(account_id, key_hash)
+            if isinstance(name, Owner):
+                account, found = await self._loader.load_owner(account_id, name)
+            else:
+                account, found = await self._loader.load(account_id, name)
         except Exception as error:
             _log.error("account_not_read", account=account_id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
@@ -439,31 +465,34 @@ class AccountCache:
             # Some charges were booked meanwhile, and are in neither: who reads again finds them.
             return
         unbooked = entry.state.load(account, count_own=self._max_age is not None)
-        entry.state.key(key_hash).load(key, unbooked)
-        entry.read[key_hash] = (change, self._clock.monotonic())
+        if isinstance(found, OwnerFacts):
+            entry.state.load_owner(found, unbooked)
+        else:
+            entry.state.load_key(str(name), found, unbooked)
+        entry.read[name] = (change, self._clock.monotonic())
 
-    def _reload_if_due(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:
-        if key_hash in entry.outdated and key_hash not in entry.refreshing:
-            entry.outdated.discard(key_hash)
-            self._reload(entry, account_id, key_hash)
+    def _reload_if_due(self, entry: CachedAccount, account_id: str, name: Name) -> None:
+        if name in entry.outdated and name not in entry.refreshing:
+            entry.outdated.discard(name)
+            self._reload(entry, account_id, name)
         if self._max_age is not None:
-            _, read_at = entry.read[key_hash]
+            _, read_at = entry.read[name]
             if self._clock.monotonic() - read_at > self._max_age:
-                self._reload(entry, account_id, key_hash)
+                self._reload(entry, account_id, name)
 
-    def _reload(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:
+    def _reload(self, entry: CachedAccount, account_id: str, name: Name) -> None:
         """Read again beside the requests, which go on with what is known."""
-        if key_hash not in entry.refreshing:
-            task = asyncio.create_task(self._reloaded(entry, account_id, key_hash))
-            entry.refreshing[key_hash] = task
+        if name not in entry.refreshing:
+            task = asyncio.create_task(self._reloaded(entry, account_id, name))
+            entry.refreshing[name] = task
 
-    async def _reloaded(self, entry: CachedAccount, account_id: str, key_hash: str) -> None:
+    async def _reloaded(self, entry: CachedAccount, account_id: str, name: Name) -> None:
         try:
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
-                await self._read(entry, account_id, key_hash)
+                await self._read(entry, account_id, name)
             self._on_change(account_id)
         except (TimeoutError, Unavailable):
             # The next request that finds it old, in a while, tries again.
-            entry.read[key_hash] = (entry.read[key_hash][0], self._clock.monotonic())
+            entry.read[name] = (entry.read[name][0], self._clock.monotonic())
         finally:
-            del entry.refreshing[key_hash]
+            del entry.refreshing[name]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.rules import no_free_requests, when_others_end
+from tollhouse.accounting.admission.rules import (
+    drawn_budgets,
+    no_free_requests,
+    when_others_end,
+)
 from tollhouse.accounting.admission.types import AdmissionRefusal, SpendClaim
-from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, window_of
+from tollhouse.accounting.leases import ACCOUNT, FREE, BudgetId, window_of
 from tollhouse.accounting.policy import free_requests_a_day
 from tollhouse.accounting.types import Reset
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import date
 
     from tollhouse.accounting.admission.accounts import AccountState
     from tollhouse.accounting.admission.rules import AdmissionContext
+    from tollhouse.accounting.admission.types import AdmissionRequest
     from tollhouse.accounting.types import Reservation
 
 
@@ -27,30 +31,27 @@ def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | N
     with_own: list[BudgetId] = []
     if context.credits_nano:
         amounts[BudgetId(ACCOUNT, request.account_id)] = context.credits_nano
-    for key, _, weight_nano in context.counted_keys:
-        if key.limit.limit_nano is not None and weight_nano:
-            budget = BudgetId(KEY, key.hash, window_of(key.limit.reset, context.today))
-            amounts[budget] = weight_nano
-            if key.limit.include_byok:
-                with_own.append(budget)
+    for budget, weight_nano, includes_own in drawn_budgets(context):
+        amounts[budget] = weight_nano
+        if includes_own:
+            with_own.append(budget)
     if may_use_free and context.counts_as_free and not request.free_later:
         amounts[_free_budget(context)] = 1
     return SpendClaim(request.generation_id, amounts, with_own=with_own) if amounts else None
 
 
 def reserved_amounts(
-    account: AccountState, reservation: Reservation, today: date
+    account: AccountState, reservation: Reservation, request: AdmissionRequest
 ) -> Mapping[BudgetId, int]:
-    """Return what a batch reserves of each budget."""
+    """Return what a batch reserves of each budget that a request of it would draw on."""
     amounts: dict[BudgetId, int] = {}
     if account.needs_credits:
         amounts[BudgetId(ACCOUNT, reservation.account_id)] = reservation.amount_nano
-    for key_hash in reservation.key_hashes:
-        limit = account.key(key_hash).limit
+    for budget, _ in account.budgets(request):
+        limit = budget.limit
         if limit.limit_nano is not None:
-            budget = BudgetId(KEY, key_hash, window_of(limit.reset, today))
             held = reservation.with_own_nano if limit.include_byok else reservation.amount_nano
-            amounts[budget] = held
+            amounts[budget.budget_id(request.now.date())] = held
     return {budget: amount for budget, amount in amounts.items() if amount}
 
 
@@ -83,10 +84,10 @@ def held_elsewhere(context: AdmissionContext, claim: SpendClaim) -> AdmissionRef
     """
     if {budget.scope for budget in claim.short} == {FREE}:
         raise no_free_requests(context)
-    for key, label, weight in context.counted_keys:
-        if any(budget[:2] == (KEY, key.hash) for budget in claim.short):
+    for budget, label, weight in context.counted:
+        if budget.budget_id(context.today) in claim.short:
             return AdmissionRefusal(
-                "key_limit_held",
+                f"{label.noun}_held",
                 label.source,
                 f"Requests under way hold what is left of {label.limit}; this one may cost "
                 f"{format_credits(weight)} credits.",

@@ -36,7 +36,12 @@ from tollhouse.accounting.admission.rules import (
     limits_too_small,
     too_many_in_a_minute,
 )
-from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
+from tollhouse.accounting.admission.types import (
+    OWN,
+    AdmissionPreview,
+    AdmissionRequest,
+    Admitted,
+)
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from tollhouse.accounting.admission.leasing import SharedBudgets
-    from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest, SpendClaim
+    from tollhouse.accounting.admission.types import AdmissionRefusal, SpendClaim
     from tollhouse.accounting.limits import AccountingRules
     from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
@@ -60,8 +65,8 @@ class _QueueTicket(asyncio.Event):
     asks: bool = False
     """Whether it waits for the database alone, so that the next one need not wait for it."""
     awaits: str | None = None
-    """Whose credits it waits for: a key's hash or the account's id. None where that is not known:
-    it only waits behind others."""
+    """What it waits for: a budget, by its name, or the account, by its id. None where that is not
+    known: it only waits behind others."""
 
 
 def _first(queue: Iterable[_QueueTicket]) -> _QueueTicket | None:
@@ -118,7 +123,7 @@ class AdmissionController:
         """
         admitted = self.try_admit(request)
         if admitted is None and self._context(request) is None:
-            await self._accounts.read(request.account_id, request.key_hashes)
+            await self._read(request)
             admitted = self.try_admit(request)
         return await self._queued(request) if admitted is None else admitted
 
@@ -213,7 +218,7 @@ class AdmissionController:
             self._reserve_capacity(len(self._holds) + 1)
         except TollhouseError as refusal:
             error = refusal
-        of_own = (held.weight_nano for held in context.counted_keys if held.label is OWN)
+        of_own = (held.weight_nano for held in context.counted if held.label is OWN)
         return AdmissionPreview(
             credit_limits=current_credit_limits(context, refused),
             too_small=limits_too_small(context),
@@ -270,7 +275,8 @@ class AdmissionController:
         keys = reservation.key_hashes
         while (account := self._accounts.known(reservation.account_id, keys)) is None:
             await self._accounts.read(reservation.account_id, keys)
-        amounts = reserved_amounts(account, reservation, self._clock.now().date())
+        request = AdmissionRequest(reservation.id, reservation.account_id, keys, self._clock.now())
+        amounts = reserved_amounts(account, reservation, request)
         if amounts:
             await self._shared.reserve(reservation, amounts)
 
@@ -304,8 +310,8 @@ class AdmissionController:
             self._count_free(context, may_use_free=may_use_free)
         account.in_flight.begin(request.estimate_nano)
         account.held_nano += context.credits_nano
-        for key, _, weight_nano in context.counted_keys:
-            key.held_nano += weight_nano
+        for budget, _, weight_nano in context.counted:
+            budget.held_nano += weight_nano
         if context.is_free_own:
             account.own_free[request.generation_id] = context.today
         self._holds[request.generation_id] = context
@@ -322,8 +328,8 @@ class AdmissionController:
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(request.estimate_nano, actual_nano, now, window)
         account.held_nano -= hold.credits_nano
-        for key, _, weight_nano in hold.counted_keys:
-            key.held_nano -= weight_nano
+        for budget, _, weight_nano in hold.counted:
+            budget.held_nano -= weight_nano
         account.free_held -= hold.holds_free
         if account.own_free:
             account.own_free.pop(request.generation_id, None)
@@ -348,15 +354,18 @@ class AdmissionController:
     def _context(self, request: AdmissionRequest) -> AdmissionContext | None:
         """Return what decides about a request; None where its account has to be read first."""
         self._reload_after_clock_change(request.now.date())
-        account = self._accounts.known(request.account_id, request.key_hashes)
+        account = self._accounts.known(request.account_id, request.key_hashes, request.end_user)
         if account is None:
             return None
         return AdmissionContext(account, request, self._rules, self._clock.monotonic())
 
     async def _fresh_context(self, request: AdmissionRequest) -> AdmissionContext:
         while (context := self._context(request)) is None:
-            await self._accounts.read(request.account_id, request.key_hashes)
+            await self._read(request)
         return context
+
+    async def _read(self, request: AdmissionRequest) -> None:
+        await self._accounts.read(request.account_id, request.key_hashes, request.end_user)
 
     def _reload_after_clock_change(self, day: date) -> None:
         """Have every account read again once the clock was set back: earlier days count, too."""

@@ -8,6 +8,7 @@ suffice waits until more is. `rights` decides; `budgets` has the transactions, o
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -174,7 +175,7 @@ class SharedBudgets:
 
     def notice(self, ref: str | None) -> None:
         """Hear which budget a holder wants some of, or (None) that something has changed."""
-        holder, *budget = ("", "", "", "") if ref is None else ref.split(" ")
+        holder, *budget = [""] if ref is None else json.loads(ref)
         if holder != self._holder:
             wanted = BudgetId(*budget) if holder else None
             self._rights.notice(wanted, self._clock.monotonic())

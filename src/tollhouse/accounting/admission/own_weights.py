@@ -2,8 +2,8 @@
 
 limit                                   holds the dearer of
 the balance                             the gateway's price   the fee of what the provider takes
-of a key                                the gateway's price   the fee
-of a key that includes own keys         the gateway's price   what the provider takes, and the fee
+of a key, a workspace, ...              the gateway's price   the fee
+of one that includes own keys           the gateway's price   what the provider takes, and the fee
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from tollhouse.accounting.pricing import most_with_own_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.accounting.admission.accounts import AccountState, KeyState
+    from tollhouse.accounting.admission.accounts import AccountState
+    from tollhouse.accounting.admission.budget_states import BudgetState, LabelledBudget
     from tollhouse.accounting.admission.types import AdmissionRequest, LimitLabel
     from tollhouse.accounting.limits import AccountingRules
 
 NO_FEE: Final = Fraction(0)
 
 
-class HeldKey(NamedTuple):
-    """A key whose limit a request can use up, and what it holds of it."""
+class HeldBudget(NamedTuple):
+    """A budget that a request can use up, and what it holds of it."""
 
-    key: KeyState
+    budget: BudgetState
     label: LimitLabel
     weight_nano: int
 
@@ -35,7 +36,7 @@ class HeldKey(NamedTuple):
 class OwnWeights(NamedTuple):
     """What a request holds, in the words of `AdmissionContext`."""
 
-    counted_keys: tuple[HeldKey, ...]
+    counted: tuple[HeldBudget, ...]
     takes_credits: bool
     weight_nano: int
     spendable_nano: int | None
@@ -47,7 +48,7 @@ class OwnWeights(NamedTuple):
 def weigh_with_own_keys(
     request: AdmissionRequest,
     account: AccountState,
-    keys: Sequence[tuple[KeyState, LimitLabel]],
+    budgets: Sequence[LabelledBudget],
     rules: AccountingRules,
 ) -> OwnWeights:
     """Weigh a request that own keys may serve: what they would cost, and what the gateway's.
@@ -66,16 +67,16 @@ def weigh_with_own_keys(
     paid = (request.paid and not request.own_key) or (fee > 0 and most > 0)
     takes_credits = paid and account.needs_credits
     counted = [
-        (key, label)
-        for key, label in keys
-        if paid or (key.limit.include_byok and (request.paid or most > 0))
+        (budget, label)
+        for budget, label in budgets
+        if paid or (budget.limit.include_byok and (request.paid or most > 0))
     ]
     own, shared = most, shared_most
     if request.open_ended:
         lefts = [
-            (key.limit.include_byok, key.left_nano(key.limit.limit_nano, today))
-            for key, _ in counted
-            if key.limit.limit_nano is not None
+            (budget.limit.include_byok, budget.left_nano(budget.limit.limit_nano, today))
+            for budget, _ in counted
+            if budget.limit.limit_nano is not None
         ]
         if takes_credits:
             lefts.append((False, account.available_nano))
@@ -86,10 +87,10 @@ def weigh_with_own_keys(
         own, shared = max(least, own), max(shared_least, shared)
     weight, including = max(shared, of_fee(own)), max(shared, own + of_fee(own))
     return OwnWeights(
-        counted_keys=tuple(
+        counted=tuple(
             [
-                HeldKey(key, label, including if key.limit.include_byok else weight)
-                for key, label in counted
+                HeldBudget(budget, label, including if budget.limit.include_byok else weight)
+                for budget, label in counted
             ]
         ),
         takes_credits=takes_credits,

@@ -1,17 +1,19 @@
 """Whether a request may begin, or a batch be paid for: pure, apart from the state that it reads.
 
     requests          of its model in a minute; of free models in a minute and in a UTC day
-    key limits        what the key used, holds, and would hold; then the same of its payer
+    limits            what is used, held, and would be held: of who made the key; of the end user;
+                      of the workspace; of the key; of its payer
     balance           the same of the account's credits
     in-flight budget  a part of the balance, for all requests at once
 
-Of key limits and of the balance a request holds the most that it may cost. One that names no limit
+Of limits and of the balance a request holds the most that it may cost. One that names no limit
 of its output must be able to pay for its prompt; where what is left does not pay for all that its
 model could write, it holds what is left, and is asked with a limit of its output. What batches have
 reserved is taken from both before; their requests are no part of the in-flight budget. A limit that
 only other requests' holds exceed can be waited for; any other refuses at once.
 
-A batch reserves from what is left of its keys' limits and of the balance. Requests under way do not
+A batch reserves from what is left of these limits (not of end users': it has many), and of the
+balance. Requests under way do not
 count: they are over long before a batch is.
 
 Source: the order of the public gateway's checks, the six rules of its in-flight budget, its table
@@ -26,10 +28,9 @@ from datetime import date, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.admission.own_weights import NO_FEE, HeldKey, weigh_with_own_keys
+from tollhouse.accounting.admission.own_weights import NO_FEE, HeldBudget, weigh_with_own_keys
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
-    LABELS,
     AccountFacts,
     AdmissionRefusal,
     AdmissionRequest,
@@ -42,18 +43,23 @@ from tollhouse.accounting.admission.types import (
 )
 from tollhouse.accounting.limits import AccountingRules, resets_at
 from tollhouse.accounting.policy import free_requests_a_day
-from tollhouse.accounting.types import KeyStatus, Reset
+from tollhouse.accounting.types import Reset
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.errors import RateLimited, RateWindow
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from fractions import Fraction
 
-    from tollhouse.accounting.admission.accounts import AccountState, KeyState
+    from tollhouse.accounting.admission.accounts import AccountState
+    from tollhouse.accounting.admission.budget_states import BudgetState, LabelledBudget
+    from tollhouse.accounting.leases import BudgetId
+    from tollhouse.accounting.types import Budget
 
+ReservedBudget = tuple["Budget", LimitLabel]
+"""What a batch reserves of."""
 _OR_BATCHES = ", or wait for batches to end"
 
 
@@ -66,10 +72,10 @@ class AdmissionContext:
     rules: AccountingRules
     now: float
     """Seconds of a clock that never jumps."""
-    keys: tuple[tuple[KeyState, LimitLabel], ...] = field(init=False)
-    """All whose limits hold."""
-    counted_keys: tuple[HeldKey, ...] = field(init=False)
-    """Those of them whose limits it can use up."""
+    budgets: Sequence[LabelledBudget] = field(init=False)
+    """All whose limits hold, in the order in which they are enforced."""
+    counted: tuple[HeldBudget, ...] = field(init=False)
+    """Those of them that it can use up."""
     takes_credits: bool = field(init=False)
     weight_nano: int = field(init=False)
     """What it holds of the balance, and of the limits that it counts towards, unless these include
@@ -88,20 +94,20 @@ class AdmissionContext:
 
     def __post_init__(self) -> None:
         request, account = self.request, self.account
-        self.keys = tuple(zip(map(account.key, request.key_hashes), LABELS, strict=False))
+        self.budgets = account.budgets(request)
         if request.own_key or request.either_way:
             if request.own_key:
                 request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
-            found = weigh_with_own_keys(request, account, self.keys, self.rules)
+            found = weigh_with_own_keys(request, account, self.budgets, self.rules)
             for name, value in found._asdict().items():
                 setattr(self, name, value)
             return
         self.takes_credits = request.paid and account.needs_credits
-        counted = self.keys if request.paid else ()
+        counted = self.budgets if request.paid else ()
         weight = request.maximum_nano
         if request.open_ended:
-            weight = _open_weight_nano(self, [key for key, _ in counted])
-        self.counted_keys = tuple([HeldKey(key, label, weight) for key, label in counted])
+            weight = _open_weight_nano(self, [budget for budget, _ in counted])
+        self.counted = tuple([HeldBudget(budget, label, weight) for budget, label in counted])
         self.weight_nano = weight
 
     @property
@@ -121,15 +127,15 @@ class AdmissionContext:
         return request.free and not request.own_key and not self.account.facts.free_limits_exempt
 
 
-def _open_weight_nano(context: AdmissionContext, counted: Sequence[KeyState]) -> int:
+def _open_weight_nano(context: AdmissionContext, counted: Sequence[BudgetState]) -> int:
     """Return the weight of a request without a limit of its output: at most what is left.
 
     Others' holds do not lower it: no answer is cut short by what is free again in a moment.
     """
     request, left = context.request, context.request.maximum_nano
-    for key in counted:
-        if (limit := key.limit.limit_nano) is not None:
-            left = min(left, key.left_nano(limit, context.today))
+    for budget in counted:
+        if (limit := budget.limit.limit_nano) is not None:
+            left = min(left, budget.left_nano(limit, context.today))
     if context.takes_credits:
         left = min(left, context.account.available_nano)
     weight = max(request.minimum_nano, left)
@@ -232,10 +238,10 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
     budget = budget_nano(context)
     return (
-        _of_keys(context, _spent)
+        _of_budgets(context, _spent)
         or _no_credits(context)
         or _heavier_than_budget(context, budget)
-        or _of_keys(context, _held)
+        or _of_budgets(context, _held)
         or _held_budget(context, budget)
         or _held_credits(context)
     )
@@ -245,8 +251,7 @@ def limits_too_small(context: AdmissionContext) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
     budget = budget_nano(context)
     refusals: dict[Source, AdmissionRefusal | None] = {
-        held.label.source: _spent(context, held) or _held(context, held)
-        for held in context.counted_keys
+        held.label.source: _spent(context, held) or _held(context, held) for held in context.counted
     }
     refusals |= {
         "credits": _no_credits(context) or _held_credits(context),
@@ -260,8 +265,8 @@ def current_credit_limits(
 ) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a request; the one that refuses it first."""
     account = context.account
-    of_keys = (key.credit_limit(context.today, label.source) for key, label in context.keys)
-    found = [limit for limit in of_keys if limit is not None]
+    limits = (each.credit_limit(context.today, label.source) for each, label in context.budgets)
+    found = [limit for limit in limits if limit is not None]
     if account.needs_credits:
         owned, held = account.credits, account.held_nano + account.facts.reserved_nano
         found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, held))
@@ -293,17 +298,25 @@ def budget_nano(context: AdmissionContext) -> int | None:
 
 
 def contended_credits(context: AdmissionContext) -> Collection[str]:
-    """Return whose credits a request takes where others may hold them: keys' and the account's."""
-    found = [key.hash for key, _, _ in context.counted_keys if key.limit.limit_nano is not None]
+    """Return what a request draws on where others may hold it: budgets, and the account."""
+    found = [each.name for each, _, _ in context.counted if each.limit.limit_nano is not None]
     if context.takes_credits or budget_nano(context) is not None:
         found.append(context.request.account_id)
     return found
 
 
 def awaited_credits(context: AdmissionContext, refused: AdmissionRefusal) -> str:
-    """Return whose credits a request waits for: its key's, its payer's or the account's."""
-    hashes = (key.hash for key, label in context.keys if label.source == refused.source)
-    return next(hashes, context.request.account_id)
+    """Return what a request waits for: a budget, or the account."""
+    names = (each.name for each, label in context.budgets if label.source == refused.source)
+    return next(names, context.request.account_id)
+
+
+def drawn_budgets(context: AdmissionContext) -> Iterator[tuple[BudgetId, int, bool]]:
+    """Yield what a request holds of each limit: which, how much, whether it includes own keys."""
+    for budget, _, weight_nano in context.counted:
+        limit = budget.limit
+        if limit.limit_nano is not None and weight_nano:
+            yield budget.budget_id(context.today), weight_nano, limit.include_byok
 
 
 def negative_balance(balance_nano: int) -> AdmissionRefusal:
@@ -323,12 +336,12 @@ def _batches(reserved_nano: int) -> str:
     return f"; batches have reserved {format_credits(reserved_nano)} credits"
 
 
-def _of_keys(
+def _of_budgets(
     context: AdmissionContext,
-    refuses: Callable[[AdmissionContext, HeldKey], AdmissionRefusal | None],
+    refuses: Callable[[AdmissionContext, HeldBudget], AdmissionRefusal | None],
 ) -> AdmissionRefusal | None:
-    """Return why the first of the keys that refuses a request does; None where none does."""
-    for held in context.counted_keys:
+    """Return why the first budget that refuses a request does; None where none does."""
+    for held in context.counted:
         if (refused := refuses(context, held)) is not None:
             return refused
     return None
@@ -337,28 +350,28 @@ def _of_keys(
 # Refusals that waiting would not change
 
 
-def _spent(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
-    key, label, weight = held
-    limit = key.limit.limit_nano
+def _spent(context: AdmissionContext, held: HeldBudget) -> AdmissionRefusal | None:
+    budget, label, weight = held
+    limit = budget.limit.limit_nano
     if limit is None:
         return None
-    left = key.left_nano(limit, context.today)
-    batches = _batches(key.reserved_nano)
+    left = budget.left_nano(limit, context.today)
+    batches = _batches(budget.reserved_nano)
     if left <= 0:
         return AdmissionRefusal(
-            "key_limit_exhausted",
+            f"{label.noun}_exhausted",
             label.source,
-            f"{label.limit.capitalize()} of {format_credits(limit)} credits is used up "
-            f"({format_credits(key.used_nano(context.today))} used){batches}.",
-            f"Raise {label.limit}{_or_wait(context, key)}.",
+            f"{label.limit[0].upper()}{label.limit[1:]} of {format_credits(limit)} credits is used "
+            f"up ({format_credits(budget.used_nano(context.today))} used){batches}.",
+            f"Raise {label.limit}{_or_wait(context, budget)}.",
         )
     if weight > left:
         return AdmissionRefusal(
-            "weight_exceeds_key_limit",
+            f"weight_exceeds_{label.noun}",
             label.source,
             f"{_may_cost(context, weight, left)}; {format_credits(left)} are left of {label.limit}"
             f"{batches}.",
-            f"{_remedy(context, weight, left, f'raise {label.limit}')}{_or_wait(context, key)}.",
+            f"{_remedy(context, weight, left, f'raise {label.limit}')}{_or_wait(context, budget)}.",
         )
     return None
 
@@ -380,12 +393,12 @@ def _remedy(context: AdmissionContext, weight_nano: int, left_nano: int, otherwi
     return f"Lower max_tokens or the prompt's size, or {otherwise}"
 
 
-def _or_wait(context: AdmissionContext, key: KeyState) -> str:
-    """Return what a person may wait for to have more of a key's limit."""
-    every = key.limit.reset
+def _or_wait(context: AdmissionContext, budget: BudgetState) -> str:
+    """Return what a person may wait for to have more of a limit."""
+    every = budget.limit.reset
     reset = None if every is None else iso_utc_seconds(resets_at(every, context.today))
     return (f", or wait for its reset at {reset}" if reset else "") + (
-        _OR_BATCHES if key.reserved_nano else ""
+        _OR_BATCHES if budget.reserved_nano else ""
     )
 
 
@@ -434,19 +447,19 @@ def _heavier_than_budget(context: AdmissionContext, budget: int | None) -> Admis
 # What others hold
 
 
-def _held(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
-    key, label, weight = held
-    limit = key.limit.limit_nano
-    if limit is None or not key.held_nano:
+def _held(context: AdmissionContext, held: HeldBudget) -> AdmissionRefusal | None:
+    budget, label, weight = held
+    limit = budget.limit.limit_nano
+    if limit is None or not budget.held_nano:
         return None
-    left = key.left_nano(limit, context.today) - key.held_nano
+    left = budget.left_nano(limit, context.today) - budget.held_nano
     if left > 0 and weight <= left:
         return None
     return AdmissionRefusal(
-        "key_limit_held",
+        f"{label.noun}_held",
         label.source,
-        f"Requests under way hold {format_credits(key.held_nano)} credits of {label.limit}; "
-        f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
+        f"Requests under way hold {format_credits(budget.held_nano)} credits of {label.limit}; "
+        f"{format_credits(max(0, left))} are left{_batches(budget.reserved_nano)}.",
         f"Wait for them and send the request again, or raise {label.limit}.",
         retry_after=when_others_end(context),
     )
@@ -498,17 +511,17 @@ def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefu
 def reservation_refusal(
     amount_nano: int,
     account: AccountFacts,
-    keys: Sequence[KeyStatus],
+    budgets: Sequence[ReservedBudget],
     with_own_nano: int | None = None,
 ) -> AdmissionRefusal | None:
-    """Return why an amount cannot be reserved with a key, and the one that answers for it, if any.
+    """Return why an amount cannot be reserved of some budgets and the balance.
 
     A batch that costs nothing is refused, as free models are, by a negative balance alone. What own
     provider keys may take besides counts where limits include it.
     """
-    for key, label in zip(keys, LABELS, strict=False):
-        nano = with_own_nano if key.limit.include_byok and with_own_nano else amount_nano
-        if nano and (refused := _beyond_key(nano, key, label)) is not None:
+    for budget, label in budgets:
+        nano = with_own_nano if budget.include_byok and with_own_nano else amount_nano
+        if nano and (refused := _beyond_limit(nano, budget, label)) is not None:
             return refused
     if not amount_nano:
         balance = account.credits.balance_nano
@@ -529,29 +542,30 @@ def held_by_requests(amount_nano: int) -> AdmissionRefusal:
 
 
 def reservation_limits(
-    account: AccountFacts, keys: Sequence[KeyStatus], refused: AdmissionRefusal
+    account: AccountFacts, budgets: Sequence[ReservedBudget], refused: AdmissionRefusal
 ) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a batch; the one that refuses it first."""
-    found: list[CreditLimit] = []
-    for key, label in zip(keys, LABELS, strict=False):
-        if (own := key.own_budget) is not None:
-            limit, used, reserved = own.limit_nano, own.spend_nano, key.reserved_nano
-            found.append(CreditLimit(label.source, limit, used, reserved, own.resets_at))
+    found = [
+        CreditLimit(
+            label.source, each.limit_nano, each.spend_nano, each.reserved_nano, each.resets_at
+        )
+        for each, label in budgets
+    ]
     if account.type.needs_credits:
         owned, reserved = account.credits, account.reserved_nano
         found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, reserved))
     return sorted(found, key=lambda limit: limit.source != refused.source)
 
 
-def _beyond_key(amount_nano: int, key: KeyStatus, label: LimitLabel) -> AdmissionRefusal | None:
-    limit, reserved = key.own_budget, key.reserved_nano
-    if limit is None or amount_nano <= limit.remaining_nano - reserved:
+def _beyond_limit(amount_nano: int, limit: Budget, label: LimitLabel) -> AdmissionRefusal | None:
+    reserved = limit.reserved_nano
+    if amount_nano <= limit.remaining_nano - reserved:
         return None
     left = max(0, limit.remaining_nano - reserved)
     reset = limit.resets_at
     wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
     return AdmissionRefusal(
-        "batch_exceeds_key_limit",
+        f"batch_exceeds_{label.noun}",
         label.source,
         f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
         f"left of {label.limit} of {format_credits(limit.limit_nano)} "

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollhouse.accounting.leases import FREE
+from tollhouse.accounting.limits import interval_name
+from tollhouse.accounting.owner import OwnerUse
 from tollhouse.accounting.rights import Claim
-from tollhouse.accounting.types import Credits, KeyLimit, Spend
+from tollhouse.accounting.types import BudgetScope, Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.errors import PaymentRequired, TollhouseError
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.accounting.leases import BudgetId
-    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.accounting.owner import Owner, OwnerLimit
+    from tollhouse.accounting.types import GenerationRecord, Reset
 
-Source = Literal["key_limit", "payer_limit", "credits", "in_flight_budget"]
-"""Which limit of credits refuses; `payer_limit` is that of the key that answers for the caller."""
+Source = str
+"""Which limit of credits refuses: `credits`, `in_flight_budget`, `key_limit`, or `payer_limit`,
+that of the key that answers for the caller; or a scope and an interval, as `workspace:daily`."""
 
 FREE_PER_MINUTE = "free-models-per-min"
 FREE_PER_DAY = "free-models-per-day"
@@ -85,6 +89,8 @@ class AdmissionRequest:
     """Whether all of them are: without room there it is refused."""
     rate: Rate | None = None
     """The requests that its model takes in a minute, where that is limited."""
+    end_user: Owner | None = None
+    """Whom it names as its user, in its workspace."""
 
 
 class Admitted(NamedTuple):
@@ -140,15 +146,37 @@ class AccountFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFacts:
-    """What the books say of a key."""
+class BudgetFacts:
+    """What the books say of one limit."""
 
     limit: KeyLimit = field(default_factory=KeyLimit)
     total: Spend = field(default_factory=Spend)
     days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
-    """Its use of each UTC day, as far back as a week or a month reaches."""
+    """What was used on each UTC day, as far back as a week or a month reaches."""
     reserved_nano: int = 0
-    """What its batches, and those that it answers for, have reserved of its limit."""
+    """What batches have reserved of it; of a key's, those that it answers for too."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What the books say of a workspace, a person or an end user."""
+
+    owner: Owner
+    limits: Sequence[OwnerLimit] = ()
+    use: OwnerUse = field(default_factory=OwnerUse)
+    """As far as the limits ask for it."""
+    keys: Collection[str] = ()
+    """Those of a person, if she has a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts(BudgetFacts):
+    """What the books say of a key."""
+
+    owners: Sequence[OwnerFacts] = ()
+    """Who made it, and its workspace."""
+    limits_end_users: bool = False
+    """Whether an end user of its workspace has a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +249,29 @@ class AdmissionPreview:
 
 
 class LimitLabel(NamedTuple):
-    """What the limit of a key is called in a refusal."""
+    """What a limit is called in a refusal."""
 
     source: Source
     limit: str
+    noun: str = "key_limit"
+    """In reasons."""
 
 
 OWN = LimitLabel("key_limit", "the key's limit")
 PAYERS = LimitLabel("payer_limit", "the limit of the key that answers for this intern")
 LABELS = (OWN, PAYERS)
 """Of the limits of a request's or a batch's keys, in their order."""
+_WHOSE = {
+    BudgetScope.MEMBER: "the {} limit of the user who made the key",
+    BudgetScope.END_USER: "the {} limit of the end user",
+    BudgetScope.WORKSPACE: "the workspace's {} limit",
+}
+
+
+def label_of(scope: BudgetScope, reset: Reset | None) -> LimitLabel:
+    """Return what the limit of a workspace, a person or an end user is called."""
+    interval = interval_name(reset)
+    return LimitLabel(f"{scope}:{interval}", _WHOSE[scope].format(interval), f"{scope}_limit")
 
 
 class AdmissionRefusal(NamedTuple):
@@ -268,5 +309,8 @@ def _metadata(limit: CreditLimit, prefix: str) -> dict[str, object]:
 
 
 def limit_source(source: Source, prefix: str) -> str:
-    """Return what a limit of credits is called on the wire: whosever a key's limit is."""
-    return prefix + ("key_limit" if source == "payer_limit" else source)
+    """Return what a limit of credits is called on the wire: whosever a key's limit is.
+
+    Of a workspace's, a person's or an end user's it is the scope, whatever the interval.
+    """
+    return prefix + ("key_limit" if source == "payer_limit" else source.partition(":")[0])

@@ -1,4 +1,4 @@
-"""HTTP for keys, credits, generations and the ledger, each with its wire models.
+"""HTTP for keys, credits, budgets, generations and the ledger, each with its wire models.
 
 The text of an endpoint is its description in the OpenAPI document; its refusals stand where it is
 added. An endpoint opens the transaction and commits it.
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Depends
 
+from tollhouse.accounting.endpoints.budgets import BudgetEndpoints
 from tollhouse.accounting.endpoints.credits import CreditsEndpoints
 from tollhouse.accounting.endpoints.generation import GenerationEndpoints
 from tollhouse.accounting.endpoints.keys import KeyEndpoints
@@ -36,5 +37,6 @@ def router(  # noqa: PLR0913 - one for each thing that endpoints need
     KeyEndpoints(accounting, identity, database, clock).add_to(routes)
     GenerationEndpoints(accounting, database).add_to(routes)
     CreditsEndpoints(accounting, identity, database).add_to(routes)
+    BudgetEndpoints(accounting, identity, database).add_to(routes)
     LedgerEndpoints(ledger, accounting, identity, database, clock).add_to(routes)
     return routes

@@ -64,8 +64,11 @@ def _posted(value: object, others: ValidationInfo) -> int:
 
 
 def _limit(value: object) -> int | None:
-    if value is None:
-        return None
+    return None if value is None else parsed_limit(value)
+
+
+def parsed_limit(value: object) -> int:
+    """Return the nano-credits of a limit that may be zero; pydantic shows its errors."""
     if isinstance(value, int | Decimal) and value < 0:
         raise PydanticCustomError("limit", "must not be negative")
     return _parsed(value, parse_limit)
@@ -90,7 +93,7 @@ def _parsed(value: object, parse: Callable[[str], int]) -> int:
         raise PydanticCustomError("amount", "{text}", {"text": str(error)}) from None
 
 
-_TEXT = {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"}
+AMOUNT_TEXT = {"type": "string", "pattern": r"^\d+(\.\d{1,9})?$"}
 _SIGNED_TEXT = {"type": "string", "pattern": r"^-?\d+(\.\d{1,9})?$"}
 PostedAmount = Annotated[
     int,
@@ -104,7 +107,10 @@ Limit = Annotated[
     int | None,
     BeforeValidator(_limit),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0}, _TEXT, {"type": "null"}], "examples": [25]}
+        {
+            "anyOf": [{"type": "number", "minimum": 0}, AMOUNT_TEXT, {"type": "null"}],
+            "examples": [25],
+        }
     ),
 ]
 """A number of credits that may be zero, in nano-credits; or None for no limit."""

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from tollhouse.accounting.endpoints.amounts import ExactNumbers, Limit
 from tollhouse.accounting.limits import effective_budget
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Budget, KeyLimit, KeyStatus, Reset
+from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStatus, Reset
 from tollhouse.audit.types import AuditAction
 from tollhouse.identity.callers import HoldingKey, Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
@@ -120,7 +120,8 @@ class BudgetReply(ResponseModel):
     """A budget that requests with the key draw on."""
 
     scope: str
-    """What the budget belongs to: key_limit, the key's own limit."""
+    """What the budget belongs to: member, the keys of the user who made this one; workspace; or
+    key_limit, the key's own limit."""
     limit_usd: float
     """How many credits may be spent of it before it starts anew."""
     spend_usd: float
@@ -133,8 +134,8 @@ class BudgetReply(ResponseModel):
     """When that is next; null: never."""
     include_byok: bool
     """Whether own-provider-key use counts."""
-    budget_id: str | None = None
-    """Always null."""
+    budget_id: str | None
+    """UUID of a workspace's; null for all others."""
     guardrail_id: str | None = None
     """Always null."""
 
@@ -187,6 +188,7 @@ def _budget(budget: Budget) -> BudgetReply:
         reset_interval=None if budget.reset is None else budget.reset.value,
         resets_at=budget.resets_at,
         include_byok=budget.include_byok,
+        budget_id=budget.id if budget.scope is BudgetScope.WORKSPACE else None,
     )
 
 
@@ -380,10 +382,14 @@ class KeyEndpoints:
         async with self.database.reading() as read:
             key = await self.identity.own_key(read, subject)
             status = await self.accounting.key_status(read, subject.key_hash)
+            shared = await self.accounting.budgets.budgets_of_key(
+                read, subject.account_id, subject.key_hash
+            )
             credits_ = await self.accounting.credits(read, subject.account_id)
             free = await self.accounting.free_requests(read, subject.account_id)
         manages = key.kind is KeyKind.MANAGEMENT
-        first = effective_budget(status.budgets)
+        budgets = [*(each.budget for each in shared), *status.budgets]
+        first = effective_budget(budgets)
         data = OwnKeyData(
             label=key.label,
             is_free_tier=credits_.purchased_nano == 0,
@@ -393,7 +399,7 @@ class KeyEndpoints:
             creator_user_id=key.creator_user_id,
             organization_id=key.account_id,
             workspace_id=key.workspace_id,
-            budgets=[_budget(each) for each in status.budgets],
+            budgets=[_budget(each) for each in budgets],
             effective_budget=None if first is None else _budget(first),
             expires_at=key.expires_at,
             **usage_reply(status).model_dump(),
@@ -455,6 +461,8 @@ class KeyEndpoints:
                 workspace_id=body.workspace_id,
             )
             before = (await self.accounting.key_status(write, key_hash)).limit
+            if key.workspace_id != found.workspace_id:
+                self.accounting.key_moved(write, key.account_id)
             if (limit := body.limit_after(before)) != before:
                 await self.accounting.set_key_limit(write, key.account_id, key_hash, limit)
             old, new = _facts(found, before), _facts(key, limit)

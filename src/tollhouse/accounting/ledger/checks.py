@@ -31,6 +31,7 @@ from tollhouse.storage.tables.accounting import (
     generations,
     key_days,
     key_totals,
+    owner_days,
     postings,
     usage_days,
 )
@@ -53,6 +54,8 @@ _NOTHING = sa.literal_column("0", sa.BigInteger)
 # A literal, so that SQLite sees that its partial index fits.
 _IS_USAGE = postings.c.kind == sa.literal_column("'usage'")
 _PLACE = ("account_id", "day", "key_hash", "model", "provider", "workspace_id")
+
+_OWNER = ("account_id", "scope", "owner_id", "day")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def counters(dialect: str, scope: LedgerScope) -> Iterator[Counters]:
     keys, of_keys = ("key_hash", "day"), _of_both_keys(scope, day)
     yield Counters(key_days, keys, _of_keys(key_days, scope), _key_days(of_keys))
     yield Counters(usage_days, _PLACE, _of(usage_days, scope), _usage_days(booked))
+    yield Counters(owner_days, _OWNER, _of(owner_days, scope), _owner_days(booked))
 
 
 async def different_counters(read: Read, checked: Counters, most: int) -> Rows:
@@ -354,6 +358,21 @@ def _usage_days(booked: sa.Subquery) -> Query:
         sa.func.sum(booked.c.cache_read_tokens).label("cached_tokens"),
         *_spend(booked),
     ).group_by(*place)
+
+
+def _owner_days(booked: sa.Subquery) -> Query:
+    workspace, user = booked.c.workspace_id, booked.c.external_user
+    costs = (booked.c[name] for name in ("is_byok", "cost_nano", "provider_cost_nano"))
+    facts = (booked.c.account_id, booked.c.day, *costs)
+
+    def of(scope: str, owner: sa.ColumnElement[str]) -> Query:
+        named = sa.literal_column(f"'{scope}'", sa.Text).label("scope")
+        return sa.select(named, owner.label("owner_id"), *facts)
+
+    end_users = of("end_user", workspace + sa.literal_column("':'", sa.Text) + user)
+    owned = sa.union_all(of("workspace", workspace), end_users.where(user != "")).subquery("owned")
+    place = [owned.c[name] for name in _OWNER]
+    return sa.select(*place, *_spend(owned)).group_by(*place)
 
 
 def _spend(booked: sa.FromClause) -> tuple[sa.ColumnElement[int], sa.ColumnElement[int]]:

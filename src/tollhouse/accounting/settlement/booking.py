@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, Charge, settle
-from tollhouse.accounting.types import CUSTOMER, REVENUE, GenerationRecord, PostingKind
+from tollhouse.accounting.types import CUSTOMER, REVENUE, BudgetScope, GenerationRecord, PostingKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,6 +36,11 @@ _COUNTERS: Final = (
 )
 
 
+END_USER: Final = BudgetScope.END_USER.value
+MEMBER: Final = BudgetScope.MEMBER.value
+WORKSPACE: Final = BudgetScope.WORKSPACE.value
+
+
 class Unbookable(Exception):
     """A charge that no database state would take: a foreign account, a number out of range."""
 
@@ -50,6 +55,7 @@ class Booking:
     key_totals: Sequence[Row]
     key_days: Sequence[Row]
     usage_days: Sequence[Row]
+    owner_days: Sequence[Row]
 
     def changes(self) -> Iterator[tuple[str, Sequence[Row]]]:
         """Yield each table that changes, with its rows."""
@@ -63,16 +69,27 @@ def generation_row(record: GenerationRecord) -> Row:
     return msgspec.structs.astuple(record)[:-1]
 
 
-def budget_charges(records: Sequence[GenerationRecord]) -> Sequence[Charge]:
-    """Return what records say of budgets."""
-    return [_budget_charge(record, seq) for seq, record in enumerate(records, 1)]
+def budget_charges(
+    records: Sequence[GenerationRecord], people: Mapping[str, str]
+) -> Sequence[Charge]:
+    """Return what records say of budgets; `people` made those keys whose use counts to them."""
+    return [_budget_charge(record, seq, people) for seq, record in enumerate(records, 1)]
 
 
-def _budget_charge(record: GenerationRecord, seq: int) -> Charge:
+def _budget_charge(record: GenerationRecord, seq: int, people: Mapping[str, str]) -> Charge:
     spend = record.spend
     cost = spend.usage_nano, spend.byok_usage_nano
-    owners = {(ACCOUNT, record.account_id): (record.cost_nano, 0)}
-    owners |= {(KEY, each): cost for each in record.key_hashes}
+    owners = {
+        (ACCOUNT, record.account_id): (record.cost_nano, 0),
+        (WORKSPACE, record.workspace_id): cost,
+    }
+    if record.external_user:
+        owners[END_USER, f"{record.workspace_id}:{record.external_user}"] = cost
+    for key_hash in record.key_hashes:
+        owners[KEY, key_hash] = cost
+        if (person := people.get(key_hash)) is not None:
+            had = owners.get((MEMBER, person), (0, 0))
+            owners[MEMBER, person] = had[0] + cost[0], had[1] + cost[1]
     if record.free_limited:
         owners[FREE, record.account_id] = 1, 0
     rights = [(BudgetId(*right[:3]), right.nano) for right in record.rights]
@@ -141,6 +158,7 @@ def booking(fresh: Sequence[GenerationRecord]) -> Booking:
         key_totals=_key_totals(totals.keys),
         key_days=[(*place, *counts[:3]) for place, counts in sorted(totals.keys.items())],
         usage_days=[(*place, *counts) for place, counts in sorted(totals.usage.items())],
+        owner_days=[(*place, *spend) for place, spend in sorted(totals.owners.items())],
     )
 
 
@@ -155,6 +173,8 @@ class _Totals:
         self.keys: dict[tuple[str, str], list[int]] = {}
         """By key and day: use, use with an own provider key, requests, when it was used last."""
         self.usage: dict[tuple[str, ...], list[int]] = {}
+        self.owners: dict[tuple[str, str, str, str], list[int]] = {}
+        """By account, scope, owner and day: use, and that with own provider keys."""
         self._days: dict[date, str] = {}
 
     def count(self, record: GenerationRecord) -> None:
@@ -171,7 +191,12 @@ class _Totals:
         self._count_key(key, day, used, own, record.created_ms)
         if record.payer_hash is not None:
             self._count_key(record.payer_hash, day, used, own, record.created_ms)
-        place = (account, day, key, record.model, record.provider or "", record.workspace_id)
+        workspace = record.workspace_id
+        self._count_owner((account, "workspace", workspace, day), used, own)
+        if record.external_user:
+            place = (account, "end_user", f"{workspace}:{record.external_user}", day)
+            self._count_owner(place, used, own)
+        place = (account, day, key, record.model, record.provider or "", workspace)
         counts = self.usage.get(place)
         if counts is None:
             counts = self.usage[place] = [0] * len(_COUNTERS)
@@ -197,6 +222,13 @@ class _Totals:
         counts[1] += own
         counts[2] += 1
         counts[3] = max(counts[3], at_ms)
+
+    def _count_owner(self, place: tuple[str, str, str, str], used: int, own: int) -> None:
+        counts = self.owners.get(place)
+        if counts is None:
+            counts = self.owners[place] = [0, 0]
+        counts[0] += used
+        counts[1] += own
 
     def _day(self, day: date) -> str:
         text = self._days.get(day)
@@ -260,6 +292,9 @@ TOTALS: Final = {
     "key_totals": RaisedTotals(("key_hash",), ("usage_nano", "byok_usage_nano"), ("last_used_at",)),
     "key_days": RaisedTotals(("key_hash", "day"), ("usage_nano", "byok_usage_nano", "requests")),
     "usage_days": RaisedTotals(_PLACE, _COUNTERS),
+    "owner_days": RaisedTotals(
+        ("account_id", "scope", "owner_id", "day"), ("usage_nano", "byok_usage_nano")
+    ),
 }
 _NAMES: Final = {"attempts_json": "attempts", "created_ms": "created_at"}
 GENERATION: Final = tuple(

@@ -52,6 +52,11 @@ BUDGETS_OF: Final = (
     "ORDER BY scope, id, period FOR UPDATE OF budgets"
 )
 LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = $1"
+PEOPLE_OF: Final = (
+    "SELECT hash, creator_user_id FROM api_keys "
+    "WHERE hash = ANY($1::text[]) AND creator_user_id IS NOT NULL AND kind <> 'intern'"
+)
+"""Who made keys; what an intern's key uses counts to the key that answers for it."""
 CHANGE_BUDGET: Final = (
     "UPDATE budgets SET used_nano = used_nano + $1, leased_nano = leased_nano - $2 "
     "WHERE scope = $3 AND id = $4 AND period = $5"

@@ -21,6 +21,7 @@ from tollhouse.accounting.settlement.postgresql_statements import (
     CHANGE_BUDGET,
     CHANGE_LEASE,
     LEASES_OF,
+    PEOPLE_OF,
     RAISE_BOOKED,
     RELEASE,
     STATEMENTS,
@@ -119,9 +120,11 @@ class PostgresqlChargeWriter:
         *,
         is_own: bool,
     ) -> None:
-        charges = budget_charges(fresh)
-        if not charges:
+        if not fresh:
             return
+        keys = {key for record in fresh for key in record.key_hashes}
+        people = await connection.fetch(PEOPLE_OF, [*keys])
+        charges = budget_charges(fresh, {row[0]: row[1] for row in people})
         found = await connection.fetch(
             BUDGETS_OF, *map(list, zip(*owners_of(charges), strict=True))
         )

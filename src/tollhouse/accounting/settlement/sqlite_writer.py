@@ -47,6 +47,11 @@ STATEMENTS: Final = {
 """By table, for rows of a `Booking`."""
 BUDGETS_OF: Final = "SELECT scope, id, period, include_byok FROM budgets WHERE scope = ? AND id = ?"
 LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = ?"
+PERSON_OF: Final = (
+    "SELECT hash, creator_user_id FROM api_keys "
+    "WHERE hash = ? AND creator_user_id IS NOT NULL AND kind <> 'intern'"
+)
+"""Who made a key; what an intern's key uses counts to the key that answers for it."""
 CHANGE_BUDGET: Final = (
     "UPDATE budgets SET used_nano = used_nano + ?, leased_nano = leased_nano - ? "
     "WHERE scope = ? AND id = ? AND period = ?"
@@ -104,7 +109,9 @@ class SqliteChargeWriter:
         """Let budgets follow; the rights of another holder end with its release."""
         if connection.execute("SELECT 1 FROM budgets LIMIT 1").fetchone() is None:
             return  # one process spends alone
-        charges = budget_charges(fresh)
+        keys = {key for record in fresh for key in record.key_hashes}
+        found = (connection.execute(PERSON_OF, (key,)).fetchone() for key in keys)
+        charges = budget_charges(fresh, dict(row for row in found if row is not None))
         rows = {
             BudgetId(*row[:3]): BudgetRow(None, include_byok=bool(row[3]))
             for owner in owners_of(charges)

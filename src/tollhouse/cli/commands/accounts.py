@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from tollhouse.cli.client import Server
+from tollhouse.cli.commands.budgets import user_budgets_app, workspace_budgets_app
 from tollhouse.cli.control import CommandGroup, changes, clearable, require_changes
 from tollhouse.cli.options import (
     Account,
@@ -126,6 +127,8 @@ workspaces_app = CommandGroup(
     "workspaces", "Workspaces: the scopes inside an account that keys belong to."
 )
 
+workspaces_app.add_typer(workspace_budgets_app)
+
 WorkspaceId = Annotated[
     str, Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
 ]
@@ -219,6 +222,8 @@ async def delete_workspace(
 
 
 users_app = CommandGroup("users", "Users: the people of an account, who create its keys.")
+
+users_app.add_typer(user_budgets_app)
 
 UserId = Annotated[str, Argument(metavar="USER", help="Id or name of the user.")]
 

@@ -6,6 +6,11 @@ one ledger account to another in a single row, so that a one-sided entry cannot 
 rows they sum up, and can be recomputed from them. `key_totals` and `key_days` count a row with a
 `payer_hash` to both of its keys; all other counters count it once.
 
+`owner_days` count what each workspace used (scope `workspace`), and each end user of one
+(`end_user`; its id is that of the workspace, a colon, and what requests call the user). What a
+person used is the sum of the counters of her keys. `limits` has one row for each interval of a
+workspace, a person (`member`) or an end user, and one for a key; `lifetime` is never reset.
+
 `holders` are the processes that charge, each from its start to its end, and the number of the last
 of its charges that is in the tables above; it rises in the transaction that books them.
 
@@ -182,17 +187,27 @@ usage_days = sa.Table(
     ),
 )
 
+owner_days = sa.Table(
+    "owner_days",
+    METADATA,
+    *text_keys("account_id scope owner_id day"),
+    *integers("usage_nano byok_usage_nano"),
+)
+
 limits = sa.Table(
     "limits",
     METADATA,
-    *text_keys("scope owner_id"),
+    *text_keys("scope owner_id reset_interval"),
+    sa.Column("id", text()),
     sa.Column("limit_nano", sa.BigInteger),
-    sa.Column("reset_interval", text()),
     sa.Column("include_byok", sa.Boolean, nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
     sa.Column("updated_at", Instant, nullable=False),
-    sa.CheckConstraint("scope IN ('key', 'member', 'workspace')", name="scope"),
+    sa.CheckConstraint("scope IN ('key', 'member', 'end_user', 'workspace')", name="scope"),
     sa.CheckConstraint("limit_nano >= 0", name="limit"),
-    sa.CheckConstraint("reset_interval IN ('daily', 'weekly', 'monthly')", name="reset_interval"),
+    sa.CheckConstraint(
+        "reset_interval IN ('daily', 'weekly', 'monthly', 'lifetime')", name="reset_interval"
+    ),
 )
 
 reservations = sa.Table(
@@ -205,5 +220,6 @@ reservations = sa.Table(
     sa.Column("amount_nano", sa.BigInteger, nullable=False),
     sa.Column("created_at", Instant, nullable=False),
     *counters("with_own_nano"),
+    sa.Column("workspace_id", text(), index=True),
     sa.CheckConstraint("amount_nano >= 0", name="amount"),
 )

@@ -94,5 +94,10 @@ api_keys = sa.Table(
 interns' keys, whose text changes, and which have none while nothing runs with them. `payer_hash` is
 the key that answers for an intern's; no foreign key, since it may be gone."""
 sa.Index("uq_api_keys_secret_hash", api_keys.c.secret_hash, unique=True)
+partial_index(
+    "ix_api_keys_creator",
+    api_keys.c.creator_user_id,
+    where=api_keys.c.creator_user_id.is_not(None),
+)
 sa.Index("ix_api_keys_intern", api_keys.c.intern_id)
 sa.Index("ix_api_keys_workspace_created", api_keys.c.workspace_id, api_keys.c.created_at)

@@ -14,6 +14,8 @@ from tests.support.seams.accounting import (
     Credits,
     KeyFacts,
     KeyLimit,
+    Owner,
+    OwnerFacts,
 )
 from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import TollhouseError, Unavailable
@@ -39,6 +41,8 @@ class FakeAccountLoader:
     account: AccountFacts = field(default_factory=AccountFacts)
     keys: dict[str, KeyFacts] = field(default_factory=dict)
     reads: int = 0
+    owners: dict[Owner, OwnerFacts] = field(default_factory=dict)
+    """End users alone: of others the facts of keys tell."""
     before_load: Callable[[], Awaitable[None]] = _at_once
     """Called before the facts are loaded."""
 
@@ -47,6 +51,11 @@ class FakeAccountLoader:
         await self.before_load()
         self.reads += 1
         return self.account, self.keys.get(key_hash, KeyFacts())
+
+    async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
+        assert account_id
+        self.reads += 1
+        return self.account, self.owners.get(owner, OwnerFacts(owner))
 
 
 class AdmissionFixture:

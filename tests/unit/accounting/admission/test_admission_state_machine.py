@@ -14,16 +14,17 @@ from tests.support.clock import FakeClock
 from tests.support.seams.accounting import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
+    LABELS,
     AdmissionContext,
     AdmissionController,
     AdmissionPreview,
     AdmissionRequest,
     Admitted,
+    Budget,
     Credits,
     GenerationRecord,
     KeyFacts,
     KeyLimit,
-    KeyStatus,
     Rate,
     Spend,
     key_status,
@@ -196,17 +197,19 @@ class InMemory:
         account = replace(
             self.loader.account, reserved_nano=sum(amount for _, amount in self.batches.values())
         )
-        refused = reservation_refusal(amount, account, tuple(map(self._status, keys_of(key))))
+        own = map(self._own_budget, keys_of(key))
+        limits = [(each, LABELS[0]) for each in own if each is not None]
+        refused = reservation_refusal(amount, account, limits)
         if refused is not None:
             return refused.reason
         self.batches[batch] = (key, amount)
         self._reserved()
         return None
 
-    def _status(self, key: str) -> KeyStatus:
+    def _own_budget(self, key: str) -> Budget | None:
         now, known = self.clock.now(), self.loader.keys.get(key, KeyFacts())
         usage = key_usage(known.total, known.days, now, None)
-        return key_status(known.limit, usage, now.date(), known.reserved_nano)
+        return key_status(known.limit, usage, now.date(), known.reserved_nano).own_budget
 
     def charge(self, batch: str, ended: EndedRequest, arrived: datetime, by: int) -> None:
         key, amount = self.batches[batch]
@@ -279,7 +282,7 @@ class ClingingController(AdmissionController):
     """Never ends what an intern's request holds of its payer's limit."""
 
     def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
-        hold.counted_keys = hold.counted_keys[:1]
+        hold.counted = hold.counted[:1]
         super()._end(hold, actual_nano)
 
 

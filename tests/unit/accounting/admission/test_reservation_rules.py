@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.seams.accounting import (
+    LABELS,
     AccountFacts,
     AdmissionRefusal,
     Budget,
     BudgetScope,
     Credits,
-    KeyStatus,
+    LimitLabel,
     Reset,
+    label_of,
     reservation_limits,
     reservation_refusal,
 )
@@ -24,9 +26,9 @@ from tollhouse.kernel.money import NANO_PER_CREDIT as CREDIT
 
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
 amounts = st.integers(0, 9)
-key_limits = st.builds(Budget, st.just(BudgetScope.KEY_LIMIT), amounts, amounts)
-statuses = st.builds(KeyStatus, budgets=st.just(()) | st.tuples(key_limits), reserved_nano=amounts)
-Funds = tuple[AccountFacts, Sequence[KeyStatus]]
+budgets = st.builds(Budget, st.just(BudgetScope.KEY_LIMIT), amounts, amounts, reserved_nano=amounts)
+labels = st.sampled_from([*LABELS, label_of(BudgetScope.WORKSPACE, None)])
+Funds = tuple[AccountFacts, Sequence[tuple[Budget, LimitLabel]]]
 funds = st.tuples(
     st.builds(
         AccountFacts,
@@ -34,24 +36,17 @@ funds = st.tuples(
         credits=st.builds(Credits, purchased_nano=amounts, used_nano=amounts),
         reserved_nano=amounts,
     ),
-    st.tuples(statuses) | st.tuples(statuses, statuses),
+    st.lists(st.tuples(budgets, labels), max_size=3),
 )
 
 
-def funds_of(balance: int = 10 * CREDIT, keys: Sequence[KeyStatus] = (), **fields: Any) -> Funds:
-    return AccountFacts(credits=Credits(purchased_nano=balance), **fields), keys
+def funds_of(balance: int = 10 * CREDIT, *limits: Budget, **fields: Any) -> Funds:
+    account = AccountFacts(credits=Credits(purchased_nano=balance), **fields)
+    return account, list(zip(limits, LABELS, strict=False))
 
 
-def key_with(limit: Budget, reserved_nano: int = 0) -> KeyStatus:
-    return KeyStatus(budgets=(limit,), reserved_nano=reserved_nano)
-
-
-def left_of_keys(of: Funds) -> list[int]:
-    """Return what is left of those keys that have a limit."""
-    limits = [(key.own_budget, key.reserved_nano) for key in of[1]]
-    return [
-        own.limit_nano - own.spend_nano - reserved for own, reserved in limits if own is not None
-    ]
+def left_of_limits(of: Funds) -> list[int]:
+    return [limit.limit_nano - limit.spend_nano - limit.reserved_nano for limit, _ in of[1]]
 
 
 def refused(amount_nano: int, of: Funds) -> AdmissionRefusal:
@@ -65,7 +60,7 @@ def test_an_amount_fits_where_it_is_left_everywhere(amount: int, of: Funds) -> N
     account, _ = of
     left = [account.credits.balance_nano - account.reserved_nano]
     left = left if account.type.needs_credits else []
-    left += left_of_keys(of)
+    left += left_of_limits(of)
     assert (reservation_refusal(amount, *of) is None) == all(amount <= each for each in left)
 
 
@@ -82,7 +77,7 @@ def test_every_limit_is_shown_and_the_one_that_refuses_first(amount: int, of: Fu
     if found is not None:
         shown = reservation_limits(*of, found)
         assert shown[0].source == found.source
-        assert len(shown) == of[0].type.needs_credits + len(left_of_keys(of))
+        assert len(shown) == of[0].type.needs_credits + len(of[1])
         assert not found.retry_after
 
 
@@ -127,8 +122,9 @@ def test_the_refusal_of_a_keys_limit_says_why_and_what_helps(
     resets_at: datetime | None, wait: str
 ) -> None:
     reset = None if resets_at is None else Reset.DAILY
-    limit = Budget(BudgetScope.KEY_LIMIT, 9 * CREDIT, 2 * CREDIT, reset, resets_at)
-    of = funds_of(keys=(key_with(limit, 3 * CREDIT),))
+    amounts_ = 9 * CREDIT, 2 * CREDIT
+    limit = Budget(BudgetScope.KEY_LIMIT, *amounts_, reset, resets_at, reserved_nano=3 * CREDIT)
+    of = funds_of(10 * CREDIT, limit)
     found = refused(5 * CREDIT, of)
     assert found.message == (
         "The batch may cost 5 credits; 4 are left of the key's limit of 9 (2 used, 3 reserved for "
@@ -141,13 +137,16 @@ def test_the_refusal_of_a_keys_limit_says_why_and_what_helps(
 
 
 def test_a_keys_limit_that_is_used_up_has_nothing_left() -> None:
-    of = funds_of(keys=(key_with(Budget(BudgetScope.KEY_LIMIT, CREDIT, 2 * CREDIT)),))
+    of = funds_of(CREDIT, Budget(BudgetScope.KEY_LIMIT, CREDIT, 2 * CREDIT))
     assert "; 0 are left of the key's limit of 1" in refused(1, of).message
 
 
 def test_the_refusal_of_the_payers_limit_says_whose_it_is() -> None:
-    own, payers = (Budget(BudgetScope.KEY_LIMIT, limit * CREDIT, 2 * CREDIT) for limit in (100, 9))
-    of = funds_of(100 * CREDIT, keys=(key_with(own), key_with(payers, 3 * CREDIT)))
+    own, payers = (
+        Budget(BudgetScope.KEY_LIMIT, limit * CREDIT, 2 * CREDIT, reserved_nano=3 * CREDIT)
+        for limit in (100, 9)
+    )
+    of = funds_of(100 * CREDIT, own, payers)
     found = refused(5 * CREDIT, of)
     assert found.message == (
         "The batch may cost 5 credits; 4 are left of the limit of the key that answers for this "

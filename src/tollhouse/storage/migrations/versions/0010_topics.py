@@ -1,7 +1,7 @@
 """What changes are notified of, with a version that each of them raises.
 
 Revision ID: r0010
-Revises: r0008
+Revises: r0009
 """
 
 from alembic import op
@@ -9,7 +9,7 @@ from alembic import op
 from tollhouse.storage.migrations import columns as c
 
 revision = "r0010"
-down_revision = "r0008"
+down_revision = "r0009"
 
 
 def upgrade() -> None:

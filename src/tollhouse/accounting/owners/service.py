@@ -1,0 +1,188 @@
+"""Use cases of budgets: what a workspace, a person's keys or an end user may use together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tollhouse.accounting import budgets as rows
+from tollhouse.accounting import policy, repository
+from tollhouse.accounting.limits import budget_of, check_nested, interval_name
+from tollhouse.accounting.owner import Owner, OwnerLimit
+from tollhouse.accounting.owners import statements
+from tollhouse.accounting.types import Budget, BudgetScope
+from tollhouse.audit.types import AuditAction, RedactedValue
+from tollhouse.kernel.errors import NotFound
+from tollhouse.storage.notifications import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tollhouse.accounting.types import Reset
+    from tollhouse.audit.service import AuditService
+    from tollhouse.identity.types import Manager, Workspace
+    from tollhouse.kernel.clock import Clock
+    from tollhouse.kernel.ids import IdSource
+    from tollhouse.kernel.pages import Page, Window
+    from tollhouse.storage.database import Read, Write
+
+
+class OwnerBudget(NamedTuple):
+    """A limit, and what is left of it."""
+
+    limit: OwnerLimit
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetService:
+    """The limits of workspaces, people and end users."""
+
+    clock: Clock
+    ids: IdSource
+    audit: AuditService
+
+    async def budgets(
+        self, read: Read, account_id: str, owners: Collection[Owner]
+    ) -> Sequence[OwnerBudget]:
+        """Return the budgets of owners in the order in which they are enforced."""
+        return await self._with_use(read, account_id, await statements.limits_of(read, owners))
+
+    async def budgets_of_key(
+        self, read: Read, account_id: str, key_hash: str
+    ) -> Sequence[OwnerBudget]:
+        """Return what requests with a key draw on beside its own limit, apart from end users'."""
+        found = await statements.owners_of_key(read, key_hash)
+        return [] if found is None else await self.budgets(read, account_id, found.all)
+
+    async def reserved_of(
+        self, read: Read, account_id: str, key_hashes: Sequence[str], workspace_id: str | None
+    ) -> Sequence[OwnerBudget]:
+        """Return what a batch reserves of beside its keys' limits.
+
+        That is what its workspace may use, and the people who made one of its keys.
+        """
+        owners: dict[Owner, None] = {}
+        for each in key_hashes:
+            found = await statements.owners_of_key(read, each)
+            owners |= dict.fromkeys(() if found is None else found.people)
+        if workspace_id is not None:
+            owners[Owner(BudgetScope.WORKSPACE, workspace_id)] = None
+        return await self.budgets(read, account_id, owners)
+
+    async def budget(
+        self, read: Read, account_id: str, owner: Owner, reset: Reset | None
+    ) -> OwnerBudget:
+        """Return the budget of an owner's interval, or raise `NotFound`."""
+        limits = await statements.limits_of(read, [owner])
+        found = [each for each in limits if each.reset is reset]
+        for each in await self._with_use(read, account_id, found):
+            return each
+        raise NotFound(f"There is no {interval_name(reset)} budget.")
+
+    async def budgets_of_end_users(
+        self, read: Read, account_id: str, workspace_id: str, window: Window
+    ) -> tuple[Sequence[OwnerBudget], int]:
+        """Return budgets of a workspace's end users by their names, and how many there are."""
+        page: Page[OwnerLimit] = await statements.limits_of_end_users(read, workspace_id, window)
+        return await self._with_use(read, account_id, page.items), page.total
+
+    async def set_budget(  # noqa: PLR0913 - each is a fact of the limit
+        self,
+        write: Write,
+        account_id: str,
+        owner: Owner,
+        reset: Reset | None,
+        limit_nano: int,
+        *,
+        include_byok: bool | None,
+        actor: str,
+    ) -> OwnerBudget:
+        """Let an owner use as much as this in an interval; in force before the answer.
+
+        `include_byok` holds for all limits of the owner; None leaves it as it is.
+
+        Raises:
+            Invalid: It is no more than the limit of a shorter interval, or no less than that of a
+                longer one.
+        """
+        # Nobody else changes these limits meanwhile, nor reserves.
+        await repository.lock_credits(write, account_id)
+        limits, now = await statements.limits_of(write, [owner]), self.clock.now()
+        check_nested(limit_nano, reset, limits)
+        before = next((each for each in limits if each.reset is reset), None)
+        if include_byok is None:
+            include_byok = bool(limits) and limits[0].include_byok
+        if before is None:
+            new = OwnerLimit(owner, self.ids.uuid(), limit_nano, reset, include_byok, now, now)
+        else:
+            new = replace(before, limit_nano=limit_nano, include_byok=include_byok, updated_at=now)
+        await statements.save(write, new)
+        await statements.include_byok(write, owner, included=include_byok)
+        old = None if before is None else _facts(before)
+        action = AuditAction.BUDGET_SET
+        await self._record(write, account_id, action, actor, new, old, _facts(new))
+        await rows.limit_changed(write, owner.scope, owner.id)
+        write.notify(Topic.ACCOUNT, account_id)
+        return await self.budget(write, account_id, owner, reset)
+
+    async def remove_budget(
+        self, write: Write, account_id: str, owner: Owner, reset: Reset | None, actor: str
+    ) -> None:
+        """Take away the limit of an owner's interval; there need not be one."""
+        for each in await statements.limits_of(write, [owner]):
+            if each.reset is reset:
+                await statements.remove(write, owner, reset)
+                action = AuditAction.BUDGET_REMOVED
+                await self._record(write, account_id, action, actor, each, _facts(each), {})
+                await rows.limit_changed(write, owner.scope, owner.id)
+                write.notify(Topic.ACCOUNT, account_id)
+
+    async def workspace_leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
+        """Take away the limits of a workspace that is removed, and of its end users."""
+        for each in await statements.remove_of_workspace(write, workspace.id):
+            action, facts = AuditAction.BUDGET_REMOVED, _facts(each)
+            await self._record(write, workspace.account_id, action, who.actor, each, facts, {})
+
+    async def _with_use(
+        self, read: Read, account_id: str, limits: Collection[OwnerLimit]
+    ) -> Sequence[OwnerBudget]:
+        now = self.clock.now()
+        today, first = now.astimezone(UTC).date(), policy.first_day_of_windows(now)
+        uses = {
+            owner: await statements.use_of(
+                read, account_id, owner, [each for each in limits if each.owner == owner], first
+            )
+            for owner in {each.owner for each in limits}
+        }
+        return [OwnerBudget(each, budget_of(each, uses[each.owner], today)) for each in limits]
+
+    async def _record(  # noqa: PLR0913, PLR0917 - each is a fact of the change
+        self,
+        write: Write,
+        account_id: str,
+        action: AuditAction,
+        actor: str,
+        limit: OwnerLimit,
+        old: Mapping[str, Any] | None,
+        new: Mapping[str, Any],
+    ) -> None:
+        owner = limit.owner.id.partition(":")[0]
+        await self.audit.record_change(write, account_id, action, actor, owner, old, new)
+
+
+def _facts(limit: OwnerLimit) -> dict[str, Any]:
+    """Return what the audit log tells of a limit: rows stay for ever, so no end user's name."""
+    scope, owner = limit.owner
+    facts: dict[str, Any] = {
+        "scope": scope.value,
+        "name": interval_name(limit.reset),
+        "limit_nano": limit.limit_nano,
+        "include_byok": limit.include_byok,
+    }
+    if scope is BudgetScope.MEMBER:
+        return facts | {"user_id": owner}
+    workspace, _, name = owner.partition(":")
+    named = {"end_user": RedactedValue(name)} if name else {}
+    return facts | {"workspace_id": workspace} | named
