@@ -192,8 +192,12 @@ class TestReserving:
         tries: list[Any] = []
         for number in range(20):
             names = {"own": acme.key.hash, "third": number % 3, "number": number}
-            keys = (key.format(**names), payer and payer.format(**names))
-            tries.append(client.reserve(acme, 10, f"batch-{number}", *keys))
+            payer_hash = payer and payer.format(**names)
+            tries.append(
+                client.reserve(
+                    acme, 10, f"batch-{number}", key.format(**names), payer_hash=payer_hash
+                )
+            )
         results = await asyncio.gather(*tries, return_exceptions=True)
         assert sum(each is None for each in results) == passed
         assert sum(isinstance(each, PaymentRequired) for each in results) == 20 - passed
