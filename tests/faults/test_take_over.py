@@ -21,8 +21,8 @@ from tests.support.upstream_process import UpstreamProcess
 from tests.support.waiting import until
 
 AT_A_STOP = (
-    *("journal.booked", "books.release.before", "books.release.after"),
-    *("journal.released", "journal.removed"),
+    *("books.release.before", "books.release.after"),
+    *("journal.remove.before", "journal.remove.after"),
 )
 AT_A_START = ("journal.taken", "books.write.before", "books.write.after", *AT_A_STOP)
 """Each taker comes as far as this, and is killed there."""

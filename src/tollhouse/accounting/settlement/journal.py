@@ -245,12 +245,14 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the files, all of which is booked, and the lock as the last one."""
+        blocking_failpoint("journal.remove.before")
         self._marked.unlink(missing_ok=True)  # first: files without marks miss nothing
         for name in (*_NAMES, self.under_way.name, _LOCK):
             (self.folder / name).unlink(missing_ok=True)
         if self.holder:
             with suppress(OSError):  # somebody has put something there
                 self.folder.rmdir()
+        blocking_failpoint("journal.remove.after")
         self.close()
 
     def close(self) -> None:

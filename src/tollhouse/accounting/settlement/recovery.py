@@ -16,7 +16,7 @@ import structlog
 
 from tollhouse.accounting.settlement.journal import Journal, journals_in
 from tollhouse.accounting.settlement.payloads import record_of
-from tollhouse.accounting.settlement.settler import LARGEST_GROUP, book, error_name, leave
+from tollhouse.accounting.settlement.settler import LARGEST_GROUP, book, error_name
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.failpoints import blocking_failpoint
 
@@ -107,10 +107,13 @@ class Recovery:
                 await book(self._writer, journal.notes, records[start : start + LARGEST_GROUP])
             for account_id in {record.account_id for record in records}:
                 self._changed(account_id)
+            if holder:
+                await self._writer.release(holder)
+            # Last, so that it is told once, and not each time that the database is away.
             _log_unreadable(found)
             journal.notes.keep_damaged(found.damaged)
             journal.notes.keep_missing(found.missing)
-            await leave(journal, self._writer)
+            journal.remove()
         interrupted = {record.id for record in begun}.difference(record.id for record in charges)
         recovered = RecoveredCharges(len(charges), len(found.damaged), len(interrupted))
         if recovered != RecoveredCharges():

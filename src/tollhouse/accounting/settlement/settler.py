@@ -153,16 +153,6 @@ async def book(
     return {id_of(each.payload) for each in set_aside}
 
 
-async def leave(journal: Journal, writer: ChargeWriter) -> None:
-    """Release the holder of a journal, all of which is booked, and remove its files."""
-    blocking_failpoint("journal.booked")
-    if journal.holder:
-        await writer.release(journal.holder)
-    blocking_failpoint("journal.released")
-    journal.remove()
-    blocking_failpoint("journal.removed")
-
-
 def error_name(error: Exception) -> str:
     """Return what may be logged of an error: its text may quote a row."""
     return getattr(error, "reason", type(error).__name__)
@@ -327,7 +317,8 @@ class Settler:
         try:
             if self._journal.is_open and is_done:
                 async with asyncio.timeout(self._timeout_seconds):
-                    await leave(self._journal, self._writer)
+                    await self._writer.release(self._journal.holder)
+                self._journal.remove()
         except Exception as error:  # noqa: BLE001 - the edge: who comes after does it again
             _log.warning("holder_not_released", error=error_name(error))
         finally:
