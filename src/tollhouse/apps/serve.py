@@ -115,7 +115,7 @@ async def _run(
         await bring_up_to_date(core.database)
         if core.database.dialect == "postgresql":
             presence = await join_other_servers(core, settings.blobs)
-            core.database.hear_others(core.ids.uuid())
+        core.database.hear_others(core.ids.uuid())
         keys = await open_keys(settings.vault, core, folder)
         blobs = open_blobs(settings.blobs, folder, core.ids)
         first = await _first_start(core, settings)

@@ -165,16 +165,16 @@ class Notifications:
     ) -> None:
         """Hear other processes under a name that nobody else has; `stop` ends it.
 
-        On SQLite there are none without a folder, where each has its socket. `versions` reads those
-        of the topics.
+        On SQLite there are none without a folder, where each has its socket; on PostgreSQL none is
+        needed. `versions` reads those of the topics.
 
         Raises:
             StartError: The socket cannot be made.
         """
-        if folder is not None:
+        if not self._on_postgresql:
+            if folder is None:
+                return
             self._datagrams = _Datagrams(folder, name[-12:], self.hear)
-        elif not self._on_postgresql:
-            return
         self._name, self._versions = name, versions
         self._hearing = asyncio.create_task(self._hear_others())
 
