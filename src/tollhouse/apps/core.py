@@ -9,6 +9,7 @@ from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.apps.startup import worker_count
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -105,8 +106,10 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
     """Return the services on a database whose schema is there."""
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
-    # An SQLite file has one server process; a PostgreSQL database may have others.
-    max_age = None if database.dialect == "sqlite" else _REVOKED_ELSEWHERE_SECONDS
+    # An SQLite file has one server, which is one process if it has no workers; a PostgreSQL
+    # database may have several.
+    is_shared = database.dialect == "postgresql" or worker_count(settings) > 1
+    max_age = _REVOKED_ELSEWHERE_SECONDS if is_shared else None
     journal = Journal(DataFolder(settings.data_dir).journal)
     rules, changes, departures = rules_of(settings.limits, settings.byok), Changes(), Departures()
     authenticator = Authenticator(database, clock, max_age)

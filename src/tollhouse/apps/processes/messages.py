@@ -1,0 +1,92 @@
+"""What the supervisor and the processes of its server say to each other, on a socket for each.
+
+    supervisor ── Begin ──> process          first: what it is, and what it inherits
+               <── Ready ──                  it answers
+               ── Stop ──>                   end; connections are closed, or handed over
+               <── Quiet ──                  control: interns have ended, workers may
+               ── Finish ──>                 control: workers have ended
+
+The end of the socket means Stop to a process, and that of the process to the supervisor. Signals
+are for the supervisor alone: who stops all processes of a service at once must not end the control
+process before the workers.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from tollhouse.kernel.channel import Channel
+
+if TYPE_CHECKING:
+    from tollhouse.settings.sections import Settings
+
+_LARGEST: Final = 16_777_216
+
+
+class Begin(msgspec.Struct, tag="begin", frozen=True):
+    """What a process is."""
+
+    role: Literal["control", "worker"]
+    name: str
+    options: dict[str, str | None]
+    """Those of the command line, from which it reads the settings."""
+    fixed: str
+    """What the settings must say, see `fixed_part`."""
+    address: str
+    """The server's URL."""
+    public: list[int]
+    """The sockets of the public port, the process's own first; none for control."""
+    local: int | None = None
+    """That of commands on this machine, for control."""
+    links: int | None = None
+    """That on which workers come, for control."""
+
+    def __repr__(self) -> str:
+        """Show no option: one may be the address of a database."""
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """End, once what runs has ended."""
+
+    hand_over: bool
+    """Whether other processes go on, and take the connections."""
+
+
+class Finish(msgspec.Struct, tag="finish", frozen=True):
+    """End: no worker needs the control process any more."""
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """It answers."""
+
+    keys: dict[str, str] | None = None
+    """Of a first start."""
+    example_model: str | None = None
+
+    def __repr__(self) -> str:
+        """Show no key."""
+        return f"{type(self).__name__}()"
+
+
+class Quiet(msgspec.Struct, tag="quiet", frozen=True):
+    """No intern runs any more."""
+
+
+ToProcess = Begin | Stop | Finish
+FromProcess = Ready | Quiet
+TO_PROCESS: Final[Channel[ToProcess]] = Channel(ToProcess, largest=_LARGEST)
+FROM_PROCESS: Final[Channel[FromProcess]] = Channel(FromProcess, largest=_LARGEST)
+
+
+def fixed_part(settings: Settings) -> str:
+    """Return a text that is the same while nothing changes that the supervisor holds itself."""
+    url = settings.database_url
+    facts = (
+        *(settings.server.host, settings.server.port, settings.server.workers),
+        *(settings.data_dir.absolute(), None if url is None else url.reveal()),
+    )
+    return sha256(repr(facts).encode()).hexdigest()
