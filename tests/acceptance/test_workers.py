@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.child_processes import children_of, is_running
+from tests.support.child_processes import GONE, children_of, is_running
 from tests.support.intern_client import InternClient
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.waiting import wait_until
@@ -41,7 +41,9 @@ def members(server: ServerProcess) -> dict[str, list[int]]:
     """Return the processes of a server by their names."""
     found: dict[str, list[int]] = {}
     for process in children_of(server.process.pid):
-        command = Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8").split("\0")
+        command: list[str] = []
+        with suppress(*GONE):
+            command = Path(f"/proc/{process}/cmdline").read_text(encoding="utf-8").split("\0")
         if "tollhouse.cli.member" in command:
             found.setdefault(command[-2], []).append(process)
     return found
@@ -128,7 +130,7 @@ class Load:
 
 
 def test_one_connection_is_answered_by_every_process(server: ServerProcess) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with connect(server) as connection:
             ask(server, connection, "key")
             first = connection.sock
@@ -178,6 +180,23 @@ def test_an_intern_has_a_terminal_through_any_worker(server: ServerProcess) -> N
     interns.delete_all()
 
 
+def counted(server: ServerProcess) -> float:
+    """Return how many requests to models have ended, in all processes that there ever were."""
+    with connect(server) as connection:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    found = [line for line in lines if line.startswith('tollhouse_generations_total{status="200"}')]
+    assert len(found) == 1
+    return float(found[0].split()[1])
+
+
+def test_metrics_are_those_of_all_processes(server: ServerProcess) -> None:
+    before = counted(server)
+    with Load(server) as load:
+        wait_until(lambda: load.asked["whole"] > 20)
+    assert counted(server) == before + load.asked["whole"] + load.asked["stream"]
+
+
 @pytest.mark.parametrize("name", ["worker 1", "control"])
 def test_a_process_that_is_killed_comes_again(server: ServerProcess, name: str) -> None:
     ended = lines(server, "process_ended")
@@ -191,7 +210,7 @@ def test_a_process_that_is_killed_comes_again(server: ServerProcess, name: str) 
 
 
 def test_a_rolling_restart_fails_no_request(server: ServerProcess) -> None:
-    before = members(server)
+    before, ended = members(server), counted(server)
     with Load(server) as load:
         wait_until(lambda: min(load.asked[kind] for kind in ("key", "whole", "stream")) > 2)
         done = lines(server, "processes_replaced")
@@ -200,6 +219,7 @@ def test_a_rolling_restart_fails_no_request(server: ServerProcess) -> None:
         asked = load.asked.total()
         wait_until(lambda: load.asked.total() > asked + 20)
     assert load.failed == []
+    assert counted(server) == ended + load.asked["whole"] + load.asked["stream"]
     after = members(server)
     assert before.keys() == after.keys() == {"control", "worker 1", "worker 2"}
     assert not {each for found in before.values() for each in found} & {

@@ -15,6 +15,7 @@ import structlog
 from tollhouse.api.connection import HttpConnection
 from tollhouse.api.passing_connection import PassingConnection
 from tollhouse.api.server_context import ServerContext
+from tollhouse.kernel.concurrency import wait_for_event
 
 if TYPE_CHECKING:
     import socket
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _BACKLOG: Final = 2048
 _POLL_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.25
 _CANCELLED_SECONDS: Final = 1.0
 """How long a cancelled request may take to end."""
 _log = structlog.get_logger(__name__)
@@ -67,8 +69,14 @@ class GatewayServer:
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
-    async def serve(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections until `stop`, then wait until those that are used have ended."""
+    async def serve(
+        self, sockets: Sequence[socket.socket], others: Sequence[socket.socket] = ()
+    ) -> None:
+        """Accept connections until `stop`, then wait until those that are used have ended.
+
+        On the sockets of other processes it is looked now and then whether a connection waits: that
+        process may be gone, or stopped.
+        """
         loop = asyncio.get_running_loop()
         listeners = [
             await loop.create_server(self._connection, sock=each, backlog=_BACKLOG)
@@ -76,11 +84,13 @@ class GatewayServer:
         ]
         self.listening.set()
         try:
-            await self._stopping.wait()
+            while not await wait_for_event(self._stopping, _LOOK_SECONDS if others else None):
+                for each in others:
+                    self._adopt_waiting(each)
         finally:
             for listener in listeners:
                 listener.close()
-            for each in sockets:
+            for each in (*sockets, *others):
                 each.close()
         await self._drain()
 
@@ -113,6 +123,11 @@ class GatewayServer:
                 await asyncio.wait(cancelled, timeout=_CANCELLED_SECONDS)
             for connection in tuple(connections):
                 connection.transport.abort()
+
+    def _adopt_waiting(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # as a rule none waits
+            while True:
+                self.adopt(listener.accept()[0])
 
     def _hand_over_idle(self) -> None:
         for connection in tuple(self._context.connections):

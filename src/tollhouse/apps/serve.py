@@ -258,15 +258,21 @@ class _Server:
         server = served(public, handler=handler, takes_websocket=takes_websocket)
         if member is not None:
             self.passing = member.passing(server, self.settings)
-        listening = {server: self.resources.listeners}
+            member.metrics = self.gateway.metrics
+            if not member.is_worker:
+                siblings = self.gateway.readiness.siblings
+                siblings.count_workers = member.count_workers
+                siblings.report = member.report_of_others
+        own, others = self.resources.listeners[:1], self.resources.listeners[1:]
         commands = self.resources.local
         if member is None:
             commands = control_listener(self.gateway.folder.control_socket, socket.SOCK_STREAM)
+        servers, running = [server], [asyncio.create_task(server.serve(own, others))]
         if commands is not None:
-            listening[served(local)] = [commands]
-        running = [asyncio.create_task(each.serve(sockets)) for each, sockets in listening.items()]
+            servers.append(served(local))
+            running.append(asyncio.create_task(servers[-1].serve([commands])))
         try:
-            for each in listening:
+            for each in servers:
                 await each.listening.wait()
             announce()
             early = asyncio.create_task(self._refuse_early(stop))
@@ -279,7 +285,7 @@ class _Server:
             finally:
                 early.cancel()
                 _log.info("stopping", seconds=settings.shutdown_seconds)
-                await self._stop(list(listening), running)
+                await self._stop(servers, running)
         finally:
             if member is None:
                 with suppress(FileNotFoundError):
@@ -386,6 +392,8 @@ class _Server:
         await asyncio.gather(*running)
         if self.passing is not None:
             await self.passing.close()
+        if self.member is not None:
+            self.member.report()
 
 
 def _calm_the_collector() -> None:

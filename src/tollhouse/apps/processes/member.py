@@ -18,8 +18,12 @@ from tollhouse.apps.processes.messages import (
     TO_PROCESS,
     Begin,
     Finish,
+    Gather,
+    Gathered,
     Quiet,
     Ready,
+    Report,
+    Reported,
     Stop,
     fixed_part,
 )
@@ -32,13 +36,17 @@ from tollhouse.storage.data_folder import DataFolder
 
 if TYPE_CHECKING:
     from asyncio import StreamWriter
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tollhouse.api.server import GatewayServer
     from tollhouse.apps.bootstrap import Bootstrapped
     from tollhouse.apps.processes.messages import FromProcess
+    from tollhouse.observability.merging import Family
+    from tollhouse.observability.metrics import Metrics
     from tollhouse.settings.sections import Settings
 
+_GATHER_SECONDS: Final = 5.0
 HOLD_SECONDS: Final = 30.0
 """How much longer than a shutdown requests wait for the control process."""
 
@@ -51,7 +59,13 @@ class Member:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     hand_over: bool = False
     """Whether other processes go on."""
+    metrics: Metrics | None = None
+    """What it counts."""
     _finish: asyncio.Event = field(default_factory=asyncio.Event)
+    _questions: dict[int, asyncio.Future[Gathered]] = field(
+        default_factory=dict[int, "asyncio.Future[Gathered]"]
+    )
+    _asked: int = 0
     _writer: StreamWriter | None = None
     _listening: asyncio.Task[None] | None = None
 
@@ -77,6 +91,10 @@ class Member:
                         self.stop.set()
                     elif isinstance(message, Finish):
                         self._finish.set()
+                    elif isinstance(message, Report):
+                        self.report()
+                    elif isinstance(message, Gathered) and message.number in self._questions:
+                        self._questions.pop(message.number).set_result(message)
             except ChannelError:  # the supervisor is gone
                 self.hand_over = False
                 self.stop.set()
@@ -91,6 +109,19 @@ class Member:
             names = ("api_key", "management_key", "account_id", "workspace_id")
             keys = {name: getattr(first, name) for name in names}
         self._say(Ready(keys, example_model))
+
+    def report(self) -> None:
+        """Say what was counted so far."""
+        if self.metrics is not None:
+            self._say(Reported(self.metrics.report()))
+
+    async def count_workers(self) -> int:
+        """Return how many workers answer."""
+        return (await self._gather(counts=False)).workers
+
+    async def report_of_others(self) -> Sequence[Family]:
+        """Return what the other processes have counted, with those that have ended."""
+        return (await self._gather(counts=True)).families
 
     async def quiet(self) -> None:
         """Say that no intern runs any more, and return once no worker does."""
@@ -136,6 +167,17 @@ class Member:
             self.begin.address,
             local,
         )
+
+    async def _gather(self, *, counts: bool) -> Gathered:
+        self._asked = number = self._asked + 1
+        self._questions[number] = answer = asyncio.get_running_loop().create_future()
+        self._say(Gather(number, counts))
+        try:
+            return await asyncio.wait_for(answer, _GATHER_SECONDS)
+        except TimeoutError:
+            return Gathered(number, 0, [])
+        finally:
+            self._questions.pop(number, None)
 
     def _say(self, message: FromProcess) -> None:
         if self._writer is not None:

@@ -5,6 +5,10 @@
                ── Stop ──>                   end; connections are closed, or handed over
                <── Quiet ──                  control: interns have ended, workers may
                ── Finish ──>                 control: workers have ended
+               ── Report ──>                 say what you have counted
+               <── Reported ──               the answer; the last one comes by itself
+               <── Gather ──                 control: what of the other processes?
+               ── Gathered ──>               the answer
 
 The end of the socket means Stop to a process, and that of the process to the supervisor. Signals
 are for the supervisor alone: who stops all processes of a service at once must not end the control
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tollhouse.kernel.channel import Channel
+from tollhouse.observability.merging import Family
 
 if TYPE_CHECKING:
     from tollhouse.settings.sections import Settings
@@ -76,8 +81,37 @@ class Quiet(msgspec.Struct, tag="quiet", frozen=True):
     """No intern runs any more."""
 
 
-ToProcess = Begin | Stop | Finish
-FromProcess = Ready | Quiet
+class Report(msgspec.Struct, tag="report", frozen=True):
+    """Say what you have counted."""
+
+
+class Reported(msgspec.Struct, tag="reported", frozen=True):
+    """What a process has counted so far."""
+
+    families: list[Family]
+
+
+class Gather(msgspec.Struct, tag="gather", frozen=True):
+    """Say what the other processes are."""
+
+    number: int
+    counts: bool
+    """Whether they are to be asked what they have counted."""
+
+
+class Gathered(msgspec.Struct, tag="gathered", frozen=True):
+    """What the other processes are."""
+
+    number: int
+    """That of the question."""
+    workers: int
+    """How many workers answer."""
+    families: list[Family]
+    """What all others have counted, with those that have ended."""
+
+
+ToProcess = Begin | Stop | Finish | Report | Gathered
+FromProcess = Ready | Quiet | Reported | Gather
 TO_PROCESS: Final[Channel[ToProcess]] = Channel(ToProcess, largest=_LARGEST)
 FROM_PROCESS: Final[Channel[FromProcess]] = Channel(FromProcess, largest=_LARGEST)
 

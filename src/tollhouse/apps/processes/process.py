@@ -10,8 +10,17 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.apps.processes.messages import FROM_PROCESS, TO_PROCESS, Quiet, Ready
+from tollhouse.apps.processes.messages import (
+    FROM_PROCESS,
+    TO_PROCESS,
+    Gather,
+    Quiet,
+    Ready,
+    Report,
+    Reported,
+)
 from tollhouse.kernel.channel import ChannelError
+from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.subprocesses import own_module
 
 if TYPE_CHECKING:
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tollhouse.apps.processes.messages import Begin, ToProcess
+    from tollhouse.observability.merging import Family
 
 COMMAND: Final = own_module("tollhouse.cli.member")
 _LOG_PIPE_BYTES: Final = 1_048_576
@@ -28,9 +38,15 @@ class Process:
     """A process that was started; made inside the event loop."""
 
     def __init__(
-        self, begin: Begin, inherited: Sequence[int], log: Callable[[bytes], None]
+        self,
+        begin: Begin,
+        inherited: Sequence[int],
+        log: Callable[[bytes], None],
+        gather: Callable[[Process, Gather], None],
     ) -> None:
-        """Start it with descriptors that it inherits; `log` takes whole lines of its log.
+        """Start it with descriptors that it inherits.
+
+        `log` takes whole lines of its log; `gather` is told what it wants to know of the others.
 
         Raises:
             OSError: It cannot be started.
@@ -42,6 +58,10 @@ class Process:
         self.ended = asyncio.Event()
         self.code: int | None = None
         """Its exit code, once it has ended."""
+        self.report: list[Family] = []
+        """What it had counted when it was last asked."""
+        self._has_reported = asyncio.Event()
+        self._gather = gather
         self._began = loop.time()
         self._log = log
         self._lines = b""
@@ -90,6 +110,17 @@ class Process:
         elif not self._writer.is_closing():
             self._writer.write(TO_PROCESS.encode(message))
 
+    async def ask_report(self, seconds: float) -> None:
+        """Ask what it has counted, and return once it has said so, or the seconds are over."""
+        self._has_reported.clear()
+        self.say(Report())
+        await wait_for_event(self._has_reported, seconds)
+
+    async def last_report(self) -> list[Family]:
+        """Return what it had counted when it ended, as far as it has said."""
+        await self._talk
+        return self.report
+
     def kill(self) -> None:
         """End it at once."""
         with suppress(ProcessLookupError):
@@ -121,6 +152,11 @@ class Process:
                 message = await messages.receive()
                 if isinstance(message, Quiet):
                     self.quiet.set()
+                elif isinstance(message, Reported):
+                    self.report = message.families
+                    self._has_reported.set()
+                elif isinstance(message, Gather):
+                    self._gather(self, message)
                 elif not self.ready.done():
                     self.ready.set_result(message)
         self._writer.close()

@@ -27,18 +27,27 @@ import structlog
 
 from tollhouse.apps.bootstrap import Bootstrapped
 from tollhouse.apps.processes.logs import LogSink
-from tollhouse.apps.processes.messages import Begin, Finish, Stop, fixed_part
+from tollhouse.apps.processes.messages import (
+    Begin,
+    Finish,
+    Gathered,
+    Report,
+    Stop,
+    fixed_part,
+)
 from tollhouse.apps.processes.process import Process
 from tollhouse.apps.startup import Started, control_listener
 from tollhouse.kernel.errors import StartError
 from tollhouse.observability.logging import configure_logging
+from tollhouse.observability.merging import counters, merge
 from tollhouse.observability.server_log import LogFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from tollhouse.apps.processes.messages import Ready
+    from tollhouse.apps.processes.messages import Gather, Ready
     from tollhouse.apps.startup import StartupResources
+    from tollhouse.observability.merging import Family
     from tollhouse.settings.sections import Settings
 
 FORCED: Final = 1
@@ -48,6 +57,9 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 _CALM_SECONDS: Final = 30.0
 """Who has lived for so long is started again after the shortest pause."""
+_COLLECT_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 1.0
+"""How long it is waited for a process that was asked what it has counted."""
 _END_SECONDS: Final = 20.0
 """How much longer than a shutdown a process may take to end."""
 _log = structlog.get_logger(__name__)
@@ -134,6 +146,8 @@ class Supervisor:
         ]
         self._descriptors += [*public, *resources.locks]
         self._alive: set[Process] = set()
+        self._counted: list[Family] = []
+        """By processes that have ended."""
         self._stopping = asyncio.Event()
         self._code: int | None = None
         self._asked_again = asyncio.Event()
@@ -154,9 +168,10 @@ class Supervisor:
                 for place in (self._control, *self._workers):
                     self._in_background(self._keep(place))
                 self._in_background(self._roll_when_asked())
+                self._in_background(self._collect())
             await self._stopping.wait()
         finally:
-            for task in self._tasks:
+            for task in tuple(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._end_all()
@@ -195,7 +210,7 @@ class Supervisor:
 
     def _start(self, place: _Place) -> Process:
         try:
-            process = Process(place.begin, self._descriptors, self._sink.write)
+            process = Process(place.begin, self._descriptors, self._sink.write, self._on_gather)
         except OSError as error:
             raise StartError(f"{place.begin.name} cannot be started: {error.strerror}") from error
         self._alive.add(process)
@@ -208,7 +223,7 @@ class Supervisor:
         pause = _FIRST_PAUSE
         while (process := place.process) is not None:
             await process.ended.wait()
-            self._alive.discard(process)
+            await self._forget(process)
             async with place.lock:
                 if place.process is not process:
                     continue
@@ -269,13 +284,42 @@ class Supervisor:
         )
         successor.kill()
         await successor.ended.wait()
-        self._alive.discard(successor)
+        await self._forget(successor)
         return False
 
     async def _ended(self, process: Process) -> None:
         if not await process.end_within(self._seconds + _END_SECONDS):
             _log.error("process_killed", process=process.name)
-        self._alive.discard(process)
+        await self._forget(process)
+
+    # What they count
+
+    async def _forget(self, process: Process) -> None:
+        """Keep what a process that has ended had counted, and nothing else of it."""
+        report = await process.last_report()
+        if process in self._alive:
+            self._alive.discard(process)
+            self._counted = merge((self._counted, counters(report)))
+
+    async def _collect(self) -> None:
+        """Ask now and then what each process has counted: one may be killed."""
+        while True:
+            await asyncio.sleep(_COLLECT_SECONDS)
+            for each in self._alive:
+                each.say(Report())
+
+    def _on_gather(self, process: Process, asked: Gather) -> None:
+        self._in_background(self._answer(process, asked))
+
+    async def _answer(self, process: Process, asked: Gather) -> None:
+        others = [each for each in self._alive if each is not process and each.ready.done()]
+        counted = self._counted if asked.counts else []
+        if asked.counts:
+            await asyncio.gather(*(each.ask_report(_REPORT_SECONDS) for each in others))
+            counted = merge((counted, *(each.report for each in others)))
+        workers = [place.process for place in self._workers]
+        ready = sum(each is not None and each in others for each in workers)
+        process.say(Gathered(asked.number, ready, counted))
 
     # End
 
@@ -319,7 +363,9 @@ class Supervisor:
                 self._code = error.exit_code
                 self._stopping.set()
 
-        self._tasks.add(asyncio.create_task(guarded()))
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _has_terminal() -> bool:
