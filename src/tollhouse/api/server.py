@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
 
+    from tollhouse.api.address_table import AddressTable
     from tollhouse.api.asgi import App
     from tollhouse.api.exchange import RequestHandler
     from tollhouse.api.handover import Passing
@@ -52,9 +53,10 @@ class GatewayServer:
         """Client address -> how many connections it holds open."""
         return self._context.held
 
-    def pass_on(self, passing: Passing) -> None:
-        """Hand connections over to other processes from now on."""
+    def pass_on(self, passing: Passing, table: AddressTable) -> None:
+        """Hand connections over to other processes from now on, and count with them."""
         self._passing = passing
+        self._context.table = table
 
     def adopt(self, connection: socket.socket, data: bytes = b"") -> None:
         """Take a connection that another process has accepted, and the bytes that it has read."""

@@ -257,7 +257,7 @@ class _Server:
         handler = InferenceHandler(public) if by_callbacks else None
         server = served(public, handler=handler, takes_websocket=takes_websocket)
         if member is not None:
-            self.passing = member.passing(server, self.settings)
+            self.passing = member.passing(server, public, self.settings)
             member.metrics = self.gateway.metrics
             if not member.is_worker:
                 siblings = self.gateway.readiness.siblings

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.api.address_table import AddressTable
 from tollhouse.api.handover import ControlPassing, FirstLines, WorkerPassing
 from tollhouse.api.hot_routes import COUNT_TOKENS
 from tollhouse.apps.processes.messages import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tollhouse.api.request_gate import RequestGate
     from tollhouse.api.server import GatewayServer
     from tollhouse.apps.bootstrap import Bootstrapped
     from tollhouse.apps.processes.messages import FromProcess
@@ -128,7 +130,9 @@ class Member:
         self._say(Quiet())
         await self._finish.wait()
 
-    def passing(self, server: GatewayServer, settings: Settings) -> WorkerPassing | ControlPassing:
+    def passing(
+        self, server: GatewayServer, gate: RequestGate, settings: Settings
+    ) -> WorkerPassing | ControlPassing:
         """Have a server hand connections over, and take those of other processes."""
         routes = FirstLines([*FORMATS, COUNT_TOKENS, "/estimate"])
         passing: WorkerPassing | ControlPassing
@@ -139,7 +143,10 @@ class Member:
         else:
             listener = socket.socket(fileno=self.begin.links)
             passing = ControlPassing(listener, routes, server.adopt)
-        server.pass_on(passing)
+        begin = self.begin
+        table = AddressTable(begin.addresses, begin.rows, begin.row, begin.key)
+        gate.rate.shared = table
+        server.pass_on(passing, table)
         passing.start()
         return passing
 

@@ -42,7 +42,15 @@ class Begin(msgspec.Struct, tag="begin", frozen=True):
     """What the settings must say, see `fixed_part`."""
     address: str
     """The server's URL."""
-    public: list[int]
+    addresses: int
+    """That of the table of client addresses."""
+    rows: int
+    """How many processes it has room for."""
+    row: int
+    """The process's own place in it."""
+    key: bytes
+    """Of the table's hash."""
+    public: list[int] = []
     """The sockets of the public port, the process's own first; none for control."""
     local: int | None = None
     """That of commands on this machine, for control."""

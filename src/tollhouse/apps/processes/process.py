@@ -53,6 +53,7 @@ class Process:
         """
         loop = asyncio.get_running_loop()
         self.name = begin.name
+        self.row = begin.row
         self.ready: asyncio.Future[Ready] = loop.create_future()
         self.quiet = asyncio.Event()
         self.ended = asyncio.Event()

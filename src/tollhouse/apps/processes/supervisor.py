@@ -21,10 +21,13 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from msgspec.structs import replace
 
+from tollhouse.api.address_table import clear_row, make_table
 from tollhouse.apps.bootstrap import Bootstrapped
 from tollhouse.apps.processes.logs import LogSink
 from tollhouse.apps.processes.messages import (
@@ -125,26 +128,35 @@ class Supervisor:
         self._seconds = settings.server.shutdown_seconds
         self._resources = resources
         self._sink = sink
-        self._descriptors = [local.fileno(), links.fileno()]
-        fixed, address = fixed_part(settings), resources.address
         public = [each.fileno() for each in resources.listeners]
-        self._control = _Place(
-            Begin("control", "control", options, fixed, address, [], *self._descriptors)
+        rows = 2 * (len(public) + 1)
+        table = make_table(rows)
+        self._table, self._rows = table, set(range(rows))
+        self._descriptors = [local.fileno(), links.fileno(), table, *public, *resources.locks]
+        every = Begin(
+            role="worker",
+            name="",
+            options=options,
+            fixed=fixed_part(settings),
+            address=resources.address,
+            addresses=table,
+            rows=rows,
+            row=0,
+            key=token_bytes(16),
         )
+        control = {"role": "control", "name": "control"}
+        sockets = {"local": local.fileno(), "links": links.fileno()}
+        self._control = _Place(replace(every, **control, **sockets))
         self._workers = [
             _Place(
-                Begin(
-                    "worker",
-                    f"worker {number + 1}",
-                    options,
-                    fixed,
-                    address,
-                    [*public[number:], *public[:number]],
+                replace(
+                    every,
+                    name=f"worker {number + 1}",
+                    public=[*public[number:], *public[:number]],
                 )
             )
             for number in range(len(public))
         ]
-        self._descriptors += [*public, *resources.locks]
         self._alive: set[Process] = set()
         self._counted: list[Family] = []
         """By processes that have ended."""
@@ -209,8 +221,9 @@ class Supervisor:
         return ready
 
     def _start(self, place: _Place) -> Process:
+        begin = replace(place.begin, row=self._rows.pop())
         try:
-            process = Process(place.begin, self._descriptors, self._sink.write, self._on_gather)
+            process = Process(begin, self._descriptors, self._sink.write, self._on_gather)
         except OSError as error:
             raise StartError(f"{place.begin.name} cannot be started: {error.strerror}") from error
         self._alive.add(process)
@@ -299,6 +312,8 @@ class Supervisor:
         report = await process.last_report()
         if process in self._alive:
             self._alive.discard(process)
+            clear_row(self._table, process.row)
+            self._rows.add(process.row)
             self._counted = merge((self._counted, counters(report)))
 
     async def _collect(self) -> None:
