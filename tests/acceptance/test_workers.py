@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -155,6 +155,16 @@ def test_requests_come_in_whatever_pieces(server: ServerProcess) -> None:
             for piece in (text[:3], text[3:9], text[9:]):
                 connection.sendall(piece.encode())
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    large = "x" * 600_000  # comes in several reads, and goes on in several packets
+    refused = (
+        f"POST /v1/keys HTTP/1.1\r\nHost: h\r\nAuthorization: {key}\r\n"
+        f"Content-Length: {len(large)}\r\n\r\n{large}"
+    )
+    with raw(server) as connection:
+        connection.sendall(refused.encode())
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        connection.sendall(listed.encode())
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
     with raw(server) as connection:
         connection.sendall((listed + post + listed).encode())  # those of one process at once
         received = b""
@@ -273,17 +283,36 @@ def test_nobody_is_left_behind(tmp_path: Path) -> None:
     server = start_server(tmp_path, config=CONFIG)
     processes = [each for found in members(server).values() for each in found]
     assert len(processes) == 3
+    with slow_stream(server) as reply:
+        server.kill()
+        assert "[DONE]" in reply.read().decode()
+    wait_until(lambda: not any(map(is_running, processes)))
+
+
+def test_a_second_signal_ends_all_at_once(tmp_path: Path) -> None:
+    with start_server(tmp_path, args=["--workers", "1"]) as alone:
+        assert not members(alone)
+        key = alone.api_key
+    server = start_server(tmp_path, config=CONFIG)
+    server.announced["api_key"] = key
+    processes = [each for found in members(server).values() for each in found]
+    with slow_stream(server) as reply:
+        for number in range(1, 3):
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda number=number: lines(server, "stopping") or number == 2)
+        assert server.process.wait(60) == 1
+        with pytest.raises(HTTPException):
+            reply.read()
+    wait_until(lambda: not any(map(is_running, processes)))
+    server.kill()
+
+
+@contextmanager
+def slow_stream(server: ServerProcess) -> Generator[HTTPResponse]:
+    """Give a reply that goes on for a while, whose head has come."""
     with connect(server) as connection:
-        thread = threading.Thread(target=server.kill)
         body = {"model": "simulated/slow", "messages": [{"role": "user", "content": WORDS}]}
         headers = {**server.authorization, "Content-Type": "application/json"}
         text = json.dumps({**body, "stream": True})
         connection.request("POST", "/v1/chat/completions", text, headers)
-        reply = connection.getresponse()
-        thread.start()
-        assert "[DONE]" in reply.read().decode()
-    thread.join()
-    wait_until(lambda: not any(map(is_running, processes)))
-    with start_server(tmp_path, args=["--workers", "1"]) as alone:
-        assert not members(alone)
-        assert alone.announced["api_key"] is None
+        yield connection.getresponse()

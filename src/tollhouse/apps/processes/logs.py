@@ -27,12 +27,19 @@ class LogSink:
 
     def write(self, data: bytes) -> None:
         """Write whole lines; what cannot be written is lost."""
-        lines = data.decode("utf-8", "backslashreplace").splitlines(keepends=True)
+        if data.count(b"\n{") + data.startswith(b"{") == data.count(b"\n"):
+            in_json = data  # as a rule
+        else:
+            lines = data.splitlines(keepends=True)
+            in_json = b"".join(line for line in lines if line.startswith(b"{"))
         with suppress(OSError, ValueError):
-            if self._file is not None:
-                self._file.write_lines([line for line in lines if line.startswith("{")])
+            if self._file is not None and in_json:
+                self._file.write_bytes(in_json)
+        shown = data.decode("utf-8", "backslashreplace")
+        if self._for_people:
+            shown = "".join(map(_as_text, shown.splitlines(keepends=True)))
         with suppress(OSError, ValueError):
-            sys.stderr.write("".join(map(_as_text, lines) if self._for_people else lines))
+            sys.stderr.write(shown)
             sys.stderr.flush()
 
 

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from tollhouse.api.address_table import clear_row, make_table
 from tollhouse.apps.bootstrap import Bootstrapped
+from tollhouse.apps.process import keep_memory_private
 from tollhouse.apps.processes.logs import LogSink
 from tollhouse.apps.processes.messages import (
     Begin,
@@ -102,6 +103,8 @@ def supervise(
     sink = LogSink(settings.logging.format, file)
     folder = resources.folder
     paths = (folder.control_socket, folder.workers_socket)
+    if not settings.server.core_dumps:
+        keep_memory_private()
     with control_listener(paths[0], socket.SOCK_STREAM) as local:
         try:
             with control_listener(paths[1], socket.SOCK_SEQPACKET) as links:
@@ -216,18 +219,29 @@ class Supervisor:
             return None
         ready = waiting.result()
         if ready is None:  # it has said why
-            self._code = process.code or FORCED
+            self._code = max(process.code or FORCED, FORCED)
+            if process.code != StartError.exit_code:
+                _log.error("process_ended", process=process.name, code=process.code)
             self._stopping.set()
         return ready
 
     def _start(self, place: _Place) -> Process:
-        begin = replace(place.begin, row=self._rows.pop())
+        begin = replace(place.begin, row=min(self._rows))
         try:
             process = Process(begin, self._descriptors, self._sink.write, self._on_gather)
         except OSError as error:
-            raise StartError(f"{place.begin.name} cannot be started: {error.strerror}") from error
+            raise StartError(f"{begin.name} cannot be started: {error.strerror}") from error
+        self._rows.remove(process.row)
         self._alive.add(process)
         return process
+
+    def _try_to_start(self, place: _Place) -> Process | None:
+        """Start a process; None where the system has no room for one now."""
+        try:
+            return self._start(place)
+        except StartError as error:
+            _log.error("process_not_started", process=place.begin.name, reason=str(error))
+            return None
 
     # Life
 
@@ -249,9 +263,10 @@ class Supervisor:
                 _log.error(
                     "process_ended", process=place.begin.name, code=process.code, pause=pause
                 )
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
-                place.process = self._start(place)
+                while place.process is process:
+                    await asyncio.sleep(pause)
+                    pause = min(_LONGEST_PAUSE, 2 * pause)
+                    place.process = self._try_to_start(place) or process
 
     async def _roll_when_asked(self) -> None:
         while True:
@@ -267,8 +282,8 @@ class Supervisor:
         """
         for place in self._workers:
             async with place.lock:
-                successor = self._start(place)
-                if not await self._is_successor(place, successor):
+                successor = self._try_to_start(place)
+                if successor is None or not await self._is_successor(place, successor):
                     return False
                 old, place.process = place.process, successor
             place.is_first = False
@@ -284,8 +299,9 @@ class Supervisor:
                 old.say(Finish())
                 await self._ended(old)
             place.is_first = False
-            place.process = self._start(place)
-            return await self._is_successor(place, place.process)
+            if (successor := self._try_to_start(place)) is not None:
+                place.process = successor
+            return successor is not None and await self._is_successor(place, successor)
 
     async def _is_successor(self, place: _Place, successor: Process) -> bool:
         if await successor.until_ready(_START_SECONDS) is not None:
@@ -370,15 +386,7 @@ class Supervisor:
             self._asked_again.set()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except StartError as error:
-                _log.error("supervisor_failed", reason=str(error))
-                self._code = error.exit_code
-                self._stopping.set()
-
-        task = asyncio.create_task(guarded())
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
