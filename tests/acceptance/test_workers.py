@@ -228,11 +228,16 @@ def test_metrics_are_those_of_all_processes(server: ServerProcess) -> None:
     assert counted(server) == before + load.asked["whole"] + load.asked["stream"]
 
 
-@pytest.mark.parametrize("name", ["worker 1", "control"])
-def test_a_process_that_is_killed_comes_again(server: ServerProcess, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("worker 1", signal.SIGKILL), ("control", signal.SIGKILL), ("control", signal.SIGTERM)],
+)
+def test_a_process_that_is_killed_comes_again(
+    server: ServerProcess, name: str, number: signal.Signals
+) -> None:
     ended = lines(server, "process_ended")
     [killed] = members(server)[name]
-    os.kill(killed, signal.SIGKILL)
+    os.kill(killed, number)
     wait_until(lambda: members(server).get(name, [killed]) != [killed])
     for kind in ("key", "whole", "stream"):
         with connect(server) as connection:
