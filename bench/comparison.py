@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from bench.batches import Ingest, Item, Live
 from bench.formats import CHUNK_MS, SLOW_MS
 from bench.report import Report, report_progress
-from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
+from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start, Workers
 from bench.scenarios import Scenario
 from bench.scenarios import measure as measure_all
 from bench.servers import NGINX_MISSING, find_nginx, nginx_version
@@ -32,11 +32,12 @@ _CASES: Final = {
         *(name for name in CASES if " on " in name and "stream" in name),
     ),
 }
-FULL: Final = (Compared(), Paced(), Fast(), Crowd(), Start(), Ingest(), Item(), Live())
+FULL: Final = (Compared(), Paced(), Fast(), Workers(), Crowd(), Start(), Ingest(), Item(), Live())
 QUICK: Final = (
     Compared(6, 1_000, 100, sum((_CASES[part] for part in _CASES if part != "streams"), ())),
     Paced(2, 150),
     Fast(2, 1_000, 1.5),
+    Workers(1, 2_000),
     Crowd(2, 300, 1),
     Start(2, 1.0),
     Ingest(1),
@@ -61,24 +62,13 @@ def measure(folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario]) 
     """Measure the table; return a report for each checkout."""
     if find_nginx() is None:
         report_progress(NGINX_MISSING)
+    parts = ", ".join(f"{each.name} {each.rounds} times" for each in scenarios)
     load = (
-        f"{_words(scenarios)}; chunks {CHUNK_MS:g} ms apart, {SLOW_MS:g} ms in a crowd; "
-        f"beside {nginx_version()}"
+        f"{parts}; chunks {CHUNK_MS:g} ms apart, {SLOW_MS:g} in a crowd; beside {nginx_version()}"
     )
-    names = ("this", "other")
     reports = [
         Report("aims", load, tree=f"{name} {tree.name}")
-        for name, tree in zip(names, trees, strict=False)
+        for name, tree in zip(("this", "other"), trees, strict=False)
     ]
     measure_all(folder, trees, reports, scenarios)
     return reports
-
-
-def _words(scenarios: Sequence[Scenario]) -> str:
-    for scenario in scenarios:
-        if isinstance(scenario, Compared):
-            return (
-                f"{scenario.rounds} rounds of {scenario.whole} whole or {scenario.streamed} "
-                "streamed requests on 32 connections"
-            )
-    return ", ".join(scenario.name for scenario in scenarios)

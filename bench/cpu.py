@@ -115,27 +115,22 @@ def _between(before: ProcessCpu, after: ProcessCpu) -> float:
     return sum(used) / 1e9
 
 
-def memory(pid: int) -> tuple[int, int]:
-    """Return proportional and resident bytes of a process and its descendants."""
-    total = [0, 0]
+def memory(pid: int) -> int:
+    """Return the proportional bytes of a process and its descendants."""
+    total = 0
     for each in tree(pid):
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child that ends just now
             text = (PROC / str(each) / "smaps_rollup").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            if each == pid:
-                raise
-            continue  # a child that ends just now
-        for at, name in enumerate(("Pss", "Rss")):
-            if line := re.search(rf"^{name}: +([0-9]+) kB", text, re.MULTILINE):
-                total[at] += int(line[1]) * 1024
-    return total[0], total[1]
+            if line := re.search(r"^Pss: +([0-9]+) kB", text, re.MULTILINE):
+                total += int(line[1]) * 1024
+    return total
 
 
 class PeakMemory(AbstractContextManager["PeakMemory"]):
     """The most memory of a process and its descendants while the context lasts, in bytes."""
 
     def __init__(self, pid: int, seconds: float = 0.5) -> None:
-        self.rss = self.pss = 0
+        self.pss = 0
         self._pid = pid
         self._seconds = seconds
         self._ended = Event()
@@ -151,7 +146,7 @@ class PeakMemory(AbstractContextManager["PeakMemory"]):
 
     def _poll(self) -> None:
         while True:
-            self.pss, self.rss = map(max, (self.pss, self.rss), memory(self._pid))
+            self.pss = max(self.pss, memory(self._pid))
             if self._ended.wait(self._seconds):
                 return
 

@@ -65,9 +65,7 @@ class Endurance:
             for child in children:
                 load_result(child)
         sent = sum(load.requests + load.before for load in loads)
-        memory, resident = cpu.memory(pid)
-        yield Figure(side.report, _MEMORY, memory / MB, "MB")
-        yield Figure(side.report, "memory of all processes (RSS)", resident / MB, "MB")
+        yield Figure(side.report, _MEMORY, cpu.memory(pid) / MB, "MB")
         yield Figure(side.report, _ANSWERED, sent, "requests")
 
 

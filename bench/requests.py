@@ -154,6 +154,27 @@ class Fast:
 
 
 @dataclass(frozen=True, slots=True)
+class Workers:
+    """Full speed of several processes, beside the load and the upstream on the same machine."""
+
+    rounds: int = 3
+    requests: int = 5_000
+    name: str = "workers"
+    keeps_running: ClassVar[bool] = False
+
+    def round(self, bench: Bench) -> Iterator[Figure]:
+        """Measure a new gateway of this checkout with 1, 2 and 4 workers."""
+        report, load = bench.sides[0].report, Load(MODEL, self.requests, warmup=self.requests)
+        for number in (1, 2, 4):
+            with bench.sides[0].start("--workers", str(number)) as gateway:
+                done, name = run_load(gateway_target(gateway), load), f"{number} workers"
+                yield Figure(report, f"{name}, memory (PSS)", cpu.memory(gateway.pid) / MB, "MB")
+            yield Figure(report, f"{name}, p99 at full speed", done.p99_ms, "ms")
+            yield Figure(report, f"{name}, full speed", done.per_second, "a second")
+            yield Figure(report, f"{name}, CPU a request", done.microseconds, "us")
+
+
+@dataclass(frozen=True, slots=True)
 class Crowd:
     """Many streams at once."""
 
@@ -175,7 +196,6 @@ class Crowd:
             report = side.report
             yield Figure(report, f"{name}, CPU an event", done.microseconds / CHUNKS, "us", 50.0)
             yield Figure(report, f"{name}, memory (PSS)", memory.pss / MB, "MB", 120.0)
-            yield Figure(report, f"{name}, memory (RSS)", memory.rss / MB, "MB")
             yield Figure(report, f"{name}, p99 from write to read", done.lag_p99_ms, "ms")
 
 
@@ -198,9 +218,8 @@ class Start:
             with side.start() as gateway:
                 yield from self._figures(side, "existing folder")
                 sleep(self.idle_seconds)
-                idle, resident = cpu.memory(gateway.pid)
-                yield Figure(side.report, "idle memory (PSS)", idle / MB, "MB", 110.0)
-                yield Figure(side.report, "idle memory (RSS)", resident / MB, "MB")
+                idle = cpu.memory(gateway.pid) / MB
+                yield Figure(side.report, "idle memory (PSS)", idle, "MB", 110.0)
 
     @staticmethod
     def _figures(side: Side, folder: str, aim: float | None = None) -> Iterator[Figure]:

@@ -171,7 +171,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         self.port = free_port()
         self.sent = self.booked() if key else 0
         """Generations that its folder should have: of requests so far, and of items of batches."""
-        arguments = ["serve", "--data-dir", str(folder), "--config", str(config), "--json"]
+        arguments = ["--data-dir", str(folder), "--config", str(config), "--json"]
         variables = {
             "TOLLHOUSE_SERVER__CORE_DUMPS": "true",  # py-spy looks into it
             "SSL_CERT_FILE": str(authority),
@@ -260,10 +260,10 @@ class Side:
         self._authority = upstream.authority
         self._config = write_config(folder / f"{name}.yaml", upstream, tree.settings)
 
-    def start(self) -> Gateway:
-        """Start the gateway, in the folder of the one before."""
-        command, authority = self._tree.command, self._authority
-        self.gateway = Gateway(self.data, self._config, self.key, command, authority)
+    def start(self, *more: str) -> Gateway:
+        """Start the gateway, in the folder of the one before, perhaps with more options."""
+        command = [*self._tree.command, "serve", *more]
+        self.gateway = Gateway(self.data, self._config, self.key, command, self._authority)
         self.key = self.gateway.key
         return self.gateway
 

@@ -125,11 +125,9 @@ class HttpConnection(asyncio.Protocol):
             return  # a Unix socket
         self.client = address, _ = cast("tuple[str, int]", peer[:2])
         self.peer = address
-        if context.held[address] >= context.limit_per_address:
+        self._is_counted = context.hold(address)
+        if not self._is_counted:
             self._refuse(_TOO_MANY, "Too many connections from this address.")
-            return
-        context.held[address] += 1
-        self._is_counted = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the address its place back, and tell who answers that the client is gone."""
@@ -183,10 +181,7 @@ class HttpConnection(asyncio.Protocol):
     def _release_address(self) -> None:
         if self._is_counted and self.client is not None:
             self._is_counted = False
-            held, address = self._context.held, self.client[0]
-            held[address] -= 1
-            if not held[address]:
-                del held[address]
+            self._context.release(self.client[0])
 
     # Bytes
 

@@ -50,6 +50,7 @@ from tollhouse.storage import failures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tollhouse.api.address_table import AddressTable
     from tollhouse.api.exchange import Exchange
     from tollhouse.api.hot_routes import HotRoute
     from tollhouse.inference.reply_buffer import Reply
@@ -119,7 +120,7 @@ class RequestGate:
         self.clock = clock
         self._metrics = metrics
         self._local = local
-        self._rate = AddressRate(settings.max_requests_per_address_per_minute)
+        self.rate = AddressRate(settings.max_requests_per_address_per_minute)
         self._origins = frozenset(origin.lower() for origin in settings.cors_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,7 +163,7 @@ class RequestGate:
         address = request_rules.client_address(
             exchange.peer or "", headers.get(b"x-forwarded-for"), settings.trusted_proxies
         )
-        return None if self._rate.wait(address, self.clock.monotonic()) else subject
+        return None if self.rate.wait(address, self.clock.monotonic()) else subject
 
     def shown(self, error: Exception, method: str) -> TollhouseError:
         """Return what a client is told of whatever went wrong; log what is not its own fault."""
@@ -268,7 +269,7 @@ class RequestGate:
         address = request_rules.client_address(
             peer, headers.get(b"x-forwarded-for"), self._settings.trusted_proxies
         )
-        wait = self._rate.wait(address, self.clock.monotonic())
+        wait = self.rate.wait(address, self.clock.monotonic())
         if wait:
             message = "Too many requests from this address."
             raise RateLimited(
@@ -367,18 +368,21 @@ class AddressRate:
     """
 
     def __init__(self, per_minute: int) -> None:
+        self.shared: AddressTable | None = None
+        """Where several processes count together."""
         self._interval = _MINUTE_SECONDS / per_minute
         self._due: dict[str, float] = {}
 
     def wait(self, address: str, now: float) -> float:
         """Count a request; 0 where it may pass, otherwise the seconds after which one may."""
-        due = max(self._due.get(address, now), now)
+        known = self._due if self.shared is None else self.shared
+        due = max(known.get(address, now), now)
         excess = due - now - (_MINUTE_SECONDS - self._interval)
         if excess > self._interval * _ROUNDING:
             return excess
         if len(self._due) >= _MOST_ADDRESSES:
             self._forget(now)
-        self._due[address] = due + self._interval
+        known[address] = due + self._interval
         return 0.0
 
     def _forget(self, now: float) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from tollhouse.api.address_table import AddressTable
     from tollhouse.api.asgi import App
     from tollhouse.api.exchange import RequestHandler
 
@@ -34,8 +35,28 @@ class ServerContext:
     tasks: set[asyncio.Task[None]]
     held: Counter[str] = field(default_factory=Counter)
     """Address -> how many connections it has."""
+    table: AddressTable | None = None
+    """What other processes of this server count."""
     date: bytes = b""
     _date_until: float = 0.0
+
+    def hold(self, address: str) -> bool:
+        """Count a connection of an address; false if it holds too many."""
+        elsewhere = 0 if self.table is None else self.table.elsewhere(address)
+        if self.held[address] + elsewhere >= self.limit_per_address:
+            return False
+        self.held[address] += 1
+        if self.table is not None:
+            self.table.hold(address, 1)
+        return True
+
+    def release(self, address: str) -> None:
+        """Give an address the place of a connection back."""
+        self.held[address] -= 1
+        if not self.held[address]:
+            del self.held[address]
+        if self.table is not None:
+            self.table.hold(address, -1)
 
     def date_line(self, now: float) -> bytes:
         """Return the line of the header `date`; `now` is the time of the event loop."""

@@ -25,9 +25,10 @@ from tollhouse.kernel.errors import (
 from tollhouse.observability.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tollhouse.identity.access import Authenticator
+    from tollhouse.observability.merging import Family
     from tollhouse.storage.database import Database
 
 
@@ -117,12 +118,25 @@ def _unavailable(doing: str) -> Unavailable:
     return Unavailable(message, retry_after=1)
 
 
+class Siblings:
+    """The other processes of this server; it is alone unless it is told how to ask them."""
+
+    def __init__(self) -> None:
+        self.count_workers: Callable[[], Awaitable[int]] | None = None
+        """Tells how many answer requests to models."""
+        self.report: Callable[[], Awaitable[Sequence[Family]]] | None = None
+        """Returns what they count, all together."""
+
+
 class Readiness:
     """Ready while every route is there, the database answers and nobody told us to stop."""
 
-    def __init__(self, database: Database, control: LateControlPlane) -> None:
+    def __init__(
+        self, database: Database, control: LateControlPlane, siblings: Siblings | None = None
+    ) -> None:
         self._database = database
         self._control = control
+        self.siblings = siblings or Siblings()
         self.stopping = False
 
     async def problems(self) -> dict[str, str]:
@@ -138,6 +152,9 @@ class Readiness:
                 await self._control.opened()
             except Unavailable as error:
                 problems["start"] = error.message
+            count_workers = self.siblings.count_workers
+            if count_workers is not None and not await count_workers():
+                problems["workers"] = "no process answers requests to models"
         try:
             await self._database.ping()
         except (OSError, SQLAlchemyError) as error:
@@ -235,5 +252,6 @@ class SystemRoutes:
                 raise Unauthenticated(request_rules.KEY_MISSING)
             if (await self._authenticator.authenticate(key)).kind is not KeyKind.MANAGEMENT:
                 raise Forbidden("Metrics need a management key.")
-        body = self._metrics.render()
+        report = self._readiness.siblings.report
+        body = self._metrics.render(() if report is None else await report())
         await respond(send, _OK, [(b"content-type", CONTENT_TYPE.encode())], body)

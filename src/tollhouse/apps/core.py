@@ -9,6 +9,7 @@ from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.notes import JournalNotes
+from tollhouse.apps.startup import worker_count
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -47,6 +48,13 @@ class Core:
     audit: AuditService
     rules: AccountingRules
     departures: Departures
+    has_siblings: bool
+    """Whether other processes of this server use its data folder."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write to the database."""
+        return self.has_siblings or self.database.dialect == "postgresql"
 
 
 async def bring_up_to_date(database: Database) -> None:
@@ -100,4 +108,5 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
         audit=AuditService(clock),
         rules=rules,
         departures=departures,
+        has_siblings=worker_count(settings) > 1,
     )

@@ -27,6 +27,7 @@ from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import structlog
 import uvloop
@@ -39,6 +40,7 @@ from tollhouse.apps.bootstrap import Bootstrapped, bootstrap_if_empty, is_empty
 from tollhouse.apps.core import Core, bring_up_to_date, build_core
 from tollhouse.apps.gateway import Components, Gateway, build_gateway, build_request_gates
 from tollhouse.apps.process import allow_open_files, keep_memory_private
+from tollhouse.apps.startup import Started, StartupResources, control_listener
 from tollhouse.apps.vault import extra_authorities, open_keys
 from tollhouse.audit.service import after_changes, entry_of_change
 from tollhouse.audit.types import INSTALLATION, AuditAction, AuditEntry
@@ -56,11 +58,12 @@ if TYPE_CHECKING:
 
     from asyncpg import Connection, Record
 
+    from tollhouse.api.handover import ControlPassing, WorkerPassing
     from tollhouse.apps.control import ControlComponents
-    from tollhouse.apps.startup import StartupResources
+    from tollhouse.apps.processes.member import Member
     from tollhouse.settings.service_sections import BlobSettings
     from tollhouse.storage.blobs import Blobs
-    from tollhouse.storage.data_folder import DataFolder
+    from tollhouse.vault.key_encryption import KeyEncryption
 
 FORCED = 1
 _ALLOCATIONS_BEFORE_COLLECTION = 5_000
@@ -70,17 +73,6 @@ _ENDING_SECONDS = 1.0
 _LOADING_SWITCH_SECONDS: Final = 0.0005
 """How soon a request gets the interpreter while a thread imports; 5 ms is Python's own."""
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What a person wants to know of a gateway that has just begun to serve."""
-
-    address: str
-    folder: DataFolder
-    first: Bootstrapped | None
-    """The keys of a first start; None where the folder had an account already."""
-    example_model: str | None
 
 
 def serve(
@@ -96,39 +88,74 @@ def serve(
     most, path = settings.logging.file_bytes, resources.folder.server_log
     file = LogFile(path, most) if most else None
     configure_logging(settings.logging.level, settings.logging.format, file=file)
-    allow_open_files()
-    if not settings.server.core_dumps:
-        keep_memory_private()
+    _prepare_process(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, resources, announce))
 
 
+def serve_member(settings: Settings, member: Member, link: socket.socket) -> int:
+    """Run one of several processes until its supervisor tells it to stop; return the exit code.
+
+    Raises:
+        StartError: It cannot start.
+    """
+    configure_logging(settings.logging.level, "json")
+    _prepare_process(settings)
+
+    async def run() -> int:
+        resources = member.resources(settings)
+        await member.listen(link)
+
+        def announce(started: Started) -> None:
+            member.ready(started.first, started.example_model)
+
+        return await _run(settings, resources, announce, member)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
+def _prepare_process(settings: Settings) -> None:
+    allow_open_files()
+    if not settings.server.core_dumps:
+        keep_memory_private()
+
+
 async def _run(
-    settings: Settings, resources: StartupResources, announce: Callable[[Started], None]
+    settings: Settings,
+    resources: StartupResources,
+    announce: Callable[[Started], None],
+    member: Member | None = None,
 ) -> int:
     request_log.gather(asyncio.get_running_loop())
-    catalog, folder, listener = resources.catalog, resources.folder, resources.listener
     core = build_core(resources.url, settings)
     gateway: Gateway | None = None
     presence: Connection[Record] | None = None
+    first: Bootstrapped | None = None
+    blobs: Blobs | None = None
+    is_worker = member is not None and member.is_worker
     try:
-        await bring_up_to_date(core.database)
-        if core.database.dialect == "postgresql":
-            presence = await join_other_servers(core, settings.blobs)
-        core.database.hear_others(core.ids.uuid())
-        keys = await open_keys(settings.vault, core, folder)
-        blobs = open_blobs(settings.blobs, folder, core.ids)
-        first = await _first_start(core, settings)
-        address = listener.getsockname()[:2]
-        gateway = build_gateway(settings, core, catalog, folder, keys, address=address)
-        await record_settings(settings, core)
-        await record_opened_destinations(settings, core)
+        if not is_worker:
+            await bring_up_to_date(core.database)
+            if core.database.dialect == "postgresql":
+                presence = await join_other_servers(core, settings.blobs)
+            blobs = open_blobs(settings.blobs, resources.folder, core.ids)
+        siblings = resources.folder.notify if core.has_siblings else None
+        core.database.hear_others(core.ids.uuid(), siblings)
+        keys = await open_keys(settings.vault, core, resources.folder)
+        if not is_worker:
+            first = await _first_start(core, settings)
+        gateway = _build(settings, core, resources, keys, is_worker=is_worker)
+        if not is_worker:
+            await record_settings(settings, core)
+            await record_opened_destinations(settings, core)
         for each in gateway.components:
             await each.start()
         gateway.recovery.begin()
-        models = [model.id for model in catalog.models]
+        models = [model.id for model in resources.catalog.models]
+        folder = resources.folder
         started = Started(resources.address, folder, first, models[0] if models else None)
-        server = _Server(settings, gateway, blobs, listener)
+        server = _Server(settings, gateway, blobs, resources, member)
         await server.run(lambda: announce(started))
     finally:
         request_log.close()
@@ -136,6 +163,24 @@ async def _run(
             await presence.close()
         await (core.database if gateway is None else gateway).close()
     return 0
+
+
+def _build(
+    settings: Settings,
+    core: Core,
+    resources: StartupResources,
+    keys: KeyEncryption,
+    *,
+    is_worker: bool,
+) -> Gateway:
+    catalog, folder = resources.catalog, resources.folder
+    if is_worker:  # of the server's processes one checks the books, and one has the way out
+        accounting = settings.accounting.model_copy(update={"verify_seconds": 0.0})
+        settings = settings.model_copy(update={"accounting": accounting})
+        return build_gateway(settings, core, catalog, folder, keys)
+    parts = urlsplit(resources.address)
+    address = parts.hostname or "", parts.port or 0
+    return build_gateway(settings, core, catalog, folder, keys, address=address)
 
 
 async def join_other_servers(core: Core, files: BlobSettings) -> Connection[Record]:
@@ -183,10 +228,14 @@ class _Server:
 
     settings: Settings
     gateway: Gateway
-    blobs: Blobs
-    listener: socket.socket
+    blobs: Blobs | None
+    """None in a worker, which has no control plane."""
+    resources: StartupResources
+    member: Member | None
+    """None where this process is the whole server."""
     control: ControlComponents | None = None
     """None until they are loaded."""
+    passing: WorkerPassing | ControlPassing | None = None
     is_delayed: bool = False
     """Whether it was said that the recovery has to wait."""
 
@@ -197,9 +246,8 @@ class _Server:
             StartError: The control plane cannot be loaded, or the store of blobs not be used;
                 requests that ran then have been answered.
         """
-        settings, folder = self.settings.server, self.gateway.folder
-        stop = _stop_on_signals()
-        control = _control_listener(folder)
+        settings, member = self.settings.server, self.member
+        stop = _stop_on_signals() if member is None else member.stop
         served = partial(
             make_server,
             limit_per_address=settings.max_connections_per_address,
@@ -209,22 +257,31 @@ class _Server:
         public, local = build_request_gates(self.settings, self.gateway)
         by_callbacks = settings.inference_driver == "callbacks"
         handler = InferenceHandler(public) if by_callbacks else None
-        servers = [
-            served(public, handler=handler, takes_websocket=takes_websocket),
-            served(local),
-        ]
-        running = [
-            asyncio.create_task(server.serve(sockets=[each]))
-            for server, each in zip(servers, (self.listener, control), strict=True)
-        ]
+        server = served(public, handler=handler, takes_websocket=takes_websocket)
+        if member is not None:
+            self.passing = member.passing(server, public, self.settings)
+            member.metrics = self.gateway.metrics
+            if not member.is_worker:
+                siblings = self.gateway.readiness.siblings
+                siblings.count_workers = member.count_workers
+                siblings.report = member.report_of_others
+        own, others = self.resources.listeners[:1], self.resources.listeners[1:]
+        commands = self.resources.local
+        if member is None:
+            commands = control_listener(self.gateway.folder.control_socket, socket.SOCK_STREAM)
+        servers, running = [server], [asyncio.create_task(server.serve(own, others))]
+        if commands is not None:
+            servers.append(served(local))
+            running.append(asyncio.create_task(servers[-1].serve([commands])))
         try:
-            for server in servers:
-                await server.listening.wait()
+            for each in servers:
+                await each.listening.wait()
             announce()
             early = asyncio.create_task(self._refuse_early(stop))
             try:
-                self.control = await self._load_control()
-                await self._recover(self.control, stop)
+                if self.blobs is not None:
+                    self.control = await self._load_control(self.blobs)
+                    await self._recover(self.control, stop)
                 _calm_the_collector()
                 await stop.wait()
             finally:
@@ -232,8 +289,9 @@ class _Server:
                 _log.info("stopping", seconds=settings.shutdown_seconds)
                 await self._stop(servers, running)
         finally:
-            with suppress(FileNotFoundError):
-                folder.control_socket.unlink()
+            if member is None:
+                with suppress(FileNotFoundError):
+                    self.gateway.folder.control_socket.unlink()
 
     async def _refuse_early(self, stop: asyncio.Event) -> None:
         """Take no new requests once a signal comes while the control plane is still loading.
@@ -241,11 +299,11 @@ class _Server:
         Later, agents still call the port while their interns end.
         """
         await stop.wait()
-        if self.control is None:
+        if self.control is None and not self._hands_over:
             self.gateway.readiness.stopping = True
             self.gateway.inference.pipeline.refuse_new()
 
-    async def _load_control(self) -> ControlComponents:
+    async def _load_control(self, blobs: Blobs) -> ControlComponents:
         """Import and build the control plane beside the requests that run, and let its own pass.
 
         Raises:
@@ -260,7 +318,7 @@ class _Server:
             # Imported above, in a thread; see there.
             from tollhouse.apps import control  # noqa: PLC0415
 
-            components = control.build_control(self.settings, gateway, self.blobs)
+            components = control.build_control(self.settings, gateway, blobs)
             plane = await asyncio.to_thread(
                 control.build_control_plane, self.settings, gateway, components
             )
@@ -305,21 +363,39 @@ class _Server:
             return False
         return True
 
+    @property
+    def _hands_over(self) -> bool:
+        """Whether other processes go on."""
+        return self.member is not None and self.member.hand_over
+
     async def _stop(self, servers: list[GatewayServer], running: list[asyncio.Task[None]]) -> None:
         gateway, seconds = self.gateway, self.settings.server.shutdown_seconds
-        gateway.readiness.stopping = True
+        gateway.readiness.stopping = not self._hands_over
         control = self.control
         # Agents and programs behind the egress proxy call the port: it answers until they have
         # ended.
         interns = [] if control is None else [control.interns]
         await gateway.stop(*interns, gateway.vault, seconds=seconds)
+        if self.member is not None and not self.member.is_worker:
+            await self.member.quiet()
+        if self.passing is not None:
+            await self.passing.leave()
         for server in servers:
-            server.stop()
-        gateway.inference.pipeline.refuse_new()
+            server.stop(hand_over=self._hands_over)
         for_requests = max(0.0, seconds - _ENDING_SECONDS)
+        if self._hands_over:
+            # A request may still begin whose head has come in part.
+            _, unfinished = await asyncio.wait(running, timeout=for_requests)
+            for_requests = 0.0 if unfinished else seconds
+        else:
+            gateway.inference.pipeline.refuse_new()
         batches = [] if control is None else [control.batches]
         await gateway.stop(*batches, gateway.inference, seconds=for_requests)
         await asyncio.gather(*running)
+        if self.passing is not None:
+            await self.passing.close()
+        if self.member is not None:
+            self.member.report()
 
 
 def _calm_the_collector() -> None:
@@ -366,27 +442,6 @@ def _stop_on_signals() -> asyncio.Event:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
         loop.add_signal_handler(signal.SIGHUP, stop.set)
     return stop
-
-
-def _control_listener(folder: DataFolder) -> socket.socket:
-    path = folder.control_socket
-    with suppress(FileNotFoundError):
-        # The lock is ours: whoever left it there is gone.
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        listener.close()
-        raise StartError(
-            f"the control socket {path} cannot be made ({error.strerror or error}): "
-            "choose a data folder with a shorter path, on a local disk"
-        ) from None
-    finally:
-        os.umask(mask)
-    listener.setblocking(False)  # noqa: FBT003 - its only form
-    return listener
 
 
 _OPERATOR: Final = "operator"

@@ -6,8 +6,10 @@ It loads little on purpose: a start that is refused is refused at once.
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
-from contextlib import ExitStack, contextmanager
+import sys
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +21,11 @@ from tollhouse.storage.data_folder import DataFolder, FolderInUse
 from tollhouse.storage.failures import parse_database_url, sqlite_url
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     import sqlalchemy as sa
 
+    from tollhouse.apps.bootstrap import Bootstrapped
     from tollhouse.settings.sections import Settings
 
 _BACKLOG = 2048
@@ -34,13 +37,26 @@ class StartupResources:
 
     catalog: Catalog
     url: sa.URL
-    listener: socket.socket
+    listeners: Sequence[socket.socket]
+    """Of the public port, one for each process that answers there."""
     folder: DataFolder
+    address: str
+    """The server's URL."""
+    local: socket.socket | None = None
+    """Of commands on this machine, for the control process of several."""
+    locks: Sequence[int] = ()
+    """Descriptors that hold the folder and the database."""
 
-    @property
-    def address(self) -> str:
-        """The server's URL."""
-        return _address(self.listener)
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a person wants to know of a gateway that has just begun to serve."""
+
+    address: str
+    folder: DataFolder
+    first: Bootstrapped | None
+    """The keys of a first start; None where the folder had an account already."""
+    example_model: str | None
 
 
 @contextmanager
@@ -53,24 +69,44 @@ def acquire_resources(settings: Settings) -> Generator[StartupResources]:
     catalog = read_catalog(settings, SystemClock())
     folder = DataFolder(settings.data_dir)
     url = database_url(settings, folder)
-    with _listen(settings.server.host, settings.server.port, folder) as listener:
-        folder.lock(_address(listener))
+    with ExitStack() as listening:
+        host, port, number = settings.server.host, settings.server.port, worker_count(settings)
+        listeners = [listening.enter_context(_listen(host, port, folder, shared=False))]
+        if number > 1:
+            # That one made sure that nobody else listens there.
+            port = listeners[0].getsockname()[1]
+            listening.close()
+            listeners = [
+                listening.enter_context(_listen(host, port, folder, shared=True))
+                for _ in range(number)
+            ]
+        address = _address(listeners[0])
+        folder.lock(address)
         try:
-            with _hold_database(url):
-                yield StartupResources(catalog, url, listener, folder)
+            with _hold_database(url) as lock:
+                locks = [each for each in (folder.lock_descriptor, lock) if each is not None]
+                yield StartupResources(catalog, url, listeners, folder, address, locks=locks)
         finally:
             folder.release()
 
 
+def worker_count(settings: Settings) -> int:
+    """Return how many processes answer requests to models; with 1 there is no other one."""
+    workers = settings.server.workers
+    if workers != "auto":
+        return workers
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 @contextmanager
-def _hold_database(url: sa.URL) -> Generator[None]:
-    """Keep an SQLite file from servers that have another data folder.
+def _hold_database(url: sa.URL) -> Generator[int | None]:
+    """Keep an SQLite file from servers that have another data folder; yield the lock.
 
     Raises:
         StartError: Another server has it, or its folder cannot be written.
     """
     if url.get_backend_name() != "sqlite":
-        yield
+        yield None
         return
     database = Path(str(url.database)).resolve()
     with ExitStack() as held:
@@ -83,7 +119,7 @@ def _hold_database(url: sa.URL) -> Generator[None]:
         except OSError as error:
             message = f"the folder of the database {database} cannot be written ({error.strerror})"
             raise StartError(message) from None
-        yield
+        yield lock.fileno()
 
 
 def read_catalog(settings: Settings, clock: Clock) -> Catalog:
@@ -107,8 +143,8 @@ def database_url(settings: Settings, folder: DataFolder) -> sa.URL:
     return parse_database_url(settings.database_url.reveal())
 
 
-def _listen(host: str, port: int, folder: DataFolder) -> socket.socket:
-    """Take the port before anything is made."""
+def _listen(host: str, port: int, folder: DataFolder, *, shared: bool) -> socket.socket:
+    """Take the port before anything is made; `shared`: other sockets of ours may have it too."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -118,6 +154,8 @@ def _listen(host: str, port: int, folder: DataFolder) -> socket.socket:
         raise StartError(message) from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind(address)
         listener.listen(_BACKLOG)
@@ -128,6 +166,32 @@ def _listen(host: str, port: int, folder: DataFolder) -> socket.socket:
             f"cannot listen on {host}:{port} ({error.strerror}): "
             "stop the other program, or choose another port with --port"
         ) from None
+    listener.setblocking(False)  # noqa: FBT003 - its only form
+    return listener
+
+
+def control_listener(path: Path, kind: socket.SocketKind) -> socket.socket:
+    """Listen on a Unix socket in the data folder, which only its owner can open.
+
+    Raises:
+        StartError: It cannot be made.
+    """
+    with suppress(FileNotFoundError):
+        # The lock is ours: whoever left it there is gone.
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, kind)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"the control socket {path} cannot be made ({error.strerror or error}): "
+            "choose a data folder with a shorter path, on a local disk"
+        ) from None
+    finally:
+        os.umask(mask)
     listener.setblocking(False)  # noqa: FBT003 - its only form
     return listener
 

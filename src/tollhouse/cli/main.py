@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    _prepare_streams()
+    prepare_streams()
     args = sys.argv[1:]
     try:
         options = ServeOptions.parse(args)
@@ -43,7 +43,7 @@ def main() -> int:
     return 0
 
 
-def _prepare_streams() -> None:
+def prepare_streams() -> None:
     """Make sure that printing cannot end a command before its work is done."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

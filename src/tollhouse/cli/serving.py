@@ -9,7 +9,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -20,12 +20,13 @@ from tollhouse.cli.output import write
 from tollhouse.cli.target import origin
 
 if TYPE_CHECKING:
-    from tollhouse.apps.serve import Started
+    from tollhouse.apps.startup import Started
+    from tollhouse.settings.sections import Settings
 
 PROGRAM = "tollhouse"
 _COMMAND: Final = "serve"
 _PATHS: Final = frozenset(("data_dir", "config"))
-_TEXTS: Final = frozenset(("host", "port", "database_url", "log_level", "log_format"))
+_TEXTS: Final = frozenset(("host", "port", "workers", "database_url", "log_level", "log_format"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class ServeOptions:
     log_level: str | None = None
     log_format: str | None = None
     as_json: bool = False
+    workers: str | None = None
 
     @classmethod
     def parse(cls, args: Sequence[str]) -> Self | None:
@@ -65,6 +67,37 @@ class ServeOptions:
             given[name] = Path(value) if name in _PATHS else value
         return cls(**given)
 
+    def settings(self) -> "Settings":
+        """Return the settings that they mean; StartError if one is wrong."""
+        settings = load_settings(
+            self.data_dir,
+            self.config,
+            host=self.host,
+            port=self.port,
+            workers=self.workers,
+            database_url=self.database_url,
+            log_level=self.log_level,
+            log_format=self.log_format,
+        )
+        if settings.server.discover_local_models:
+            from tollhouse.apps.discovery import with_local_models
+
+            settings = with_local_models(settings)
+        return settings
+
+    @classmethod
+    def of_texts(cls, texts: Mapping[str, str | None]) -> Self:
+        """Return those of which `texts` was returned."""
+        given: dict[str, Any] = dict(texts)
+        for name in _PATHS:
+            given[name] = given[name] and Path(given[name])
+        return cls(**given)
+
+    def texts(self) -> dict[str, str | None]:
+        """Return those that say something about the settings."""
+        given = {name: getattr(self, name) for name in (*_PATHS, *_TEXTS)}
+        return {name: None if value is None else str(value) for name, value in given.items()}
+
 
 def run_server(options: ServeOptions) -> int:
     """Run the gateway until it is told to stop, and return the exit code.
@@ -74,35 +107,26 @@ def run_server(options: ServeOptions) -> int:
     """
     # A start makes objects that stay; the server collects again when it serves.
     gc.disable()
-    settings = load_settings(
-        options.data_dir,
-        options.config,
-        host=options.host,
-        port=options.port,
-        database_url=options.database_url,
-        log_level=options.log_level,
-        log_format=options.log_format,
-    )
+    settings = options.settings()
 
     def announce(started: "Started") -> None:
         write(banner_json(started) if options.as_json else banner_text(started, _program()))
 
-    if settings.server.discover_local_models:
-        from tollhouse.apps.discovery import with_local_models
-
-        settings = with_local_models(settings)
-
-    _load_structlog()
+    load_structlog()
     from tollhouse.apps.startup import acquire_resources
 
     with acquire_resources(settings) as resources:
+        if len(resources.listeners) > 1:
+            from tollhouse.apps.processes.supervisor import supervise
+
+            return supervise(settings, resources, options.texts(), announce)
         # Large: a start that is refused by now did not wait for it.
         from tollhouse.apps.serve import serve
 
         return serve(settings, resources, announce)
 
 
-def _load_structlog() -> None:
+def load_structlog() -> None:
     """Load the library of our log without rich, with which it would format stack traces.
 
     No log of ours has one, and rich costs a start 25 ms and the server 3 MB for good.

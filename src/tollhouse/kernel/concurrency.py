@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, at most `seconds`; tell whether it is set."""
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, at most `seconds` if they are given; tell whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

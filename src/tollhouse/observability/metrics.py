@@ -6,14 +6,22 @@ Names follow OpenTelemetry's `gen_ai` and HTTP conventions where those have one.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Metric,
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.registry import Collector
+
+from tollhouse.observability.merging import Family, Sample, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # The `_created` series double the output and say what the server's own log says.
 disable_created_metrics()
@@ -119,6 +127,34 @@ class Metrics:
         """Say whether sandboxes are made to keep a limit."""
         self._intern_limits.labels(limit).set(enforced)
 
-    def render(self) -> bytes:
-        """Return everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def report(self) -> list[Family]:
+        """Return everything, to be merged with what other processes report."""
+        return [
+            Family(
+                family.name,
+                family.type,
+                family.documentation,
+                [Sample(each.name, each.labels, each.value) for each in family.samples],
+            )
+            for family in self.registry.collect()
+        ]
+
+    def render(self, others: Sequence[Family] = ()) -> bytes:
+        """Return everything in Prometheus' text format, with what other processes report."""
+        if not others:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        registry.register(_Merged(merge((self.report(), others))))
+        return generate_latest(registry)
+
+
+class _Merged(Collector):
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._families:
+            metric = Metric(family.name, family.documentation, family.kind)
+            for each in family.samples:
+                metric.add_sample(each.name, each.labels, each.value)
+            yield metric

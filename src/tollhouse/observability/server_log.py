@@ -60,12 +60,15 @@ class LogFile:
 
     def write_lines(self, lines: Sequence[str]) -> None:
         """Append lines, at once where they fit into the file; OSError if the disk is full, say."""
-        data = "".join(lines).encode("utf-8", "backslashreplace")
+        self.write_bytes("".join(lines).encode("utf-8", "backslashreplace"))
+
+    def write_bytes(self, data: bytes) -> None:
+        """Append whole lines as they are stored; OSError as above."""
         if self._size + len(data) <= self._most:
             self._append(data)
         else:
-            for line in lines:
-                self.write(line)
+            for line in data.splitlines(keepends=True):
+                self._append(line)
 
     def _append(self, data: bytes) -> None:
         with self._lock:

@@ -137,7 +137,10 @@ def _type_text(annotation: object) -> str:
         str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)
     ]
     if choices:
-        return " or ".join(["mapping", *choices] if _section_in(annotation) else choices)
+        others = (
+            ["mapping"] if _section_in(annotation) else ["whole number"] if int in parts else []
+        )
+        return " or ".join([*others, *choices])
     return next(text for kind, text in _TYPES if kind in parts)
 
 

@@ -11,7 +11,7 @@ import json
 import re
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -100,6 +100,23 @@ _NUMBER = BeforeValidator(_not_a_truth_value)
 
 Whole = Annotated[int, _NUMBER]
 """A whole number; each setting adds its own range."""
+
+_MOST_WORKERS = 64
+
+
+def _workers(value: object) -> int | str:
+    text = str(value).strip().lower()
+    if text == "auto":
+        return text
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InvalidValue("must be a whole number, or auto")
+    if not 1 <= int(text) <= _MOST_WORKERS:
+        raise InvalidValue(f"must be between 1 and {_MOST_WORKERS}, or auto")
+    return int(text)
+
+
+WorkerCount = Annotated[int | Literal["auto"], BeforeValidator(_workers)]
+"""A number of processes, or as many as there are CPUs."""
 
 Seconds = Annotated[float, _NUMBER, Field(gt=0, le=86_400, allow_inf_nan=False)]
 """A time limit: more than none, at most a day."""

@@ -133,6 +133,7 @@ CONFIG_FILE = "tollhouse.yaml"
 _FLAGS: Mapping[str, Location] = {
     "host": ("server", "host"),
     "port": ("server", "port"),
+    "workers": ("server", "workers"),
     "data_dir": ("data_dir",),
     "database_url": ("database_url",),
     "log_level": ("logging", "level"),

@@ -60,6 +60,7 @@ from tollhouse.settings.fields import (
     Slug,
     Text,
     Whole,
+    WorkerCount,
 )
 from tollhouse.settings.problems import SIMULATED, adds_simulated, find_inconsistencies
 from tollhouse.settings.service_sections import (
@@ -91,6 +92,9 @@ class ServerSettings(Section):
     """Address or host name to listen on; 0.0.0.0 means every IPv4 address."""
     port: Whole = Field(default=8080, ge=0, le=65535)
     """TCP port to listen on; with 0 the system chooses a free one."""
+    workers: WorkerCount = 1
+    """How many processes answer requests to models; `auto` is one for each CPU. With more than one,
+    one process besides serves the rest of the API, and one supervises them."""
     regional_hostnames: Listed[HostPattern] = ()
     """Patterns (* and ?) of regional host names; requests for them below `/v1` get a 403."""
     trusted_proxies: Listed[NetworkField] = ()

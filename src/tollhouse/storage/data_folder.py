@@ -11,6 +11,7 @@
     <data>/notify/           sockets of the processes that share an SQLite database
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
+    <data>/workers.sock      where its workers come, if it has several processes, mode 0600
 
 The lock ends with the process that holds it, however that ends; the file stays.
 """
@@ -72,6 +73,7 @@ class DataFolder:
         self.notify = path / "notify"
         self.server_log = path / "logs" / "server.log"
         self.control_socket = path / "control.sock"
+        self.workers_socket = path / "workers.sock"
         self._lock_file = path / ".lock"
         self._lock: int | None = None
 
@@ -99,6 +101,11 @@ class DataFolder:
             os.close(descriptor)
             raise self._not_writable(error) from None
         self._lock = descriptor
+
+    @property
+    def lock_descriptor(self) -> int | None:
+        """That of the lock: the folder is held for as long as any process has it."""
+        return self._lock
 
     def owner(self) -> Owner | None:
         """Return who wrote the lock file last; None where that cannot be told."""

@@ -30,6 +30,14 @@ def serve(
         str | None,
         Option(metavar="PORT", help="Port to listen on; 8080 unless set, 0 for a free one."),
     ] = None,
+    workers: Annotated[
+        str | None,
+        Option(
+            metavar="N|auto",
+            help="Processes that answer requests to models, auto: one for each CPU; 1 unless set. "
+            "With more, SIGHUP replaces one after the other, without a request that fails.",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     config: Config = None,
     database_url: DatabaseUrl = None,
@@ -50,7 +58,9 @@ def serve(
         return
     raise typer.Exit(
         run_server(
-            ServeOptions(host, port, data_dir, config, database_url, log_level, log_format, as_json)
+            ServeOptions(
+                host, port, data_dir, config, database_url, log_level, log_format, as_json, workers
+            )
         )
     )
 

@@ -1,0 +1,1 @@
+"""`serve --workers N`: the processes of one server, and who starts them."""
