@@ -184,7 +184,7 @@ def _build(
 
 
 async def join_other_servers(core: Core, files: BlobSettings) -> Connection[Record]:
-    """Say to other servers of the database that this one is there, and warn if there are any.
+    """Say to other servers of the database that this one is there, and log if there are any.
 
     Raises:
         StartError: Some have their files elsewhere: each would take up batches of the other, whose
@@ -204,13 +204,7 @@ async def join_other_servers(core: Core, files: BlobSettings) -> Connection[Reco
             "store with blobs.bucket; one whose machine failed is forgotten within a minute"
         )
     if others:
-        _log.warning(
-            "database_shared",
-            others=others,
-            advice="each server counts limits, budgets and requests under way for itself, so that "
-            "together they may let a key or a balance end lower than it should; charges stay "
-            "exact. Run one server on a database.",
-        )
+        _log.info("database_shared", others=others)
     return presence
 
 

@@ -5,7 +5,7 @@ from tests.support.seams import names
 __getattr__ = names(
     "tollhouse.accounting",
     {
-        "": "endpoints leases rights",
+        "": "budgets endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
         "admission.rules": "AdmissionContext drawn_budgets reservation_limits reservation_refusal",
@@ -46,7 +46,7 @@ __getattr__ = names(
         "types": (
             "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
             "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "
-            "PostingKind Price Rates Reset Spend Tier Usage"
+            "PostingKind Price Rates Reset Right Spend Tier Usage"
         ),
     },
 )
