@@ -198,7 +198,7 @@ async def check(schedule: Schedule, replies: list[Reply], payers: list[Payer]) -
     assert deployment.holds_expired() == 0
 
 
-@pytest.fixture(scope="module", params=["servers", *(["sqlite", "postgresql"] if WORKERS else [])])
+@pytest.fixture(scope="module", params=["servers", "sqlite", "postgresql"])
 def processes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[tuple[Deployment, Ledger, Path | None]]:

@@ -60,7 +60,7 @@ OVER = {
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=[SERVERS, *(OF_WORKERS if WORKERS else [])])
+@pytest.fixture(scope="module", params=[SERVERS, *OF_WORKERS])
 def deployment(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Deployment]:

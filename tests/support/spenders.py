@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
     parser.add_argument("--wait", type=float, default=2.0, help="limits.admission_wait_seconds")
-    parser.add_argument("--budget", action="append", choices=(*BUDGETS, "workspace"))
+    parser.add_argument("--budget", action="append", choices=BUDGETS)
     asked = parser.parse_args()
     with ExitStack() as stack:
         env: dict[str, str] = {}
