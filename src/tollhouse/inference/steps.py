@@ -331,6 +331,8 @@ def charge(
         if reported is not None and not reported.output_tokens and seen.output_tokens:
             # No output, although some came: the report is none.
             seen, reported = replace(reported, output_tokens=seen.output_tokens), None
+    if reported is None:
+        seen = _within_limit(seen, demand_of(request).output_tokens)
     found = charge_for(
         reported,
         seen,
@@ -344,6 +346,17 @@ def charge(
         else FULL_PRICE,
     )
     return found if fee is None else with_own_key(found, fee)
+
+
+def _within_limit(seen: Usage, most: int | None) -> Usage:
+    """Return what was counted of a reply's text, but no more than the provider was asked for.
+
+    So what was held for the request suffices.
+    """
+    if most is None or seen.output_tokens <= most:
+        return seen
+    thoughts = min(seen.reasoning_tokens, most)
+    return replace(seen, output_tokens=most, reasoning_tokens=thoughts)
 
 
 def record(

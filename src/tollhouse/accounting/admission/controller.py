@@ -467,8 +467,13 @@ class AdmissionController:
         if not granted:
             # Others have spent what is known here as left: what is there now decides.
             self._accounts.invalidate(context.request.account_id)
-        now = await self._fresh_context(context.request)
-        may_use_free, refused = self._verdict(now)
+        try:
+            now = await self._fresh_context(context.request)
+            may_use_free, refused = self._verdict(now)
+        except BaseException:
+            if granted:
+                shared.end(claim)
+            raise
         again = None if refused is not None else claim_of(now, may_use_free=may_use_free)
         is_same = again is not None and again.amounts == claim.amounts
         if granted and not is_same:

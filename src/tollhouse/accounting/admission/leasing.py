@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LEAST_WAIT_SECONDS: Final = 1.0
 """What others have and do not need comes back within this time; nobody is refused before that."""
-_OPERATION_SECONDS: Final = 10.0
+_OPERATION_SECONDS: Final = 5.0
 _NOT_GRANTED: Final = "The account's credits cannot be reserved now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
