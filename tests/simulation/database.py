@@ -13,7 +13,7 @@ from tests.support.seams.accounting import Reset, leases
 POLL = 12  # ticks
 ACCOUNT = leases.BudgetId("account", "A")
 FIRST_DAY = date(2026, 11, 27).toordinal()
-Charge = namedtuple("Charge", (*leases.Charge._fields, "id", "key"))  # noqa: PYI024 - built from another
+Charge = namedtuple("Charge", (*leases.Charge._fields, "id", "key", "cost"))  # noqa: PYI024 - built from another
 
 
 class Broken(Exception):
@@ -102,16 +102,16 @@ class Database:
         if before := [ask for ask in asked if ask.id in self.reservations]:
             asked = [ask for ask in asked if ask not in before]
             operation = operation._replace(asks=asked)
-        rows = self.looked_at(holder, {budget for ask in asked for budget in ask.budgets})
+        rows = self.looked_at(holder, {budget for ask in asked for budget in ask.amounts})
         live = sum(row.live for row in self.holders.values()) or 1
         done = self.rules.grant(rows, operation, live, world.now)
         given = dict(done.got)
         for ask in asked:
             if ask.reserves and ask.id in done.fit:
                 self.reservations.add(ask.id)
-                for budget in ask.budgets:
-                    rows[budget].reserved += ask.amount
-                    given[budget] = ask.amount
+                for budget, amount in ask.amounts.items():
+                    rows[budget].reserved += amount
+                    given[budget] = amount
                 world.push(5 + int(world.rnd() * 40), self.batch_ends, ask)
         done.fit.extend(ask.id for ask in before)
         for budget in sorted(rows):
@@ -171,11 +171,12 @@ class Database:
         if not self.up:
             self.world.push(3, self.batch_ends, ask)
             return
-        cost = int(self.world.rnd() * (ask.amount + 1))
-        for budget in ask.budgets:
+        share = self.world.rnd()
+        for budget, amount in ask.amounts.items():
+            cost = int(share * (amount + 1))
             self.truth[budget].booked += cost
             self.truth[budget].admitted += cost
-            self.row(budget).reserved -= ask.amount
+            self.row(budget).reserved -= amount
             self.row(budget).used += cost
             self.check(budget)
 

@@ -40,7 +40,7 @@ class Process:
 class Request(Record):
     """A claim, with what the checks know of it."""
 
-    budgets, short, covered, starved = (), frozenset(), None, None
+    amounts, short, covered, starved = {}, frozenset(), None, None
 
 
 class Books:
@@ -276,14 +276,15 @@ class World:
         for request in [*process.rights.waiting]:
             if request.key in process.deleted:
                 self.hang_up(process, request)
-            elif (budgets := self.budgets(process, request)) != request.budgets:
-                request.budgets, request.covered, request.starved = budgets, None, None
+            elif (amounts := self.amounts(process, request)) != request.amounts:
+                request.amounts, request.covered, request.starved = amounts, None, None
                 request.passed.clear()
 
-    def budgets(self, process, request):
+    def amounts(self, process, request):
         request.counts = (ACCOUNT, of_key(request.key, process.today)) if request.amount else ()
         request.day = process.today
-        return request.counts if request.key in process.limited else request.counts[:1]
+        limited = request.counts if request.key in process.limited else request.counts[:1]
+        return dict.fromkeys(limited, request.amount)
 
     def hang_up(self, process, request):
         process.rights.withdraw(request)
@@ -292,7 +293,7 @@ class World:
     def arrive(self, process, request):
         if request.key in process.deleted or process.state != "open":
             return
-        request.budgets = self.budgets(process, request)
+        request.amounts = self.amounts(process, request)
         if process.rights.begin(request, self.now):
             self.admit(process, request)
         else:
@@ -306,7 +307,7 @@ class World:
         for at, older in self.waiting:
             both = (self.in_touch(each, GRACE, older.since) for each in (at, process))
             if older.since + AN_ANSWER < request.since and all(both):
-                for budget in older.short.intersection(request.budgets):
+                for budget in older.short.intersection(request.amounts):
                     older.passed[budget] = older.passed.get(budget, 0) + request.amount
         self.check_limits(process, request)
         process.running[request.id] = request
@@ -316,7 +317,7 @@ class World:
         """Checks 1 and 6 of a request that begins."""
         if request.key in self.db.deleted:
             self.late(process, self.db.deleted[request.key], "that its key is deleted")
-        for budget in request.budgets:
+        for budget in request.amounts:
             if process.rights.lease(budget).idle < 0:
                 raise Broken(f"1: {process.id} holds more than its rights of {budget}")
         for budget in request.counts:
@@ -324,7 +325,7 @@ class World:
             truth.admitted += request.amount
             if row is None or row.limit is None:
                 continue
-            if budget not in request.budgets:
+            if budget not in request.amounts:
                 truth.allowed += request.amount
                 self.late(process, truth.limited_since, f"the limit of {budget}")
             elif truth.over_since is not None:
@@ -345,9 +346,11 @@ class World:
             self.db.truth[budget].admitted += cost - request.amount
             self.db.truth[budget].excess += max(0, cost - request.amount)
         records = process.journal.records
-        used = process.rights.end(request, cost, len(records) + 1)
-        owners, more = (ACCOUNT[:2], ("key", request.key)), (request.id, request.key)
-        records.append(Charge(len(records) + 1, owners, request.day, cost, used, *more))
+        used = process.rights.used_by(request, dict.fromkeys(request.amounts, cost))
+        process.rights.end(request, used, len(records) + 1)
+        owners = dict.fromkeys((ACCOUNT[:2], ("key", request.key)), (cost, 0))
+        more = request.id, request.key, cost
+        records.append(Charge(len(records) + 1, owners, request.day, used, *more))
         self.note(process.id, "charges", request.id, cost, "of", request.amount)
         self.push(self.delay(), self.settle, process.books)
         self.decided(process, process.rights.serve())
@@ -393,14 +396,14 @@ class World:
         there = {}
         for process, request in self.waiting:  # the oldest first: what it may take is not there
             enough = fair = process in reached
-            for budget in request.budgets if enough else ():
+            for budget in request.amounts if enough else ():
                 if budget not in there:
                     idle = sum(each.rights.lease(budget).idle for each in reached)
                     there[budget] = self.db.row(budget).room + idle
                 if there[budget] < request.amount:
                     enough = False
                     fair &= there[budget] + request.passed.get(budget, 0) >= request.amount
-            for budget in request.budgets if enough else ():
+            for budget in request.amounts if enough else ():
                 there[budget] -= request.amount
             request.covered = (request.covered or self.now) if enough else None
             request.starved = (request.starved or self.now) if fair and request.passed else None
@@ -409,7 +412,7 @@ class World:
 def short(word):
     """Return a value as a trace shows it."""
     if hasattr(word, "waited"):
-        return f"{word.id}={word.amount}" + " at last" * word.last
+        return f"{word.id}={max(word.amounts.values(), default=0)}" + " at last" * word.last
     if hasattr(word, "window"):
         return word.id + word.window[7:10]
     if isinstance(word, dict):

@@ -24,7 +24,6 @@ from tests.support.seams.accounting import (
 )
 from tests.support.seams.identity import (
     ApiKey,
-    Authenticator,
     IdentityService,
     KeyKind,
     Manager,
@@ -62,7 +61,7 @@ async def add_tenant(
     kind: KeyKind = KeyKind.API,
 ) -> Tenant:
     """Store an account with its default workspace and a key, as a first start does."""
-    service = IdentityService(clock, ids, Authenticator(database, clock, None))
+    service = IdentityService(clock, ids)
     async with database.writing() as write:
         account, workspace = await service.create_account(write, name)
         issued = await service.create_key(

@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from tollhouse.accounting.limits import resets_at, window_start
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import date
 
     from tollhouse.accounting.types import Reset
 
 _NO_LIMIT: Final = 1 << 62
+ACCOUNT: Final = "account"
+KEY: Final = "key"
+FREE: Final = "free_requests"
+"""Of an account on a day: it counts requests, and settings say how many there may be."""
 
 
 class BudgetId(NamedTuple):
@@ -53,8 +57,7 @@ class Ask(NamedTuple):
     """A claim as a transaction is told of it."""
 
     id: str
-    budgets: tuple[BudgetId, ...]
-    amount: int
+    amounts: Mapping[BudgetId, int]
     waited: float
     last: bool
     """Whether its wait is over, so that it is refused if it is short."""
@@ -149,6 +152,8 @@ class BudgetRow:
     reserved: int = 0
     leased: int = 0
     wants: Sequence[Want] = ()
+    include_byok: bool = False
+    """Whether what providers take from customers with own keys counts, too."""
 
     @property
     def room(self) -> int:
@@ -182,11 +187,11 @@ class Charge(NamedTuple):
     """What the journal's record says of budgets."""
 
     seq: int
-    owners: Collection[tuple[str, str]]
-    """Scope and id of everything that it counts towards, with a limit or without."""
+    owners: Mapping[tuple[str, str], tuple[int, int]]
+    """What it costs, and what a provider took from the customer besides: by scope and id of
+    everything that it counts towards, limited or not."""
     day: str
     """Of its admission."""
-    cost: int
     rights: Sequence[tuple[BudgetId, int]]
 
 
@@ -220,29 +225,30 @@ def grant(
     done = Granted(recalled={budget: row.recalled for budget, row in rows.items()})
     room, idle = {budget: row.room for budget, row in rows.items()}, {**operation.idle}
     for ask in operation.asks:
-        if any(rows[budget].room + rows[budget].leased < ask.amount for budget in ask.budgets):
+        amounts = ask.amounts
+        if any(rows[each].room + rows[each].leased < amount for each, amount in amounts.items()):
             done.hopeless.append(ask.id)
             continue
-        needs = {budget: max(0, ask.amount - idle[budget]) for budget in ask.budgets}
+        needs = {budget: max(0, amount - idle[budget]) for budget, amount in amounts.items()}
         lacking = [
             budget
             for budget, need in needs.items()
             if room[budget] < need
             or (budget in done.wants and not ask.last)
-            or room[budget] + idle[budget] - rows[budget].ahead(ask, now) < ask.amount
+            or room[budget] + idle[budget] - rows[budget].ahead(ask, now) < amounts[budget]
         ]
         if lacking:
             done.short[ask.id] = places = {*lacking, *ask.short}
             for budget in () if ask.last else places:
                 before = done.wants.get(budget, Want(0, now - ask.waited))
-                done.wants[budget] = Want(before.amount + ask.amount, before.since)
+                done.wants[budget] = Want(before.amount + amounts[budget], before.since)
             continue
         done.fit.append(ask.id)
         for budget, need in needs.items():
             room[budget] -= need
             if not ask.reserves:
                 done.got[budget] = done.got.get(budget, 0) + need
-                idle[budget] += need - ask.amount
+                idle[budget] += need - amounts[budget]
     for budget in done.got:
         row, left = rows[budget], room[budget]
         if row.limit is not None and left > 0 and not row.wants and budget not in done.wants:
@@ -254,7 +260,7 @@ def grant(
 def settle(
     booked_seq: int,
     group: Sequence[Charge],
-    rows: Iterable[BudgetId],
+    rows: Mapping[BudgetId, BudgetRow],
     leases: Collection[BudgetId],
 ) -> Settlement:
     """Return what is still to be booked of a group: what follows the last number in the books.
@@ -271,10 +277,10 @@ def settle(
     if charges and charges[0].seq != booked_seq + 1:
         charges = []  # the caller goes on after `booked_seq`
     for charge in charges:
-        for owner in charge.owners:
+        for owner, (cost, own) in charge.owners.items():
             for budget in of_owner[owner]:
                 if budget.covers(charge.day):
-                    used[budget] += charge.cost
+                    used[budget] += cost + (own if rows[budget].include_byok else 0)
         for budget, right in charge.rights:
             if budget in leases:
                 rights[budget] += right

@@ -202,33 +202,32 @@ async def add_reservation(write: Write, reservation: Reservation) -> None:
     await write.execute(sa.insert(reservations).values(**asdict(reservation)))
 
 
+async def get_reservation(
+    read: Read, reservation_id: str, *, lock: bool = False
+) -> Reservation | None:
+    """Return credits that are set aside, or None; `lock` keeps others from changing them."""
+    query = sa.select(reservations).where(reservations.c.id == reservation_id)
+    row = (await read.execute(query.with_for_update() if lock else query)).mappings().one_or_none()
+    return None if row is None else Reservation(**row)
+
+
 async def lower_reservation(
     write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int
-) -> tuple[str, int] | None:
-    """Lower a reservation, to 0 at the least; return its account and what is left, if it lasts."""
-
-    def less(amount: sa.ColumnElement[int], by: int) -> sa.ColumnElement[int]:
-        return sa.case((amount > by, amount - by), else_=0)
-
+) -> None:
+    """Lower a reservation, by what is there at most."""
     amount, with_own = reservations.c.amount_nano, reservations.c.with_own_nano
-    lowered = (
+    await write.execute(
         sa.update(reservations)
         .where(reservations.c.id == reservation_id)
-        .values(amount_nano=less(amount, by_nano), with_own_nano=less(with_own, with_own_by_nano))
-        .returning(reservations.c.account_id, reservations.c.amount_nano)
+        .values(amount_nano=amount - by_nano, with_own_nano=with_own - with_own_by_nano)
     )
-    row = (await write.execute(lowered)).one_or_none()
-    return None if row is None else (row.account_id, row.amount_nano)
 
 
-async def end_reservation(write: Write, reservation_id: str) -> str | None:
-    """Forget a reservation; return its account, or None where it has ended before."""
-    ended = (
-        sa.delete(reservations)
-        .where(reservations.c.id == reservation_id)
-        .returning(reservations.c.account_id)
-    )
-    return (await write.execute(ended)).scalar_one_or_none()
+async def end_reservation(write: Write, reservation_id: str) -> Reservation | None:
+    """Forget a reservation; return it, or None where it has ended before."""
+    ended = sa.delete(reservations).where(reservations.c.id == reservation_id)
+    row = (await write.execute(ended.returning(reservations))).mappings().one_or_none()
+    return None if row is None else Reservation(**row)
 
 
 async def get_generation(

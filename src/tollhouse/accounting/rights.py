@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tollhouse.accounting.leases import Ask, Fenced, Granted, Operation, Polled, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tollhouse.accounting.leases import Answer, BudgetId
 
@@ -38,12 +38,12 @@ class Timing:
 class Claim:
     """A request, or a batch that reserves, and what it holds of each of its budgets.
 
-    While it waits the caller may change `budgets`, and then calls `Rights.serve`.
+    While it waits the caller may change `amounts`, and then calls `Rights.serve`.
     """
 
     id: str
-    budgets: tuple[BudgetId, ...]
-    amount: int
+    amounts: Mapping[BudgetId, int]
+    """What it may cost, of each of its budgets."""
     reserves: bool = False
     short: frozenset[BudgetId] = frozenset()
     """Of which budgets the database said that it is short."""
@@ -108,15 +108,21 @@ class Rights:
 
     # Requests
 
+    def try_begin(self, claim: Claim) -> bool:
+        """Tell whether a claim is admitted at once; else nothing has changed."""
+        fits = not self.cut_off and self._lacked.isdisjoint(claim.amounts)
+        if not fits or claim.reserves or self._lacking(claim):
+            return False
+        self._hold(claim)
+        return True
+
     def begin(self, claim: Claim, now: float) -> bool:
         """Tell whether a claim is admitted at once; else it waits from now on."""
         claim.since = claim.ask_at = now
-        if not claim.reserves and self._lacked.isdisjoint(claim.budgets):
-            lacking = self._lacking(claim)
-            if not lacking:
-                self._hold(claim)
-                return True
-            self._lacked.update(lacking)
+        if self.try_begin(claim):
+            return True
+        if not claim.reserves and self._lacked.isdisjoint(claim.amounts):
+            self._lacked.update(self._lacking(claim))
         self.waiting.append(claim)
         return False
 
@@ -131,7 +137,7 @@ class Rights:
         admitted: dict[str, Claim] = {}
         for claim in sorted(self.waiting, key=lambda claim: claim.id not in granted):
             lacking = self._lacking(claim, granted=claim.id in granted)
-            if lacking or claim.reserves or not self._lacked.isdisjoint(claim.budgets):
+            if lacking or claim.reserves or not self._lacked.isdisjoint(claim.amounts):
                 self._lacked.update(lacking, claim.short)
             else:
                 self._hold(claim)
@@ -144,21 +150,27 @@ class Rights:
         """Forget a claim that waits, whose client has gone; then call `serve`."""
         self.waiting.remove(claim)
 
-    def end(self, claim: Claim, cost: int, seq: int) -> Sequence[tuple[BudgetId, int]]:
-        """End an admitted request; return which rights the charge with that number uses up.
+    def used_by(
+        self, claim: Claim, costs: Mapping[BudgetId, int]
+    ) -> Sequence[tuple[BudgetId, int]]:
+        """Return which rights the charge of a request uses up that costs so much of its budgets.
 
         What it costs beyond its hold takes idle rights, as far as there are any. The rest is in
-        what the budget has used, and in nobody's rights. Then call `serve`.
+        what the budget has used, and in nobody's rights.
         """
-        used: list[tuple[BudgetId, int]] = []
-        for budget in claim.budgets:
-            lease = self.lease(budget)
-            right = min(cost, claim.amount + max(0, lease.idle))
-            lease.held -= claim.amount
-            lease.rights -= right
-            used.append((budget, right))
-        self._unbooked.append((seq, used))
-        return used
+        return [
+            (budget, min(costs[budget], amount + max(0, self.lease(budget).idle)))
+            for budget, amount in claim.amounts.items()
+        ]
+
+    def end(self, claim: Claim, used: Sequence[tuple[BudgetId, int]] = (), seq: int = 0) -> None:
+        """End an admitted request, without a charge or with that number. Then call `serve`."""
+        for budget, amount in claim.amounts.items():
+            self.lease(budget).held -= amount
+        for budget, right in used:
+            self.lease(budget).rights -= right
+        if used:
+            self._unbooked.append((seq, used))
 
     def acknowledge(self, booked_seq: int) -> None:
         """Learn from the books up to which number the own charges are in the database."""
@@ -175,17 +187,17 @@ class Rights:
         """Return of which budgets idle rights do not suffice; those recalled are for a grant."""
         return [
             budget
-            for budget in claim.budgets
+            for budget, amount in claim.amounts.items()
             if (lease := self._leases.get(budget)) is None
-            or lease.rights - lease.held < claim.amount
+            or lease.rights - lease.held < amount
             or (budget in self._recalled and not granted)
         ]
 
     def _hold(self, claim: Claim) -> None:
-        for budget in claim.budgets:
+        for budget, amount in claim.amounts.items():
             lease = self._leases[budget]
-            lease.held += claim.amount
-            lease.spent += claim.amount
+            lease.held += amount
+            lease.spent += amount
 
     # Operations
 
@@ -253,8 +265,8 @@ class Rights:
         due = self._taken(self._recalled | self._past)
         if not any(claim.ask_at <= now for claim in self.waiting):
             return Operation("give_back", *me, due) if due else None
-        due |= self._taken({b for claim in self.waiting if claim.reserves for b in claim.budgets})
-        budgets = {budget for claim in self.waiting for budget in claim.budgets}
+        due |= self._taken({b for claim in self.waiting if claim.reserves for b in claim.amounts})
+        budgets = {budget for claim in self.waiting for budget in claim.amounts}
         idle = {budget: max(0, self.lease(budget).idle) for budget in budgets}
         wishes = {budget: self._wish(budget, now) for budget in budgets}
         asks = [self._ask(claim, now) for claim in self.waiting]
@@ -263,8 +275,8 @@ class Rights:
     def _ask(self, claim: Claim, now: float) -> Ask:
         waited, claim.ask_at = now - claim.since, now + self._timing.retry
         last = waited >= self._timing.wait
-        short = claim.short.intersection(claim.budgets)
-        return Ask(claim.id, claim.budgets, claim.amount, waited, last, claim.reserves, short)
+        short = claim.short.intersection(claim.amounts)
+        return Ask(claim.id, claim.amounts, waited, last, claim.reserves, short)
 
     def _taken(self, budgets: Iterable[BudgetId]) -> dict[BudgetId, int]:
         """Take the idle rights of some budgets away, and return them."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting import policy, repository
-from tollhouse.accounting.admission.rules import reservation_limits, reservation_refusal
+from tollhouse.accounting import budgets, policy, repository
+from tollhouse.accounting.admission.rules import (
+    held_by_requests,
+    reservation_limits,
+    reservation_refusal,
+)
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts
 from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.settlement.joint_booking import book
@@ -17,9 +20,10 @@ from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
     from tollhouse.accounting.types import (
         CostState,
@@ -47,21 +51,17 @@ class AccountingService:
         ids: IdSource,
         *,
         rules: AccountingRules | None = None,
-        invalidate: Callable[[str], None] = lambda _: None,
-        refresh: Callable[[str], None] | None = None,
     ) -> None:
         """Keep what the use cases need.
 
-        `invalidate` is called with an account's id once a change to its money or limits is durable;
-        `refresh` (unless given, `invalidate`) after one that leaves as much to spend as was known,
-        as charges within a reservation do: nobody has to wait until it is known. Neither may raise.
+        They notify of `Topic.ACCOUNT` where an account's money or limits change; of `ACCOUNT_HINT`
+        where as much is left to spend as was known, as after charges within a reservation: nobody
+        has to wait until that is known.
         """
         self._audit = AuditService(clock)
         self._clock = clock
         self._ids = ids
         self._rules = AccountingRules() if rules is None else rules
-        self._invalidate = invalidate
-        self._refresh = invalidate if refresh is None else refresh
 
     async def add_credits(  # noqa: PLR0913 - each is a fact of the posting
         self,
@@ -110,6 +110,7 @@ class AccountingService:
                 raise Invalid("generation_id: no such generation in this account.")
         policy.check_credits(await repository.credits_of(write, account_id), posting)
         await repository.add_credit(write, posting, policy.credits_change(posting))
+        await budgets.credits_changed(write, account_id, policy.balance_change(posting))
         if actor is not None:
             facts = {
                 "kind": kind,
@@ -120,7 +121,7 @@ class AccountingService:
             await self._audit.record_change(
                 write, account_id, AuditAction.CREDITS_POSTED, actor, posting.id, new=facts
             )
-        write.after_commit(partial(self._invalidate, account_id))
+        write.notify(Topic.ACCOUNT, account_id)
         return posting
 
     async def lock_credits(self, write: Write, account_id: str) -> None:
@@ -153,6 +154,8 @@ class AccountingService:
         """
         with_own_nano = amount_nano if with_own_nano is None else with_own_nano
         await repository.lock_credits(write, account_id)
+        if await repository.get_reservation(write, reservation_id) is not None:
+            return  # with what other processes gave back for it
         key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
         statuses = await self.key_statuses(write, key_hashes)
         account_type, _ = await repository.account_terms(write, account_id)
@@ -168,7 +171,7 @@ class AccountingService:
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
-        await repository.add_reservation(
+        fits = await budgets.set_aside(
             write,
             Reservation(
                 reservation_id,
@@ -180,7 +183,11 @@ class AccountingService:
                 with_own_nano,
             ),
         )
-        write.after_commit(partial(self._invalidate, account_id))
+        if not fits:
+            refused = held_by_requests(amount_nano)
+            limits = reservation_limits(account, keys, refused)
+            raise refused.payment_required(limits, self._rules.source_prefix)
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def lower_reservation(
         self, write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int | None = None
@@ -190,17 +197,23 @@ class AccountingService:
         Book before that in the same transaction: all take their locks in one order then.
         """
         own = by_nano if with_own_by_nano is None else with_own_by_nano
-        if lowered := await repository.lower_reservation(write, reservation_id, by_nano, own):
-            account_id, left_nano = lowered
-            # Where nothing is left, more may have been charged than was reserved.
-            changed = self._refresh if left_nano else self._invalidate
-            write.after_commit(partial(changed, account_id))
+        held = await repository.get_reservation(write, reservation_id, lock=True)
+        if held is None:
+            return
+        less, own = min(by_nano, held.amount_nano), min(own, held.with_own_nano)
+        await repository.lower_reservation(write, reservation_id, less, own)
+        await budgets.reserved_changed(write, held, -less, -own)
+        # Where nothing is left, more may have been charged than was reserved.
+        write.notify(
+            Topic.ACCOUNT_HINT if held.amount_nano > less else Topic.ACCOUNT, held.account_id
+        )
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
-        account_id = await repository.end_reservation(write, reservation_id)
-        if account_id is not None:
-            write.after_commit(partial(self._invalidate, account_id))
+        ended = await repository.end_reservation(write, reservation_id)
+        if ended is not None:
+            await budgets.reserved_changed(write, ended, -ended.amount_nano, -ended.with_own_nano)
+            write.notify(Topic.ACCOUNT, ended.account_id)
 
     async def book(self, write: Write, records: Collection[GenerationRecord]) -> Collection[str]:
         """Book some hundred generations at most, in a transaction that changes other things too.
@@ -210,8 +223,9 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
+        await budgets.charged(write, [record for record in records if record.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
-            write.after_commit(partial(self._refresh, account_id))
+            write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
 
     async def is_covered(self, read: Read, account_id: str) -> bool:
@@ -233,7 +247,8 @@ class AccountingService:
         can read or change it any more.
         """
         await repository.save_key_limit(write, key_hash, limit, self._clock.now())
-        write.after_commit(partial(self._invalidate, account_id))
+        await budgets.limit_changed(write, key_hash)
+        write.notify(Topic.ACCOUNT, account_id)
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
         """Return a key's counters beside what it may use."""

@@ -218,6 +218,15 @@ class Attempt:
     """Whether it was shown a customer's own key."""
 
 
+class Right(NamedTuple):
+    """A part of what a process was granted of a budget, in nano-credits."""
+
+    scope: str
+    id: str
+    window: str
+    nano: int
+
+
 class GenerationRecord(
     msgspec.Struct,
     array_like=True,
@@ -284,6 +293,8 @@ class GenerationRecord(
     """When its request arrived, in milliseconds since the epoch."""
     estimate_nano: int | None = None
     """What an interrupted one was thought to cost at most; None for all others."""
+    rights: tuple[Right, ...] = ()
+    """What it uses up of what its process was granted of budgets. No column."""
 
     def __repr__(self) -> str:
         """Show which it is, and nothing that a caller or a provider said."""
@@ -392,6 +403,12 @@ class Reservation:
     """The key that answers for `key_hash`; it counts towards both limits."""
     with_own_nano: int = 0
     """What limits that include own provider keys hold in place of the amount."""
+
+    @property
+    def key_hashes(self) -> tuple[str, ...]:
+        """The keys whose limits hold, its own first."""
+        own, payer = self.key_hash, self.payer_hash
+        return (own,) if payer is None else (own, payer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
 from tollhouse.accounting.admission.controller import AdmissionController
+from tollhouse.accounting.admission.leasing import SharedBudgets
 from tollhouse.accounting.ledger.service import LedgerSampler
 from tollhouse.accounting.service import DatabaseAccountLoader
 from tollhouse.accounting.settlement.books import BooksProcess
@@ -16,6 +21,7 @@ from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.kernel.errors import StartError
 from tollhouse.observability.invariants import Invariants
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from tollhouse.apps.core import Core
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from tollhouse.settings.sections import AccountingSettings
     from tollhouse.storage.data_folder import DataFolder
 
+_USE_SECONDS = 1.0
+"""How old what other servers of a database have charged may be: nobody is told of charges."""
 _log = structlog.get_logger(__name__)
 
 
@@ -31,6 +39,8 @@ class AccountingComponents:
     """What admits requests and books what they cost."""
 
     admission: AdmissionController
+    shared: SharedBudgets | None
+    """None where this process spends alone."""
     settler: Settler
     books: BooksProcess
     invariants: Invariants
@@ -45,6 +55,8 @@ class AccountingComponents:
         except OSError as error:
             raise StartError(f"the books process cannot be started: {error.strerror}") from error
         recovered = await self.settler.recover()
+        if self.shared is not None:
+            self.shared.start()
         if recovered.charges or recovered.interrupted or recovered.damaged:
             _log.warning("charges_recovered", **asdict(recovered))
         self.invariants.start()
@@ -53,7 +65,11 @@ class AccountingComponents:
         """Book what is pending; a check of the ledger that runs may finish, but not for long."""
         del seconds
         await self.invariants.stop()
+        if self.shared is not None:
+            await self.shared.stop()
         await self.settler.close()
+        if self.shared is not None:
+            await self.shared.leave()
 
 
 def build_accounting(
@@ -65,16 +81,30 @@ def build_accounting(
     books = BooksProcess(core.database.url, folder.journal, turn, holder)
     settler = Settler(Journal(folder.journal), books, sync=settings.journal_sync == "always")
     loader = DatabaseAccountLoader(core.database, core.clock, holder)
+    shared = None
+    if core.is_shared:
+        shared = SharedBudgets(
+            core.database,
+            core.clock,
+            holder,
+            socket.gethostname(),
+            wait_seconds=core.rules.wait_seconds,
+            on_cut_off=partial(os.kill, os.getpid(), signal.SIGTERM),
+        )
     admission = AdmissionController(
         core.rules,
         loader,
         core.clock,
         reserve_capacity=settler.reserve_capacity,
-        max_age_seconds=core.max_age_seconds,
+        max_age_seconds=None if shared is None else _USE_SECONDS,
+        shared=shared,
     )
     settler.observer = admission
-    core.changes.heard_by = admission.invalidate
-    core.changes.hinted_to = admission.refresh
+    core.database.notifications.subscribe(Topic.ACCOUNT, admission.invalidate)
+    core.database.notifications.subscribe(Topic.ACCOUNT_HINT, admission.refresh)
+    if shared is not None:
+        core.database.notifications.subscribe(Topic.ACCOUNT, lambda _: shared.notice(None))
+        core.database.notifications.subscribe(Topic.LEASE, shared.notice)
     sampler = LedgerSampler(core.ledger, core.database)
 
     async def ledger_differences() -> list[dict[str, object]]:
@@ -82,5 +112,5 @@ def build_accounting(
 
     checks = {"ledger": ledger_differences}
     return AccountingComponents(
-        admission, settler, books, Invariants(checks, metrics, settings.verify_seconds)
+        admission, shared, settler, books, Invariants(checks, metrics, settings.verify_seconds)
     )

@@ -21,6 +21,7 @@ from tollhouse.batches.service import BatchService
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from tollhouse.accounting.types import Reservation
     from tollhouse.apps.core import Core
     from tollhouse.inference.catalog import Catalog
     from tollhouse.inference.dependencies import PipelineDependencies
@@ -71,12 +72,13 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
     is_busy: Callable[[], bool],
     settled: Callable[[], Awaitable[None]],
     reload: Callable[[str, Sequence[str]], Awaitable[None]],
+    reserve: Callable[[Reservation], Awaitable[None]],
 ) -> BatchComponents:
     """Return what runs batches on the services of ordinary requests.
 
     An ordinary request's body has at most `largest_request` bytes; `is_busy` tells whether one is
     under way that somebody waits for; `settled` waits until charges are booked; `reload` has
-    admission read an account and keys again.
+    admission read an account and keys again; of `reserve` see `BatchService`.
     """
     context = BatchContext(
         core.database, blobs, core.accounting, Doorbell(), rules_of(settings), core.clock, core.ids
@@ -114,6 +116,7 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
         lambda endpoint: services.providers[endpoint.provider].dialects,
         settled,
         reload,
+        reserve,
         services.own_keys_of,
         services.rules.own_fee,
     )

@@ -51,6 +51,7 @@ def build_control(settings: Settings, gateway: Gateway, blobs: Blobs) -> Control
         is_busy=lambda: inference.pipeline.running > 0,
         settled=gateway.accounting.settler.settled,
         reload=gateway.accounting.admission.reload,
+        reserve=gateway.accounting.admission.reserve,
     )
     gateway.metrics.in_flight.set_function(
         lambda: inference.pipeline.running + batches.client.pipeline.running

@@ -9,7 +9,6 @@ from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.journal import Journal
-from tollhouse.apps.startup import worker_count
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import Manager, Workspace
     from tollhouse.settings.sections import Settings
 
-_REVOKED_ELSEWHERE_SECONDS = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Core:
@@ -49,10 +46,9 @@ class Core:
     ledger: LedgerService
     audit: AuditService
     rules: AccountingRules
-    changes: Changes
     departures: Departures
-    max_age_seconds: float | None
-    """How old what is remembered of the database may be; None where nobody else writes to it."""
+    is_shared: bool
+    """Whether other processes may use the database: on PostgreSQL nobody keeps them away."""
 
 
 async def bring_up_to_date(database: Database) -> None:
@@ -72,24 +68,6 @@ async def bring_up_to_date(database: Database) -> None:
     await require_head(database)
 
 
-class Changes:
-    """Passes on that something about an account changed, to whoever remembers it."""
-
-    def __init__(self) -> None:
-        self.heard_by: Callable[[str], None] | None = None
-        self.hinted_to: Callable[[str], None] | None = None
-
-    def tell(self, account_id: str) -> None:
-        """Pass it on."""
-        if self.heard_by is not None:
-            self.heard_by(account_id)
-
-    def hint(self, account_id: str) -> None:
-        """Pass on a change that nobody has to wait for."""
-        if self.hinted_to is not None:
-            self.hinted_to(account_id)
-
-
 class Departures:
     """Passes on that a workspace is being removed, to who keeps things for it."""
 
@@ -102,37 +80,30 @@ class Departures:
             await self.heard_by(write, workspace, who)
 
 
-def build_core(url: sa.URL, settings: Settings) -> Core:
-    """Return the services on a database whose schema is there."""
+def build_core(url: sa.URL, settings: Settings, *, has_siblings: bool = False) -> Core:
+    """Return the services on a database whose schema is there.
+
+    `has_siblings`: other processes of this server use it, too.
+    """
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
-    # An SQLite file has one server, which is one process if it has no workers; a PostgreSQL
-    # database may have several.
-    is_shared = database.dialect == "postgresql" or worker_count(settings) > 1
-    max_age = _REVOKED_ELSEWHERE_SECONDS if is_shared else None
     journal = Journal(DataFolder(settings.data_dir).journal)
-    rules, changes, departures = rules_of(settings.limits, settings.byok), Changes(), Departures()
-    authenticator = Authenticator(database, clock, max_age)
+    rules, departures = rules_of(settings.limits, settings.byok), Departures()
     return Core(
         database=database,
         clock=clock,
         ids=ids,
-        authenticator=authenticator,
+        authenticator=Authenticator(database, clock),
         identity=IdentityService(
             clock,
             ids,
-            authenticator,
             [each.slug for each in settings.guardrails],
-            account_changed=changes.tell,
             workspace_leaves=departures.tell,
         ),
-        accounting=AccountingService(
-            clock, ids, rules=rules, invalidate=changes.tell, refresh=changes.hint
-        ),
+        accounting=AccountingService(clock, ids, rules=rules),
         ledger=LedgerService(clock, missing=journal.noted_missing),
         audit=AuditService(clock),
         rules=rules,
-        changes=changes,
         departures=departures,
-        max_age_seconds=max_age,
+        is_shared=has_siblings or database.dialect == "postgresql",
     )

@@ -95,7 +95,7 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
     context = InternContext(
         database=core.database,
         identity=core.identity,
-        keys=InternKeys(core.clock, core.ids, core.authenticator),
+        keys=InternKeys(core.clock, core.ids),
         vaults=vault,
         audit=core.audit,
         notifications=Notifications(),

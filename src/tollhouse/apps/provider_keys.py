@@ -36,12 +36,12 @@ def build_provider_keys(
     settings: Settings, core: Core, vault: VaultService
 ) -> ProviderKeyComponents:
     """Return own keys on a database whose schema is there."""
-    own_keys = OwnKeys(core.database, vault, core.clock, core.max_age_seconds)
+    own_keys = OwnKeys(core.database, vault, core.clock)
     providers = frozenset(each.slug for each in settings.providers)
     context = ProviderKeyContext(
         core.database, core.identity, vault, core.clock, core.ids, providers
     )
-    service = ProviderKeyService(context, own_keys.invalidate)
+    service = ProviderKeyService(context)
 
     async def workspace_leaves(write: Write, workspace: Workspace, who: Manager) -> None:
         await service.workspace_leaves(write, workspace, who)  # before the vault that seals them

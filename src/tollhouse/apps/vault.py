@@ -78,11 +78,6 @@ async def open_keys(settings: VaultSettings, core: Core, folder: DataFolder) -> 
 
 def build_vault(settings: VaultSettings, core: Core, keys: KeyEncryption) -> VaultComponents:
     """Return the vault on a database whose schema is there, without an egress proxy."""
-    resolutions: ResolutionCache
-
-    def changed(vault_id: str) -> None:
-        resolutions.forget(vault_id)
-
     context = VaultContext(
         database=core.database,
         identity=core.identity,
@@ -90,13 +85,10 @@ def build_vault(settings: VaultSettings, core: Core, keys: KeyEncryption) -> Vau
         keyring=Keyring(keys),
         clock=core.clock,
         ids=core.ids,
-        changed=changed,
         release_unbound=settings.release_unbound,
     )
     service = VaultService(context)
-    resolutions = ResolutionCache(
-        core.database, service, core.clock, max_age_seconds=core.max_age_seconds
-    )
+    resolutions = ResolutionCache(core.database, service)
     return VaultComponents(context, service, VaultMaintenance(context, service), resolutions)
 
 

@@ -82,6 +82,7 @@ class BatchSweeper:
         for batch_id in given_up:
             if await remove_blobs(self.context.blobs, batch_id):
                 async with self.context.database.writing() as write:
+                    await self.context.accounting.end_reservation(write, batch_id)
                     await repository.forget_upload(write, batch_id)
 
     async def _purge(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tollhouse.accounting.types import Reservation
 from tollhouse.batches import policy, repository
 from tollhouse.batches.chunk_store import BatchContext, folder_of, remove_blobs
 from tollhouse.batches.stored_chunks import are_stored
@@ -71,6 +72,8 @@ class BatchService:
     """Brings the books up to date, before they are asked whether a batch is covered."""
     reload: Callable[[str, Sequence[str]], Awaitable[None]]
     """Has admission read an account and keys whose credits were reserved."""
+    reserve: Callable[[Reservation], Awaitable[None]]
+    """Has other processes give back what they need not, where there are any."""
     own_keys_of: Callable[[Subject], Awaitable[OwnKeyUse]] = _no_own_keys
     """The own keys of providers that somebody may use."""
     own_fee: Fraction = Fraction(0)
@@ -155,6 +158,20 @@ class BatchService:
             only_own_keys=not who.shared,
         )
         await self.settled()
+        async with self.context.database.reading() as read:
+            earlier = await self._earlier(read, subject, batch)
+        if earlier is not None:
+            return earlier
+        reservation = Reservation(
+            batch_id,
+            subject.account_id,
+            subject.key_hash,
+            estimate.amount_nano,
+            now,
+            subject.payer_hash,
+            estimate.with_own_nano,
+        )
+        await self.reserve(reservation)
         async with self.context.database.writing() as write:
             # It keeps other batches of the account out, too, until this one is there.
             await self.context.accounting.lock_credits(write, subject.account_id)
@@ -207,6 +224,7 @@ class BatchService:
         async with self.context.database.writing() as write:
             if not await repository.give_up_upload(write, batch_id):
                 return
+            await self.context.accounting.end_reservation(write, batch_id)
         if await remove_blobs(self.context.blobs, batch_id):
             async with self.context.database.writing() as write:
                 await repository.forget_upload(write, batch_id)

@@ -1,9 +1,9 @@
 """Who calls, what they may do, and the keys that they come with.
 
     authenticate(text) -> Subject          a dict lookup once the key is known
-    forget(hash)                           a revocation: effective before it is answered, also for
-                                           the interns' keys that the key answers for
-    forget_all()                           the same for a policy
+    forget(hash or None)                   a revocation: effective before it is answered, also for
+                                           the interns' keys that the key answers for; of all keys
+                                           for None, as after a change of a policy
 
 A key is its kind's prefix and 256 random bits. Only its SHA-256 is stored: the text has full
 entropy, so a slow password hash would add cost to every request and no safety.
@@ -16,10 +16,9 @@ The gate authenticates a request and leaves the caller in its ASGI scope; `ident
 it on to endpoints.
 """
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -41,6 +40,7 @@ from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import Forbidden, NotOffered, TollhouseError, Unauthenticated
 from tollhouse.kernel.ids import IdSource
 from tollhouse.storage.database import Database, Write
+from tollhouse.storage.notifications import Topic
 
 CALLER: Final = "tollhouse.caller"
 """Where in an ASGI scope the caller is, once there is one."""
@@ -177,7 +177,6 @@ def usable(key: ApiKey, now: datetime) -> bool:
 class _CachedKey:
     key: ApiKey
     subject: Subject
-    read_at: float
 
     @property
     def names(self) -> Iterator[str]:
@@ -190,20 +189,20 @@ class _CachedKey:
 
 @dataclass(eq=False, repr=False)
 class Authenticator:
-    """Turns key texts into subjects and remembers them.
-
-    An entry serves for `max_age_seconds`, for installations where another process may revoke; None
-    is for where this one is alone.
-    """
+    """Turns key texts into subjects and remembers them, until it is notified of a change."""
 
     database: Database
     clock: Clock
-    max_age_seconds: float | None
     _cached: dict[str, _CachedKey] = field(default_factory=dict[str, _CachedKey])
     """By the hashes of texts."""
     _renamed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Keys to what is remembered of them, or of those that they answer for, under other hashes."""
     _generation: int = 0
+
+    def __post_init__(self) -> None:
+        notifications = self.database.notifications
+        notifications.subscribe(Topic.KEY, self.forget)
+        notifications.subscribe(Topic.POLICY, lambda _: self.forget(None))
 
     async def authenticate(self, text: str) -> Subject:
         """Return the subject of a key.
@@ -214,44 +213,38 @@ class Authenticator:
         if not text.startswith(PREFIXES) or len(text) > _LONGEST_KEY:
             raise Unauthenticated(INVALID_KEY)
         secret_hash = hash_key(text)
-        cached = self._remembered(secret_hash) or await self._read(secret_hash)
+        cached = self._cached.get(secret_hash) or await self._read(secret_hash)
         if cached is None or not usable(cached.key, self.clock.now()):
             raise Unauthenticated(INVALID_KEY)
         return cached.subject
 
     def known(self, text: str) -> Subject | None:
         """Return the subject of a key that is remembered and usable; None for all others."""
-        cached = self._remembered(hash_key(text))
+        cached = self._cached.get(hash_key(text))
         if cached is None or not usable(cached.key, self.clock.now()):
             return None
         return cached.subject
-
-    def _remembered(self, secret_hash: str) -> _CachedKey | None:
-        cached = self._cached.get(secret_hash)
-        if cached is None or self.max_age_seconds is None:
-            return cached
-        age = self.clock.monotonic() - cached.read_at
-        return None if age > self.max_age_seconds else cached
 
     @property
     def remembered(self) -> int:
         """How many entries there are, those that lead to others included."""
         return len(self._cached) + len(self._renamed)
 
-    def forget(self, key_hash: str) -> None:
-        """Drop what is remembered of a key; a read that is under way is not remembered either."""
+    def forget(self, key_hash: str | None) -> None:
+        """Drop what is remembered of a key, or of all for None, as a policy may hold for many.
+
+        A read that is under way is not remembered either.
+        """
         self._generation += 1
+        if key_hash is None:
+            self._clear()
+            return
         self._drop(key_hash)
         for secret_hash in tuple(self._renamed.get(key_hash, ())):
             self._drop(secret_hash)
 
-    def forget_all(self) -> None:
-        """Drop everything that is remembered: a policy changed, which may hold for many keys."""
-        self._generation += 1
-        self._clear()
-
     async def _read(self, secret_hash: str) -> _CachedKey | None:
-        generation, read_at = self._generation, self.clock.monotonic()
+        generation = self._generation
         async with self.database.reading() as read:
             key = await repository.key_with_text(read, secret_hash)
             if key is None:
@@ -260,7 +253,7 @@ class Authenticator:
             policies = await repository.policies_for(read, key)
             if key.payer_hash is not None:
                 key = answered_for(key, await repository.get_key(read, key.payer_hash))
-        cached = _CachedKey(key, subject_of(key, policies), read_at)
+        cached = _CachedKey(key, subject_of(key, policies))
         if generation == self._generation:
             self._remember(secret_hash, cached)
         return cached
@@ -300,7 +293,6 @@ class InternKeys:
 
     clock: Clock
     ids: IdSource
-    authenticator: Authenticator
 
     async def issue(
         self, write: Write, account_id: str, workspace_id: str, wanted: NewKey
@@ -327,18 +319,16 @@ class InternKeys:
             updated_at=now,
         )
         await repository.save(write, renewed)
-        self._forget(write, [known.hash])
+        write.notify(Topic.KEY, known.hash)
         return IssuedKey(renewed, text)
 
     async def withdraw(self, write: Write, intern_id: str) -> None:
         """Let an intern's key open nothing until it is issued again."""
-        self._forget(write, await repository.take_texts(write, intern_id, self.clock.now()))
+        for key_hash in await repository.take_texts(write, intern_id, self.clock.now()):
+            write.notify(Topic.KEY, key_hash)
 
     async def delete(self, write: Write, intern_id: str) -> None:
         """Revoke an intern's key for ever."""
         now = self.clock.now()
-        self._forget(write, await repository.delete_keys_of_intern(write, intern_id, now))
-
-    def _forget(self, write: Write, key_hashes: Iterable[str]) -> None:
-        for key_hash in key_hashes:
-            write.after_commit(partial(self.authenticator.forget, key_hash))
+        for key_hash in await repository.delete_keys_of_intern(write, intern_id, now):
+            write.notify(Topic.KEY, key_hash)

@@ -1,7 +1,7 @@
 """Use cases of accounts, workspaces, users and keys.
 
-Every method takes the transaction that the edge opened and commits nothing. A change to a key
-is forgotten by the `Authenticator` as soon as it is committed, before the caller gets its answer.
+Every method takes the transaction that the edge opened and commits nothing. The `Authenticator` is
+notified of a change to a key as soon as it is committed, before the caller gets its answer.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tollhouse.audit.service import AuditService
 from tollhouse.identity import repository
-from tollhouse.identity.access import Authenticator, check_programme, new_key
+from tollhouse.identity.access import check_programme, new_key
 from tollhouse.identity.types import (
     AccessPolicy,
     Account,
@@ -35,6 +35,7 @@ from tollhouse.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticate
 from tollhouse.kernel.ids import IdSource
 from tollhouse.kernel.pages import Page, Window
 from tollhouse.storage.database import Read, Write
+from tollhouse.storage.notifications import Topic
 
 T = TypeVar("T")
 DEFAULT_WORKSPACE = "default"
@@ -53,12 +54,9 @@ class IdentityService:
 
     clock: Clock
     ids: IdSource
-    authenticator: Authenticator
     guardrails: Collection[str] = ()
     """Slugs of those that a policy may name."""
     _: KW_ONLY
-    account_changed: Callable[[str], None] = lambda _: None
-    """Called with an account's id once a change to it is durable; must not raise."""
     workspace_leaves: Callable[[Write, Workspace, Manager], Awaitable[None]] = _nothing
     """Called with a workspace and who removes it, in the transaction; raises to keep it."""
 
@@ -140,7 +138,7 @@ class IdentityService:
             **given,  # pyright: ignore[reportArgumentType] - the fields of the same names
         )
         await repository.save(write, changed)
-        write.after_commit(lambda: self.account_changed(account_id))
+        write.notify(Topic.ACCOUNT, account_id)
         return changed
 
     async def home(self, read: Read, who: Manager, account_id: str | None = None) -> str:
@@ -385,7 +383,7 @@ class IdentityService:
             updated_at=self.clock.now(),
         )
         await repository.save(write, changed)
-        write.after_commit(lambda: self.authenticator.forget(key_hash))
+        write.notify(Topic.KEY, key_hash)
         return changed
 
     async def delete_key(self, write: Write, who: Manager, key_hash: str) -> None:
@@ -396,7 +394,7 @@ class IdentityService:
         """
         await self._changeable_key(write, who, key_hash)
         await repository.delete_key(write, key_hash, self.clock.now())
-        write.after_commit(lambda: self.authenticator.forget(key_hash))
+        write.notify(Topic.KEY, key_hash)
 
     # Policies
 
@@ -437,7 +435,7 @@ class IdentityService:
             await repository.delete_policy(write, policy.scope, owner_id)
         else:
             await repository.save_policy(write, owner_id, policy, self.clock.now())
-        write.after_commit(self.authenticator.forget_all)
+        write.notify(Topic.POLICY, owner_id)
 
     async def _policy_owner(
         self, read: Read, who: Manager, scope: PolicyScope, owner: str, account_id: str | None

@@ -22,6 +22,7 @@ from tollhouse.kernel.secret import Secret
 from tollhouse.provider_keys import policy, repository
 from tollhouse.provider_keys.service import sealed_name
 from tollhouse.provider_keys.types import OwnKey
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,24 +39,14 @@ _NOT_ONE_TEXT: Final = "This installation cannot use a key of this form with its
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    keys: Sequence[OwnKey]
-    read_at: float
-
-
 @dataclass(eq=False, repr=False)
 class OwnKeys:
-    """What inference uses of own keys.
-
-    An entry serves for `max_age_seconds`, for installations where another process may change it.
-    """
+    """What inference uses of own keys; it is remembered until there is a notification."""
 
     database: Database
     vault: VaultService
     clock: Clock
-    max_age_seconds: float | None
-    _remembered: dict[str, _Remembered] = field(default_factory=dict[str, _Remembered])
+    _remembered: dict[str, Sequence[OwnKey]] = field(default_factory=dict[str, "Sequence[OwnKey]"])
     _changes: int = 0
     _notes: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -63,41 +54,42 @@ class OwnKeys:
     _failing: set[str] = field(default_factory=set[str])
     """Ids of keys whose owners are shown why they were not taken."""
 
+    def __post_init__(self) -> None:
+        self.database.notifications.subscribe(Topic.OWN_KEYS, self.invalidate)
+
     def known(self, account_id: str) -> Sequence[OwnKey] | None:
         """Return an account's enabled keys in the order of asking; None: `read` them first."""
-        found = self._remembered.get(account_id)
-        if found is None or self.max_age_seconds is None:
-            return None if found is None else found.keys
-        age = self.clock.monotonic() - found.read_at
-        return None if age > self.max_age_seconds else found.keys
+        return self._remembered.get(account_id)
 
     async def read(self, account_id: str) -> Sequence[OwnKey]:
         """Return the same as the database has it now, and remember it where all of it opened.
 
         Raises `Unavailable` where it cannot be read: nobody knows what its rules forbid.
         """
-        changes, read_at = self._changes, self.clock.monotonic()
+        changes = self._changes
         try:
             async with self.database.reading() as read:
                 stored = await repository.enabled_of_account(read, account_id)
         except Exception as error:
             _log.error("own_keys_not_read", account=account_id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
-        before = self._remembered.get(account_id)
-        same = {} if before is None else {each.stored.id: each for each in before.keys}
+        same = {each.stored.id: each for each in self._remembered.get(account_id, ())}
         opened = [await self._opened(each, same.get(each.id)) for each in stored]
         keys = tuple(key for key, _ in opened)
         self._failing.update(each.id for each in stored if each.last_error is not None)
         if changes == self._changes and all(is_final for _, is_final in opened):
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
-            self._remembered[account_id] = _Remembered(keys, read_at)
+            self._remembered[account_id] = keys
         return keys
 
-    def invalidate(self, account_id: str) -> None:
-        """Have an account's keys read again before its next request."""
+    def invalidate(self, account_id: str | None) -> None:
+        """Have an account's keys, or all, read again before the next request."""
         self._changes += 1
-        self._remembered.pop(account_id, None)
+        if account_id is None:
+            self._remembered.clear()
+        else:
+            self._remembered.pop(account_id, None)
 
     def refused(self, key: OwnKey, reason: str) -> None:
         """Keep why a provider did not take a key; without waiting for that."""

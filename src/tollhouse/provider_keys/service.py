@@ -9,16 +9,16 @@ returns a key's text; `OwnKeys` opens them for inference.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tollhouse.audit.types import AuditAction, RedactedValue
 from tollhouse.kernel.errors import Invalid, NotFound
 from tollhouse.provider_keys import policy, repository
 from tollhouse.provider_keys.types import KeyRules, ProviderKey
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from tollhouse.identity.service import IdentityService
     from tollhouse.identity.types import Manager, Workspace
@@ -55,8 +55,6 @@ class ProviderKeyService:
     """Own keys of the workspaces of accounts."""
 
     context: ProviderKeyContext
-    changed: Callable[[str], None] = lambda _: None
-    """Called with an account's id once a change to its keys is durable; must not raise."""
 
     async def keys(
         self,
@@ -198,7 +196,7 @@ class ProviderKeyService:
         old, new = (None if each is None else _facts(each) for each in (before, after))
         audit = self.context.identity.audit
         await audit.record_change(write, key.account_id, action, who.actor, key.id, old, new)
-        write.after_commit(partial(self.changed, key.account_id))
+        write.notify(Topic.OWN_KEYS, key.account_id)
 
     async def _key(
         self, read: Read, who: Manager, account_id: str | None, key_id: str

@@ -10,6 +10,8 @@ On SQLite there is exactly one writer: a single connection that begins `IMMEDIAT
 `write_lock`. Whoever writes past SQLAlchemy (the settler, for the books) takes the same lock.
 Readers have connections of their own that cannot write. On PostgreSQL the lock is not used.
 
+Who remembers something of the database is told of changes: see `notifications`.
+
 The engines are those of `sqlalchemy.ext.asyncio`, called in the same way (`greenlet_spawn`) without
 that package, which loads the ORM: 70 ms and 6 MB.
 
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -31,12 +34,16 @@ from sqlalchemy.util import greenlet_spawn
 
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
+from tollhouse.storage.notifications import VERSIONS, Notifications
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from pathlib import Path
 
     from sqlalchemy.dialects import postgresql as pg
     from sqlalchemy.engine import CursorResult
+
+    from tollhouse.storage.notifications import Topic
 
     Values = tuple[Any, ...] | Mapping[str, Any]
     Parameters = Values | Sequence[Values]
@@ -78,8 +85,10 @@ class Read:
 class Write(Read):
     """A transaction that can change things; it commits where it was opened."""
 
-    def __init__(self, connection: sa.Connection) -> None:
+    def __init__(self, connection: sa.Connection, notifications: Notifications) -> None:
         super().__init__(connection)
+        self._notifications = notifications
+        self._notices: dict[Topic, dict[str, None]] = {}
         self._after_commit: list[Callable[[], None]] = []
 
     async def execute_raw(self, statement: str, parameters: Parameters) -> CursorResult[Any]:
@@ -106,10 +115,24 @@ class Write(Read):
         """
         self._after_commit.append(action)
 
-    def committed(self) -> None:
-        """Run what waits for the commit; called by the one who tried it."""
-        for action in self._after_commit:
-            action()
+    def notify(self, topic: Topic, ref: str) -> None:
+        """Tell whoever remembers it, in any process, that something has changed.
+
+        Here they are told when actions `after_commit` run, on the same terms.
+        """
+        self._notices.setdefault(topic, {})[ref] = None
+        self.after_commit(partial(self._notifications.tell, topic, ref))
+
+    async def commit(self) -> None:
+        """Commit, and do what waits for that; called by the one who opened the transaction."""
+        notices = self._notices
+        told = await self._notifications.publish(self.execute, notices) if notices else ()
+        try:
+            await _to_the_end(greenlet_spawn(self._connection.commit))
+        finally:
+            for action in self._after_commit:
+                action()
+        self._notifications.sent(told)
 
 
 def insert(write: Write, table: sa.Table) -> pg.Insert | sqlite.Insert:
@@ -133,6 +156,7 @@ class Database:
     ) -> None:
         self._apart = apart
         self.url = url
+        self.notifications = Notifications(url)
         self.write_lock = asyncio.Lock()
         self._readers = readers
         self._writer = writer
@@ -180,12 +204,19 @@ class Database:
                 if error.orig is not None:
                     self._locked = loop.time(), error.orig
                 raise
-            write = Write(connection)
+            write = Write(connection, self.notifications)
             yield write
-            try:
-                await _to_the_end(greenlet_spawn(connection.commit))
-            finally:
-                write.committed()
+            await write.commit()
+
+    def hear_others(self, name: str, folder: Path | None = None) -> None:
+        """Hear other processes' notifications until `close`: see `Notifications.start`."""
+
+        async def versions() -> Mapping[str, int]:
+            async with self.reading_apart() as read:
+                found = await read.execute(sa.text(VERSIONS))
+                return {row.name: row.version for row in found}
+
+        self.notifications.start(name, folder, versions)
 
     async def ping(self) -> None:
         """Return if the database answers; raise what its driver raises if not."""
@@ -194,6 +225,7 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.notifications.stop()
         for engine in (self._writer, self._readers, self._apart):
             await greenlet_spawn(engine.dispose)
 

@@ -23,7 +23,7 @@ from tollhouse.storage.failures import cannot_use, shown
 if TYPE_CHECKING:
     from tollhouse.storage.database import Database
 
-HEAD: Final = "r0008"
+HEAD: Final = "r0010"
 """The newest revision in `storage.migrations`. Revisions sort as text.
 
 The `r` sets them apart from `0001` to `0015`, which databases of checkouts had before the baseline.

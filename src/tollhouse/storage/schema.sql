@@ -39,7 +39,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('r0008');
+INSERT INTO "alembic_version" VALUES('r0010');
 CREATE TABLE api_keys (
 	hash TEXT NOT NULL, 
 	kind TEXT NOT NULL, 
@@ -370,6 +370,12 @@ CREATE TABLE provider_keys (
 	CONSTRAINT fk_provider_keys_vault_id FOREIGN KEY(vault_id) REFERENCES vaults (id), 
 	CONSTRAINT ck_provider_keys_rules CHECK (NOT (is_fallback AND is_byok_only))
 );
+CREATE TABLE rates (
+	account_id TEXT NOT NULL, 
+	model TEXT NOT NULL, 
+	taken TEXT NOT NULL, 
+	CONSTRAINT pk_rates PRIMARY KEY (account_id, model)
+);
 CREATE TABLE reservations (
 	id TEXT NOT NULL, 
 	account_id TEXT NOT NULL, 
@@ -380,6 +386,11 @@ CREATE TABLE reservations (
 	CONSTRAINT pk_reservations PRIMARY KEY (id), 
 	CONSTRAINT ck_reservations_amount CHECK (amount_nano >= 0), 
 	CONSTRAINT fk_reservations_account_id FOREIGN KEY(account_id) REFERENCES accounts (id)
+);
+CREATE TABLE topics (
+	name TEXT NOT NULL, 
+	version BIGINT NOT NULL, 
+	CONSTRAINT pk_topics PRIMARY KEY (name)
 );
 CREATE TABLE usage_days (
 	account_id TEXT NOT NULL, 

@@ -20,12 +20,12 @@ import structlog
 
 from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.kernel.errors import NotFound, TollhouseError, Unavailable
+from tollhouse.storage.notifications import Topic
 from tollhouse.vault.types import Recipient, Resolved, StoredSecret, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.secret import Secret
     from tollhouse.storage.database import Database, Read, Write
     from tollhouse.vault.service import VaultContext, VaultService
@@ -37,22 +37,18 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, slots=True, repr=False)
 class ResolutionCache:
-    """Remembers what names mean for interns and workspaces, until something of it changes.
-
-    Every change is told (`forget`), so that it counts at once in this process. Where others write
-    to the database, too, what is remembered is good for `max_age_seconds` and no longer; None is
-    for where nobody else writes.
-    """
+    """Remembers what names mean for interns and workspaces, until a vault changes."""
 
     database: Database
     service: VaultService
-    clock: Clock
-    max_age_seconds: float | None
-    _known: dict[str, tuple[Mapping[str, Resolved], float]] = field(
-        default_factory=dict[str, tuple["Mapping[str, Resolved]", float]]
+    _known: dict[str, Mapping[str, Resolved]] = field(
+        default_factory=dict[str, "Mapping[str, Resolved]"]
     )
-    """By intern or workspace; with the time of reading."""
+    """By intern or workspace."""
     _changes: int = 0
+
+    def __post_init__(self) -> None:
+        self.database.notifications.subscribe(Topic.VAULT, self.forget)
 
     async def of(self, intern_id: str) -> Mapping[str, Resolved]:
         """Return what each name means for an intern, and raise what `VaultService.resolve` does."""
@@ -69,11 +65,8 @@ class ResolutionCache:
     async def _remembered(
         self, whose: str, resolve: Callable[[Read], Awaitable[Mapping[str, Resolved]]]
     ) -> Mapping[str, Resolved]:
-        known, read_at = self._known.get(whose, (None, 0.0))
-        now = self.clock.monotonic()
-        if known is not None and (
-            self.max_age_seconds is None or now - read_at <= self.max_age_seconds
-        ):
+        known = self._known.get(whose)
+        if known is not None:
             return known
         before = self._changes
         async with self.database.reading() as read:
@@ -81,10 +74,10 @@ class ResolutionCache:
         if before == self._changes:
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[whose] = (resolved, now)
+            self._known[whose] = resolved
         return resolved
 
-    def forget(self, vault_id: str) -> None:
+    def forget(self, vault_id: str | None) -> None:
         """Forget everything: a vault has changed, and may be lent to many.
 
         A reading that is under way is not remembered either.

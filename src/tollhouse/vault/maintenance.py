@@ -9,7 +9,6 @@ made meanwhile is stored under the current key or not at all: the old one is abo
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -19,6 +18,7 @@ from tollhouse.identity.types import Workspace
 from tollhouse.kernel.errors import Invalid, NotFound
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.database import Read
+from tollhouse.storage.notifications import Topic
 from tollhouse.vault import repository
 from tollhouse.vault.envelope import Unopenable
 from tollhouse.vault.key_encryption import KeyEncryption, KeysUnavailable, WrongKey
@@ -124,7 +124,7 @@ class VaultMaintenance:
             about = (AuditAction.SECRET_IMPORTED, actor, workspace.id, None, vault.id)
             entries = [AuditEntry(*about, each.name, each.version) for each in imported]
             await self._context.audit.record(write, workspace.account_id, entries)
-            write.after_commit(partial(self._context.changed, vault.id))
+            write.notify(Topic.VAULT, vault.id)
         taken = [secret.name for secret in imported]
         return taken, [name for name in names if name not in taken]
 

@@ -7,7 +7,7 @@ one. What is changed and its row in the record are one transaction: neither is t
 other. No method returns a value; `open` is for whoever sends it to a host that it is bound to.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,7 @@ from tollhouse.kernel.ids import IdSource
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.secret import Secret
 from tollhouse.storage.database import Database, Read, Write
+from tollhouse.storage.notifications import Topic
 from tollhouse.vault import policy, repository
 from tollhouse.vault.envelope import Unopenable, fingerprint, open_, seal
 from tollhouse.vault.key_encryption import Keyring
@@ -50,8 +51,6 @@ class VaultContext:
     keyring: Keyring
     clock: Clock
     ids: IdSource
-    changed: Callable[[str], None]
-    """Called with the id of a vault after a change in it; must not raise."""
     release_unbound: bool = False
     """Whether a secret without hosts goes to any."""
 
@@ -324,7 +323,7 @@ class VaultService:
         entry = AuditEntry(action, actor, vault.workspace_id, intern_id, vault.id)
         await self.context.audit.record(write, vault.account_id, [entry])
         write.after_commit(partial(self.context.keyring.forget, vault.id))
-        write.after_commit(partial(self.context.changed, vault.id))
+        write.notify(Topic.VAULT, vault.id)
 
     async def _subject(self, read: Read, caller: Subject, intern_id: str) -> VaultSubject:
         found = await repository.subject(read, intern_id)
@@ -396,7 +395,7 @@ class VaultService:
             for each in secrets
         ]
         await self.context.audit.record(write, caller.account_id, entries)
-        write.after_commit(partial(self.context.changed, secrets[0].vault_id))
+        write.notify(Topic.VAULT, secrets[0].vault_id)
 
     def _open(self, key: bytes, secret: StoredSecret) -> Secret:
         try:

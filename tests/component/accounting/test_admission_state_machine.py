@@ -54,6 +54,7 @@ from tests.unit.accounting.admission.test_admission_state_machine import (
 from tollhouse.kernel.errors import PaymentRequired, RateLimited
 from tollhouse.storage.database import open_database
 from tollhouse.storage.failures import sqlite_url
+from tollhouse.storage.notifications import Topic
 
 STEPS = 50
 EXAMPLES_IN_TEST = 8
@@ -76,13 +77,15 @@ class OnDisk:
         self.loop = asyncio.new_event_loop()
         self.kills = 0
         self.tenant = self._run(add_tenant(self.database, clock=self.clock, ids=self.ids))
-        self.accounting = AccountingService(self.clock, self.ids, invalidate=self._stale)
+        self.accounting = AccountingService(self.clock, self.ids)
+        for topic in (Topic.ACCOUNT, Topic.ACCOUNT_HINT):
+            self.database.notifications.subscribe(topic, self._stale)
         self._run(self._start())
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(work)
 
-    def _stale(self, account_id: str) -> None:
+    def _stale(self, account_id: str | None) -> None:
         self.controller.invalidate(account_id)
 
     async def _start(self) -> None:

@@ -18,10 +18,11 @@ from tests.support.seams.accounting import (
     PostingKind,
     Reset,
 )
-from tests.support.seams.identity import AccountType, Authenticator, IdentityService
+from tests.support.seams.identity import AccountType, IdentityService
 from tollhouse.kernel.errors import Invalid, PaymentRequired
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.database import Database
+from tollhouse.storage.notifications import Topic
 from tollhouse.storage.tables.accounting import reservations
 
 
@@ -30,9 +31,11 @@ class CreditsClient:
 
     def __init__(self, database: Database, clock: FakeClock, ids: SequentialIds) -> None:
         self.database = database
-        self.told: list[str] = []
-        self.service = AccountingService(clock, ids, invalidate=self.told.append)
-        self.identity = IdentityService(clock, ids, Authenticator(database, clock, None))
+        self.told: list[str | None] = []
+        for topic in (Topic.ACCOUNT, Topic.ACCOUNT_HINT):
+            database.notifications.subscribe(topic, self.told.append)
+        self.service = AccountingService(clock, ids)
+        self.identity = IdentityService(clock, ids)
 
     def writing(self) -> AbstractAsyncContextManager[Any]:
         return self.database.writing()
@@ -269,16 +272,13 @@ class TestCovering:
 async def test_who_is_told_of_a_reservation(
     acme: Tenant,
     client: CreditsClient,
-    clock: FakeClock,
-    ids: SequentialIds,
     lowered: int | None,
     stale: int,
     outdated: int,
 ) -> None:
-    told: dict[str, list[str]] = {"stale": [], "outdated": []}
-    client.service = AccountingService(
-        clock, ids, invalidate=told["stale"].append, refresh=told["outdated"].append
-    )
+    told: dict[str, list[str | None]] = {"stale": [], "outdated": []}
+    client.database.notifications.subscribe(Topic.ACCOUNT, told["stale"].append)
+    client.database.notifications.subscribe(Topic.ACCOUNT_HINT, told["outdated"].append)
     await client.credit(acme, 100)
     told["stale"].clear()
     await client.reserve(acme, 60)

@@ -8,10 +8,7 @@ import pytest
 from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import record_for
 from tests.support.builders import Tenant, charge
-from tests.support.clock import FakeClock
-from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
-    AccountingService,
     Attempt,
     Attribution,
     ChargeWriter,
@@ -20,6 +17,8 @@ from tests.support.seams.accounting import (
     PostingKind,
 )
 from tollhouse.kernel.errors import Conflict
+from tollhouse.storage.database import Database
+from tollhouse.storage.notifications import Topic
 
 
 class TestIdempotencyKey:
@@ -53,15 +52,13 @@ class TestRefunds:
 
 class TestStale:
     @pytest.fixture
-    def told(self) -> list[str]:
-        return []
-
-    @pytest.fixture
-    def service(self, clock: FakeClock, ids: SequentialIds, told: list[str]) -> AccountingService:
-        return AccountingService(clock, ids, invalidate=told.append)
+    def told(self, database: Database) -> list[str | None]:
+        told: list[str | None] = []
+        database.notifications.subscribe(Topic.ACCOUNT, told.append)
+        return told
 
     async def test_is_told_of_each_change_and_of_nothing_else(
-        self, acme: Tenant, fixture: Bookkeeping, told: list[str]
+        self, acme: Tenant, fixture: Bookkeeping, told: list[str | None]
     ) -> None:
         await fixture.add(acme, PostingKind.PURCHASE, 5, key="k")
         await fixture.add(acme, PostingKind.PURCHASE, 5, key="k")

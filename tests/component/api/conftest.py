@@ -31,6 +31,7 @@ from tests.support.seams.identity import (
 from tests.support.seams.identity import endpoints as identity_endpoints
 from tollhouse.kernel.errors import Unauthenticated
 from tollhouse.storage.database import Database
+from tollhouse.storage.notifications import Topic
 
 LOCAL = "local"
 GUARDRAILS = ("privacy", "injection")
@@ -64,33 +65,25 @@ def database_url(migrated_sqlite: sa.URL) -> sa.URL:
 
 @pytest.fixture
 def authenticator(database: Database, clock: FakeClock) -> Authenticator:
-    return Authenticator(database, clock, None)
+    return Authenticator(database, clock)
 
 
 @pytest.fixture
-def changed_accounts() -> list[str]:
-    """The accounts that changed, in order."""
-    return []
+def identity(clock: FakeClock, ids: SequentialIds) -> IdentityService:
+    return IdentityService(clock, ids, GUARDRAILS)
 
 
 @pytest.fixture
-def identity(
-    clock: FakeClock, ids: SequentialIds, authenticator: Authenticator, changed_accounts: list[str]
-) -> IdentityService:
-    return IdentityService(
-        clock, ids, authenticator, GUARDRAILS, account_changed=changed_accounts.append
-    )
+def stale(database: Database) -> list[str | None]:
+    """The accounts that changed, or their money or limits, in order."""
+    stale: list[str | None] = []
+    database.notifications.subscribe(Topic.ACCOUNT, stale.append)
+    return stale
 
 
 @pytest.fixture
-def stale() -> list[str]:
-    """The accounts whose money or limits changed, in order."""
-    return []
-
-
-@pytest.fixture
-def accounting(clock: FakeClock, ids: SequentialIds, stale: list[str]) -> AccountingService:
-    return AccountingService(clock, ids, invalidate=stale.append)
+def accounting(clock: FakeClock, ids: SequentialIds) -> AccountingService:
+    return AccountingService(clock, ids)
 
 
 class LateBound:

@@ -128,7 +128,7 @@ class TestSetting:
 
 class TestWhoHearsOfIt:
     async def test_the_account_is_stale_once_a_limit_changed(
-        self, acme: Acme, path: str, stale: list[str]
+        self, acme: Acme, path: str, stale: list[str | None]
     ) -> None:
         await change(acme, path, limit=1)
         assert stale == [acme.account_id]
@@ -137,7 +137,7 @@ class TestWhoHearsOfIt:
         assert stale == [acme.account_id] * 3
 
     async def test_nothing_else_about_a_key_does(
-        self, acme: Acme, path: str, stale: list[str]
+        self, acme: Acme, path: str, stale: list[str | None]
     ) -> None:
         await change(acme, path, limit=1, limit_reset="daily")
         stale.clear()
@@ -149,7 +149,9 @@ class TestWhoHearsOfIt:
 
         assert stale == []
 
-    async def test_a_refused_change_does_not(self, acme: Acme, path: str, stale: list[str]) -> None:
+    async def test_a_refused_change_does_not(
+        self, acme: Acme, path: str, stale: list[str | None]
+    ) -> None:
         reply = await acme.management.patch(path, json={"limit": 1, "workspace_id": "nowhere"})
 
         message(reply, 400)

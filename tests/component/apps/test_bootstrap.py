@@ -7,7 +7,7 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import AccountingService
-from tests.support.seams.identity import Authenticator, IdentityService
+from tests.support.seams.identity import IdentityService
 from tollhouse.apps.bootstrap import OPERATOR, Bootstrapped, bootstrap_if_empty
 from tollhouse.kernel.pages import Window
 from tollhouse.settings.sections import Settings
@@ -17,7 +17,7 @@ from tollhouse.storage.database import Database
 class Installation:
     def __init__(self, database: Database, clock: FakeClock, ids: SequentialIds) -> None:
         self.database = database
-        self.identity = IdentityService(clock, ids, Authenticator(database, clock, None))
+        self.identity = IdentityService(clock, ids)
         self.accounting = AccountingService(clock, ids)
 
     async def first_start(self, **settings: object) -> Bootstrapped | None:

@@ -49,10 +49,9 @@ class BatchFixture:
         self.clock = clock
         self.ids = ids
         self.attribution = Attribution(app_title="Nightly")
-        self.stale: list[str] = []
         self.blobs = MemoryBlobs()
         self.rules = BatchRules()
-        self.accounting = AccountingService(clock, ids, invalidate=self.stale.append)
+        self.accounting = AccountingService(clock, ids)
         self.doorbell = Doorbell()
         self.context = BatchContext(
             database, self.blobs, self.accounting, self.doorbell, self.rules, clock, ids

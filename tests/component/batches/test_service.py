@@ -20,7 +20,6 @@ from tests.support.seams.batches import (
     repository,
 )
 from tests.support.seams.identity import (
-    Authenticator,
     IdentityService,
     InternKeys,
     KeyKind,
@@ -72,6 +71,9 @@ class Office:
             named = await batches.doorbell.rung(0)
             self.reloaded.append((account_id, tuple(key_hashes), bool(named)))
 
+        async def reserve(_: object) -> None:
+            """Nobody else spends."""
+
         self.service = BatchService(
             batches.context,
             BatchReceiver(batches.blobs, BatchLimits()),
@@ -79,6 +81,7 @@ class Office:
             lambda _: {Dialect.CHAT, Dialect.EMBEDDINGS},
             settled,
             reload,
+            reserve,
         )
         self.subject: Subject = subject_of(batches.tenant.key)
 
@@ -112,9 +115,7 @@ class Office:
     async def boot(self, intern_id: str) -> Subject:
         """Give an intern its key, with another text at each boot."""
         batches = self.batches
-        keys = InternKeys(
-            batches.clock, batches.ids, Authenticator(batches.database, batches.clock, None)
-        )
+        keys = InternKeys(batches.clock, batches.ids)
         account, workspace = batches.tenant.account.id, batches.tenant.workspace.id
         wanted = NewKey(f"intern {intern_id}", kind=KeyKind.INTERN, intern_id=intern_id)
         async with batches.database.writing() as write:
@@ -124,9 +125,8 @@ class Office:
     async def delete_key(self, key_hash: str) -> None:
         """Delete a key, as a manager may."""
         batches = self.batches
-        authenticator = Authenticator(batches.database, batches.clock, None)
         async with batches.database.writing() as write:
-            identity = IdentityService(batches.clock, batches.ids, authenticator)
+            identity = IdentityService(batches.clock, batches.ids)
             await identity.delete_key(write, OPERATOR, key_hash)
 
     async def nothing_is_left(self) -> bool:

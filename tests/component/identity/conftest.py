@@ -11,12 +11,12 @@ from tollhouse.storage.database import Database
 
 @pytest.fixture
 def authenticator(database: Database, clock: FakeClock) -> Authenticator:
-    return Authenticator(database, clock, max_age_seconds=None)
+    return Authenticator(database, clock)
 
 
 @pytest.fixture
-def service(clock: FakeClock, ids: SequentialIds, authenticator: Authenticator) -> IdentityService:
-    return IdentityService(clock, ids, authenticator)
+def service(clock: FakeClock, ids: SequentialIds) -> IdentityService:
+    return IdentityService(clock, ids)
 
 
 @pytest.fixture

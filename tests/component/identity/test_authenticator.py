@@ -57,18 +57,6 @@ def watching(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollhouse.identity.access.repository", reads)
 
 
-class TestKnownKey:
-    async def test_revoked_by_another_process_is_refused_after_its_greatest_age(
-        self, database: Database, clock: FakeClock, acme: Tenant, service: IdentityService
-    ) -> None:
-        elsewhere = Authenticator(database, clock, max_age_seconds=2)
-        assert await accepts(elsewhere, acme.key_text)
-        await delete(database, service, acme)
-        assert await accepts(elsewhere, acme.key_text)
-        clock.advance(2.1)
-        assert not await accepts(elsewhere, acme.key_text)
-
-
 class TestRefused:
     async def test_is_a_text_of_another_kind_without_a_look_into_the_database(
         self, authenticator: Authenticator, reads: Reads

@@ -65,7 +65,7 @@ def ada(
     ids: SequentialIds,
     authenticator: Authenticator,
 ) -> Ada:
-    return Ada(database, acme, InternKeys(clock, ids, authenticator), authenticator)
+    return Ada(database, acme, InternKeys(clock, ids), authenticator)
 
 
 async def test_a_text_opens_nothing_once_it_was_withdrawn(ada: Ada) -> None:
@@ -115,18 +115,6 @@ async def test_a_key_that_only_names_it_is_not_its_own(
     issued = await ada.issue()
     assert issued.key.hash != named.key.hash
     assert (issued.key.account_id, issued.key.expires_at) == (ada.acme.account.id, None)
-
-
-async def test_a_text_that_another_process_withdrew_is_refused_after_its_greatest_age(
-    ada: Ada, clock: FakeClock
-) -> None:
-    elsewhere = Authenticator(ada.database, clock, max_age_seconds=2)
-    issued = await ada.issue()
-    await elsewhere.authenticate(issued.text)
-    await ada.issue()
-    clock.advance(2.1)
-    with pytest.raises(Unauthenticated):
-        await elsewhere.authenticate(issued.text)
 
 
 async def test_what_is_remembered_of_texts_goes_with_them(ada: Ada) -> None:

@@ -144,7 +144,7 @@ async def serve_chat(
     system: Any = None  # nothing is asked for outside of the API
     front = RequestGate(
         Routes({}, control, system),
-        Authenticator(interns.database, interns.clock, None),
+        Authenticator(interns.database, interns.clock),
         server_settings,
         interns.clock,
         metrics,

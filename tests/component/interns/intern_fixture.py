@@ -52,7 +52,7 @@ class InternFixture:
         self.context = InternContext(
             database=database,
             identity=self.vault.identity,
-            keys=InternKeys(clock, ids, self.vault.authenticator),
+            keys=InternKeys(clock, ids),
             vaults=self.vault.service,
             audit=self.vault.audit,
             notifications=self.notifications,

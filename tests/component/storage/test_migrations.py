@@ -158,8 +158,8 @@ class TestUpgrade:
             *("account_days byok_requests", "generations estimate_nano"),
         )
         made = (
-            *("TABLE budgets", "TABLE leases", "TABLE holders"),
-            *("TABLE intern_channel_events", "TABLE intern_channels"),
+            *("TABLE budgets", "TABLE leases", "TABLE rates", "TABLE holders"),
+            *("TABLE topics", "TABLE intern_channel_events", "TABLE intern_channels"),
             *("TABLE provider_keys", "INDEX ix_generations_interrupted"),
         )
         gone = [f"ALTER TABLE {each.replace(' ', ' DROP COLUMN ')}" for each in dropped]

@@ -11,7 +11,7 @@ from tests.component.vault.vault_fixture import HOSTS, Intern, VaultFixture
 from tollhouse.audit.types import AuditAction, AuditEntry
 from tollhouse.kernel.errors import NotFound, Unavailable
 from tollhouse.storage.database import Write
-from tollhouse.vault.disclosures import DisclosureDenied, Disclosures, ResolutionCache
+from tollhouse.vault.disclosures import DisclosureDenied, Disclosures
 from tollhouse.vault.types import Recipient, Resolved, StoredSecret, Verdict
 
 HOST = HOSTS[0]
@@ -186,28 +186,11 @@ async def test_somebody_who_gave_up_waiting_holds_nobody_up(
         await leaving
 
 
-# What is remembered of what names mean is as old as it may be, and never older
-
-
-def aged(vault: VaultFixture, seconds: float | None) -> ResolutionCache:
-    return ResolutionCache(vault.database, vault.service, vault.clock, max_age_seconds=seconds)
-
-
-async def test_what_others_changed_counts_once_it_is_too_old(vault: VaultFixture) -> None:
-    intern = await vault.intern()
-    here = aged(vault, 1.0)
-    assert await here.of(intern.id) == {}
-    await vault.put("token", intern=intern)  # by another process, which tells nothing here
-    assert await here.of(intern.id) == {}
-    vault.clock.advance(1.1)
-    assert list(await here.of(intern.id)) == ["token"]
-
-
 async def test_a_reading_during_a_change_is_not_remembered(
     vault: VaultFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intern = await vault.intern()
-    here = aged(vault, None)
+    here = vault.resolutions
     whole, may_go_on, has_read = vault.service.resolve, asyncio.Event(), asyncio.Event()
 
     async def slow(*given: object) -> object:
@@ -220,8 +203,7 @@ async def test_a_reading_during_a_change_is_not_remembered(
     reading = asyncio.create_task(here.of(intern.id))
     await has_read.wait()
     monkeypatch.undo()
-    stored = await vault.put("token", intern=intern)
-    here.forget(stored.vault_id)
+    await vault.put("token", intern=intern)
     may_go_on.set()
     assert await reading == {}
     assert list(await here.of(intern.id)) == ["token"]

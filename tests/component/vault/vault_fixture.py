@@ -56,10 +56,8 @@ class VaultFixture:
         self.ids = ids
         self.kek = new_key()
         self.keys = keys or SymmetricKeys([self.kek])
-        self.authenticator = Authenticator(database, clock, None)
-        self.identity = IdentityService(
-            clock, ids, self.authenticator, workspace_leaves=self._leaves
-        )
+        self.authenticator = Authenticator(database, clock)
+        self.identity = IdentityService(clock, ids, workspace_leaves=self._leaves)
         self.audit = AuditService(clock)
         self.restart_with(self.keys)
         self.caller: Subject = subject_of(tenant.key)
@@ -74,13 +72,10 @@ class VaultFixture:
             Keyring(keys),
             self.clock,
             self.ids,
-            self._changed,
         )
         self.service = VaultService(self.context)
         self.maintenance = VaultMaintenance(self.context, self.service)
-        self.resolutions = ResolutionCache(
-            self.database, self.service, self.clock, max_age_seconds=None
-        )
+        self.resolutions = ResolutionCache(self.database, self.service)
 
     async def set_switches(self, **switches: bool) -> None:
         """Set `intern_programme` or `vault_writes` of the account."""
@@ -154,9 +149,6 @@ class VaultFixture:
             head = await self.audit.head(read, self.tenant.account.id)
         rows = [exported(row) for row in await self.audit_rows()]
         return verifier.fault_in(rows) or verifier.fault_at_end(head)
-
-    def _changed(self, vault_id: str) -> None:
-        self.resolutions.forget(vault_id)
 
     async def _leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
         await self.service.workspace_leaves(write, workspace, who)

@@ -291,6 +291,9 @@ class Observer:
         self.booked_ids: list[str] = []
         self.invalidated_accounts: list[str] = []
 
+    def rights_of(self, _: GenerationRecord) -> tuple[()]:
+        return ()
+
     def charged(self, record: GenerationRecord, number: int) -> None:
         self.charged_ids.append(record.id)
         assert number == len(self.charged_ids)

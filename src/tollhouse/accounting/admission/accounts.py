@@ -334,8 +334,8 @@ class AccountCache:
     ) -> None:
         """Read nothing yet.
 
-        Facts may be `max_age_seconds` old where another process may change them too; None where
-        this one is told of every change. `on_change` is called with the id of an account that has
+        What others charge nobody is told: facts may be `max_age_seconds` old where there may be
+        others, None where there are none. `on_change` is called with the id of an account that has
         changed or was read again.
         """
         self._loader = loader
@@ -400,23 +400,18 @@ class AccountCache:
             if (entry := self._entries.get(account_id)) is not None:
                 entry.state.booked(number)
 
-    def invalidate(self, account_id: str) -> None:
-        """Have an account read again before its next request."""
-        entry = self._entries.get(account_id)
-        if entry is not None:
-            entry.changed += 1
-            self._on_change(account_id)
+    def invalidate(self, account_id: str | None) -> None:
+        """Have an account, or every one, read again before its next request."""
+        for each in self._entries if account_id is None else (account_id,):
+            if (entry := self._entries.get(each)) is not None:
+                entry.changed += 1
+                self._on_change(each)
 
-    def invalidate_all(self) -> None:
-        """Have every account read again before its next request."""
-        for account_id in self._entries:
-            self.invalidate(account_id)
-
-    def refresh(self, account_id: str) -> None:
-        """Have an account read again beside the next request of each of its keys."""
-        entry = self._entries.get(account_id)
-        if entry is not None:
-            entry.outdated.update(entry.read)
+    def refresh(self, account_id: str | None) -> None:
+        """Have an account, or every one, read again beside the next request of each of its keys."""
+        for each in self._entries if account_id is None else (account_id,):
+            if (entry := self._entries.get(each)) is not None:
+                entry.outdated.update(entry.read)
 
     def _entry(self, account_id: str) -> CachedAccount:
         entry = self._entries.get(account_id)

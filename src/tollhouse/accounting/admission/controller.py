@@ -15,16 +15,26 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tollhouse.accounting.admission.accounts import AccountCache, AccountLoader
+from tollhouse.accounting.admission.claims import (
+    claim_of,
+    given_limits,
+    held_elsewhere,
+    leaves_free,
+    reserved_amounts,
+)
+from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
 from tollhouse.accounting.admission.rules import (
     AdmissionContext,
     awaited_credits,
     check_request_limits,
     contended_credits,
     count_request,
+    counted_rate,
     credit_refusal,
     current_credit_limits,
     current_request_limits,
     limits_too_small,
+    too_many_in_a_minute,
 )
 from tollhouse.accounting.admission.types import OWN, AdmissionPreview, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
@@ -32,12 +42,13 @@ from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import date
 
-    from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest
+    from tollhouse.accounting.admission.leasing import SharedBudgets
+    from tollhouse.accounting.admission.types import AdmissionRefusal, AdmissionRequest, SpendClaim
     from tollhouse.accounting.limits import AccountingRules
-    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -46,9 +57,16 @@ _log = structlog.get_logger(__name__)
 class _QueueTicket(asyncio.Event):
     """A request's place in the queue; set when the request may begin."""
 
+    asks: bool = False
+    """Whether it waits for the database alone, so that the next one need not wait for it."""
     awaits: str | None = None
     """Whose credits it waits for: a key's hash or the account's id. None where that is not known:
     it only waits behind others."""
+
+
+def _first(queue: Iterable[_QueueTicket]) -> _QueueTicket | None:
+    """Return who has waited longest, but for those that wait for the database."""
+    return next((ticket for ticket in queue if not ticket.asks), None)
 
 
 def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
@@ -58,7 +76,7 @@ def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
 class AdmissionController:
     """Admits the requests of every account."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root calls it once
         self,
         rules: AccountingRules,
         loader: AccountLoader,
@@ -66,12 +84,14 @@ class AdmissionController:
         *,
         reserve_capacity: Callable[[int], None] = lambda _: None,
         max_age_seconds: float | None = None,
+        shared: SharedBudgets | None = None,
     ) -> None:
         """Read nothing before the first request.
 
         `reserve_capacity` raises `Unavailable` where the journal cannot take so many more charges;
-        of `max_age_seconds` see `AccountCache`.
+        of `max_age_seconds` see `AccountCache`; `shared` is None where nobody else spends.
         """
+        self._shared = shared
         self._rules = rules
         self._clock = clock
         self._reserve_capacity = reserve_capacity
@@ -113,7 +133,14 @@ class AdmissionController:
             return None
         may_use_free, refused = self._verdict(context)
         if refused is None:
-            return self._begin(context, may_use_free=may_use_free)
+            if self._shared is None:
+                return self._begin(context, None, may_use_free=may_use_free)
+            if counted_rate(context, may_use_free=may_use_free) is not None:
+                return None
+            claim = claim_of(context, may_use_free=may_use_free)
+            if claim is None or self._shared.take(claim):
+                return self._begin(context, claim, may_use_free=may_use_free)
+            return None
         if refused.retry_after is None or not self._rules.wait_seconds:
             raise self._error(context, refused)
         return None
@@ -122,7 +149,12 @@ class AdmissionController:
         """End the hold of a request without a charge; does nothing where it has ended."""
         hold = self._holds.pop(generation_id, None)
         if hold is not None:
+            self._give_back(hold.claim)
             self._end(hold, 0)
+
+    def _give_back(self, claim: SpendClaim | None) -> None:
+        if claim is not None and self._shared is not None:
+            self._shared.end(claim)
 
     def may_use_free(self, generation_id: str) -> bool:
         """Count a request to free models after all, since own keys have failed; false: no room."""
@@ -195,19 +227,30 @@ class AdmissionController:
 
     # Called by the settler
 
+    def rights_of(self, record: GenerationRecord) -> tuple[Right, ...]:
+        """Return what a charge uses up of what this process was granted, before it is kept."""
+        hold = None if self._shared is None else self._holds.get(record.id)
+        if self._shared is None or hold is None or hold.claim is None:
+            return ()
+        return self._shared.rights_of(hold.claim, record)
+
     def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a charge that is in the journal, in place of what its request held."""
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record, number)
+        if hold is not None and hold.claim is not None and self._shared is not None:
+            self._shared.end(hold.claim, record.rights, number)
         if hold is not None:
             self._end(hold, 0 if record.is_byok else record.cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
         """Learn that charges are in the database, the last one with that number."""
         self._accounts.booked(records, number)
+        if self._shared is not None:
+            self._shared.booked(number)
 
-    def invalidate(self, account_id: str) -> None:
-        """Have an account read again before its next request: something of it has changed."""
+    def invalidate(self, account_id: str | None) -> None:
+        """Have an account, or all, read again before the next request: something has changed."""
         self._accounts.invalidate(account_id)
 
     async def reload(self, account_id: str, key_hashes: Sequence[str]) -> None:
@@ -216,8 +259,23 @@ class AdmissionController:
             with suppress(Unavailable):  # the next request tries again
                 await self._accounts.read(account_id, key_hashes)
 
-    def refresh(self, account_id: str) -> None:
-        """Have an account read again beside its requests, which need not wait for it."""
+    async def reserve(self, reservation: Reservation) -> None:
+        """Set credits aside for a batch where other processes spend them, too, if there are enough.
+
+        Raises:
+            Unavailable: The account cannot be read, or the database does not answer.
+        """
+        if self._shared is None:
+            return
+        keys = reservation.key_hashes
+        while (account := self._accounts.known(reservation.account_id, keys)) is None:
+            await self._accounts.read(reservation.account_id, keys)
+        amounts = reserved_amounts(account, reservation, self._clock.now().date())
+        if amounts:
+            await self._shared.reserve(reservation, amounts)
+
+    def refresh(self, account_id: str | None) -> None:
+        """Have an account, or all, read again beside its requests, which need not wait for it."""
         self._accounts.refresh(account_id)
 
     # One step each, without waiting
@@ -229,11 +287,19 @@ class AdmissionController:
             return True, credit_refusal(context)
         limited = request.free or request.rate is not None
         may_use_free = limited and check_request_limits(context, self._clock.now())
-        return may_use_free, credit_refusal(context)
+        return may_use_free and not request.others_use_free, credit_refusal(context)
 
-    def _begin(self, context: AdmissionContext, *, may_use_free: bool) -> Admitted:
-        self._reserve_capacity(len(self._holds) + 1)
+    def _begin(
+        self, context: AdmissionContext, claim: SpendClaim | None, *, may_use_free: bool
+    ) -> Admitted:
+        """Hold what a request may cost; it has what it claims of shared budgets already."""
+        try:
+            self._reserve_capacity(len(self._holds) + 1)
+        except Unavailable:
+            self._give_back(claim)
+            raise
         account, request = context.account, context.request
+        context.claim = claim
         if not request.free_later:
             self._count_free(context, may_use_free=may_use_free)
         account.in_flight.begin(request.estimate_nano)
@@ -297,7 +363,7 @@ class AdmissionController:
         if day < self._today:
             day = self._clock.now().date()  # a request from before midnight is no earlier clock
             if day < self._today:
-                self._accounts.invalidate_all()
+                self._accounts.invalidate(None)
         self._today = day
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
@@ -309,7 +375,8 @@ class AdmissionController:
         return any(ticket.awaits in wanted if ticket.awaits else wanted for ticket in tickets)
 
     async def _queued(self, request: AdmissionRequest) -> Admitted:
-        deadline = self._clock.monotonic() + self._rules.wait_seconds
+        arrived = self._clock.monotonic()
+        deadline = arrived + self._rules.wait_seconds
         queue = self._queues.setdefault(request.account_id, deque())
         ticket = _QueueTicket()
         queue.append(ticket)
@@ -318,24 +385,93 @@ class AdmissionController:
                 ticket.clear()
                 context = await self._fresh_context(request)
                 (may_use_free, refused), left = self._verdict(context), deadline - context.now
-                if refused is None and (queue[0] is ticket or left <= 0):
-                    return self._begin(context, may_use_free=may_use_free)
+                is_first = _first(queue) is ticket
+                if refused is None and (is_first or left <= 0):
+                    if self._shared is None:
+                        return self._begin(context, None, may_use_free=may_use_free)
+                    ticket.asks = True
+                    self._wake(request.account_id)
+                    claim = claim_of(context, may_use_free=may_use_free)
+                    if (
+                        claim is None
+                        or await self._is_granted(self._shared, context, claim, arrived)
+                    ) and await self._is_counted(self._shared, context, claim, may_use_free):
+                        return self._begin(context, claim, may_use_free=may_use_free)
+                    ticket.asks = False
+                    continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
                 ticket.awaits = None if refused is None else awaited_credits(context, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
-                if queue[0] is ticket:
+                if is_first:
                     change = context.account.in_flight.next_change(context.now)
                     left = left if change is None else min(left, change - context.now)
                 await wait_for_event(ticket, left)
         finally:
             queue.remove(ticket)
-            if queue:
-                queue[0].set()
-            else:
+            self._wake(request.account_id)
+            if not queue:
                 del self._queues[request.account_id]
 
+    async def _is_counted(
+        self,
+        shared: SharedBudgets,
+        context: AdmissionContext,
+        claim: SpendClaim | None,
+        may_use_free: bool,  # noqa: FBT001 - as everywhere here
+    ) -> bool:
+        """Count a request towards its limit of a minute; false: it goes on without free models.
+
+        Raises:
+            RateLimited: Too many have come to any process.
+            Unavailable: The database did not answer.
+        """
+        rate = counted_rate(context, may_use_free=may_use_free)
+        if rate is None:
+            return True
+        try:
+            wait = await shared.take_token(context.request.account_id, rate)
+        except BaseException:
+            self._give_back(claim)
+            raise
+        if wait <= 0:
+            return True
+        self._give_back(claim)
+        request = context.request
+        if request.free and not request.only_free:
+            request.others_use_free = True
+            return False
+        raise too_many_in_a_minute(rate, wait, self._clock.now())
+
+    async def _is_granted(
+        self, shared: SharedBudgets, context: AdmissionContext, claim: SpendClaim, arrived: float
+    ) -> bool:
+        """Tell whether a request has what it claims; false: something has changed, look again.
+
+        Raises:
+            PaymentRequired: The database said that others leave too little.
+            RateLimited: The same of free requests.
+            Unavailable: It did not answer.
+        """
+        given = given_limits(context, claim)
+        granted = await shared.wait(claim, arrived, given)
+        if not granted:
+            # Others have spent what is known here as left: what is there now decides.
+            self._accounts.invalidate(context.request.account_id)
+        now = await self._fresh_context(context.request)
+        may_use_free, refused = self._verdict(now)
+        again = None if refused is not None else claim_of(now, may_use_free=may_use_free)
+        is_same = again is not None and again.amounts == claim.amounts
+        if granted and not is_same:
+            shared.end(claim)
+        if granted or refused is not None:
+            return granted and is_same
+        over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS
+        if (is_same or over) and not leaves_free(now, claim):
+            raise self._error(now, held_elsewhere(now, claim))
+        return False
+
     def _wake(self, account_id: str) -> None:
-        queue = self._queues.get(account_id)
-        if queue:
-            queue[0].set()
+        first = _first(self._queues.get(account_id, ()))
+        if first is not None:
+            first.set()

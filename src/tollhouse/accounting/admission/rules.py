@@ -35,8 +35,10 @@ from tollhouse.accounting.admission.types import (
     AdmissionRequest,
     CreditLimit,
     LimitLabel,
+    Rate,
     RequestLimit,
     Source,
+    SpendClaim,
 )
 from tollhouse.accounting.limits import AccountingRules, resets_at
 from tollhouse.accounting.policy import free_requests_a_day
@@ -81,6 +83,8 @@ class AdmissionContext:
     is_free_own: bool = False
     """Whether it costs no fee with own keys, since the allowance has room for it."""
     holds_free: bool = False
+    claim: SpendClaim | None = None
+    """What it holds of budgets that other processes spend, too."""
 
     def __post_init__(self) -> None:
         request, account = self.request, self.account
@@ -166,37 +170,49 @@ def current_request_limits(context: AdmissionContext, at: datetime) -> Sequence[
     return found
 
 
+def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | None:
+    """Return the limit of a minute that a request counts towards; None where none does."""
+    request = context.request
+    counts = not request.free or (may_use_free and context.counts_as_free)
+    return request.rate if counts else None
+
+
 def count_request(context: AdmissionContext, *, may_use_free: bool) -> None:
     """Count a request that begins towards the limit of a minute."""
-    request = context.request
-    if request.rate is None or (request.free and not (may_use_free and context.counts_as_free)):
-        return
-    context.account.minute(request.rate).take(context.now)
+    rate = counted_rate(context, may_use_free=may_use_free)
+    if rate is not None:
+        context.account.minute(rate).take(context.now)
 
 
 def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
     account, request, rules = context.account, context.request, context.rules
     if request.free and not context.counts_as_free:
         return None
-    if request.free:
-        limit = free_requests_a_day(account.facts.credits, rules)
-        if account.free_used(context.today) >= limit:
-            raised = rules.free_per_day_raised
-            more = (
-                f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
-            )
-            return _too_many(
-                f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-                RateWindow(limit, 0, _midnight(context)),
-            )
+    most = free_requests_a_day(account.facts.credits, rules)
+    if request.free and account.free_used(context.today) >= most:
+        return no_free_requests(context)
     if (rate := request.rate) is None:
         return None
     wait = account.minute(rate).wait(rate.per_minute, context.now)
-    if wait <= 0:
-        return None
+    return None if wait <= 0 else too_many_in_a_minute(rate, wait, at)
+
+
+def too_many_in_a_minute(rate: Rate, wait: float, at: datetime) -> RateLimited:
+    """Return the refusal of a request of which there were too many in the last minute."""
     return _too_many(
         f"Rate limit exceeded: {rate.bucket}. Wait {ceil(wait)} seconds.",
         RateWindow(rate.per_minute, 0, at + timedelta(seconds=wait)),
+    )
+
+
+def no_free_requests(context: AdmissionContext) -> RateLimited:
+    """Return the refusal of a request to a free model where nothing is left of its UTC day."""
+    raised = context.rules.free_per_day_raised
+    limit = free_requests_a_day(context.account.facts.credits, context.rules)
+    more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
+    return _too_many(
+        f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
+        RateWindow(limit, 0, _midnight(context)),
     )
 
 
@@ -432,7 +448,7 @@ def _held(context: AdmissionContext, held: HeldKey) -> AdmissionRefusal | None:
         f"Requests under way hold {format_credits(key.held_nano)} credits of {label.limit}; "
         f"{format_credits(max(0, left))} are left{_batches(key.reserved_nano)}.",
         f"Wait for them and send the request again, or raise {label.limit}.",
-        retry_after=_when_others_end(context),
+        retry_after=when_others_end(context),
     )
 
 
@@ -447,11 +463,11 @@ def _held_credits(context: AdmissionContext) -> AdmissionRefusal | None:
         f"this one {format_credits(context.weight_nano)}; {format_credits(account.available_nano)} "
         f"are left{_batches(account.facts.reserved_nano)}.",
         "Wait for them and send the request again, lower max_tokens, or add credits.",
-        retry_after=_when_others_end(context),
+        retry_after=when_others_end(context),
     )
 
 
-def _when_others_end(context: AdmissionContext) -> float:
+def when_others_end(context: AdmissionContext) -> float:
     """Return after how many seconds to try again, where nobody knows how long others take."""
     return max(1.0, context.rules.settlement_seconds)
 
@@ -472,7 +488,7 @@ def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefu
         f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
         f"{_batches(context.account.facts.reserved_nano)}.",
         "Wait a moment and send the request again, lower max_tokens, or add credits.",
-        retry_after=_when_others_end(context) if wait is None else ceil(wait),
+        retry_after=when_others_end(context) if wait is None else ceil(wait),
     )
 
 
@@ -498,6 +514,18 @@ def reservation_refusal(
         balance = account.credits.balance_nano
         return negative_balance(balance) if account.type.needs_credits and balance < 0 else None
     return _beyond_credits(amount_nano, account)
+
+
+def held_by_requests(amount_nano: int) -> AdmissionRefusal:
+    """Return the refusal of a batch for which requests under way leave too little."""
+    return AdmissionRefusal(
+        "credits_held",
+        "credits",
+        f"The batch may cost {format_credits(amount_nano)} credits; requests under way hold what "
+        "would be left for it.",
+        "Wait for them and send the batch again, or make it smaller.",
+        retry_after=1.0,
+    )
 
 
 def reservation_limits(

@@ -11,6 +11,8 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tollhouse.accounting.leases import FREE
+from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -19,6 +21,9 @@ from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+
+    from tollhouse.accounting.leases import BudgetId
+    from tollhouse.accounting.types import GenerationRecord
 
 Source = Literal["key_limit", "payer_limit", "credits", "in_flight_budget"]
 """Which limit of credits refuses; `payer_limit` is that of the key that answers for the caller."""
@@ -74,6 +79,8 @@ class AdmissionRequest:
     """Whether one of its models is free and limited."""
     free_later: bool = False
     """Whether that is asked only once own keys have failed; until then no limit counts it."""
+    others_use_free: bool = False
+    """Whether other processes leave it none of the day's free requests."""
     only_free: bool = False
     """Whether all of them are: without room there it is refused."""
     rate: Rate | None = None
@@ -94,6 +101,24 @@ class Admitted(NamedTuple):
     def is_limited(self) -> bool:
         """Whether some who may answer need a limit of its output."""
         return self.spendable_nano is not None or self.own_spendable_nano is not None
+
+
+@dataclass(slots=True, eq=False)
+class SpendClaim(Claim):
+    """What a request may cost of each budget that it draws on."""
+
+    with_own: Collection[BudgetId] = ()
+    """Those that count what providers take from customers with own keys, too."""
+
+    def costs(self, record: GenerationRecord) -> Mapping[BudgetId, int]:
+        """Return what a charge costs of each of them."""
+        return {budget: self._cost(budget, record) for budget in self.amounts}
+
+    def _cost(self, budget: BudgetId, record: GenerationRecord) -> int:
+        if budget.scope == FREE:
+            return int(record.free_limited)
+        own = record.spend.byok_usage_nano if budget in self.with_own else 0
+        return record.cost_nano + own
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
+from tollhouse.accounting.budgets import LEASED, LIMIT, RESERVED, USED
 from tollhouse.accounting.ledger.types import RECOMPUTED, STORED, LedgerScope
 from tollhouse.accounting.types import (
     ADJUSTMENTS,
@@ -26,6 +27,7 @@ from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.storage.tables.accounting import (
     account_days,
     account_totals,
+    budgets,
     generations,
     key_days,
     key_totals,
@@ -131,6 +133,26 @@ async def different_counters(read: Read, checked: Counters, most: int) -> Rows:
         {name: int(value) if name in sums else value for name, value in row.items()}
         for row in await _rows(read, query, most)
     ]
+
+
+DERIVED: Final = {
+    "limit_nano": LIMIT,
+    "used_nano": USED,
+    "reserved_nano": RESERVED,
+    "leased_nano": LEASED,
+}
+
+
+async def different_budgets(read: Read, most: int) -> Rows:
+    """Return the budgets that are not what they are derived from, each amount twice."""
+    both = [
+        column.label(side + name)
+        for name, derived in DERIVED.items()
+        for side, column in ((STORED, budgets.c[name]), (RECOMPUTED, derived))
+    ]
+    differ = [budgets.c[name].is_distinct_from(derived) for name, derived in DERIVED.items()]
+    ids = budgets.c.scope, budgets.c.id, budgets.c.period
+    return await _rows(read, sa.select(*ids, *both).where(sa.or_(*differ)).order_by(*ids), most)
 
 
 async def wrong_sides(read: Read, scope: LedgerScope, most: int) -> Rows:

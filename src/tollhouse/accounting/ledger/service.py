@@ -40,6 +40,7 @@ MOST_DIFFERENCES: Final = 1_000
 SAMPLED_ACCOUNTS: Final = 5
 """How many a sampler looks at each time."""
 _EVERYTHING = LedgerScope()
+_BUDGET = ("scope", "id", "period")
 _ROW_CHECKS = (
     (checks.wrong_sides, of_sides),
     (checks.wrong_charges, of_charge),
@@ -73,6 +74,8 @@ class LedgerService:
             for row in await checks.different_counters(read, each, most):
                 found += of_counters(each.table.name, each.keys, each.names, row)
         if scope == _EVERYTHING:
+            for row in await checks.different_budgets(read, most):
+                found += of_counters("budgets", _BUDGET, [*checks.DERIVED], row)
             found += of_journal(self.missing())
         balances = await checks.balances(read, scope)
         found += of_balances(balances)

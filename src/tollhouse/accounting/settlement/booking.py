@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, Charge, settle
 from tollhouse.accounting.types import CUSTOMER, REVENUE, GenerationRecord, PostingKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import date
+
+    from tollhouse.accounting.leases import BudgetRow
 
 Row = tuple[str | int | None, ...]
 _PLACE: Final = ("account_id", "day", "key_hash", "model", "provider", "workspace_id")
@@ -55,8 +58,55 @@ class Booking:
                 yield each.name, rows
 
 
-generation_row = msgspec.structs.astuple
-"""Returns the row of `generations` of a record."""
+def generation_row(record: GenerationRecord) -> Row:
+    """Return the row of `generations` of a record: all of it but the rights that it uses up."""
+    return msgspec.structs.astuple(record)[:-1]
+
+
+def budget_charges(records: Sequence[GenerationRecord]) -> Sequence[Charge]:
+    """Return what records say of budgets."""
+    return [_budget_charge(record, seq) for seq, record in enumerate(records, 1)]
+
+
+def _budget_charge(record: GenerationRecord, seq: int) -> Charge:
+    spend = record.spend
+    cost = spend.usage_nano, spend.byok_usage_nano
+    owners = {(ACCOUNT, record.account_id): (record.cost_nano, 0)}
+    owners |= {(KEY, each): cost for each in record.key_hashes}
+    if record.free_limited:
+        owners[FREE, record.account_id] = 1, 0
+    rights = [(BudgetId(*right[:3]), right.nano) for right in record.rights]
+    return Charge(seq, owners, record.utc_day.isoformat(), rights)
+
+
+def owners_of(charges: Sequence[Charge]) -> Sequence[tuple[str, str]]:
+    """Return scope and id of everything that charges count towards."""
+    return sorted({owner for charge in charges for owner in charge.owners})
+
+
+class BudgetChange(NamedTuple):
+    """What charges change of a budget that has a row."""
+
+    used: int
+    right: int
+    """What `leased` and the lease lose."""
+    scope: str
+    id: str
+    window: str
+
+
+def budget_changes(
+    charges: Sequence[Charge],
+    rows: Mapping[BudgetId, BudgetRow],
+    leases: Collection[BudgetId],
+) -> Sequence[BudgetChange]:
+    """Return what charges change that were booked just now, in the order of the locks."""
+    settled = settle(0, charges, rows, leases)
+    used, rights = settled.used, settled.rights
+    return [
+        BudgetChange(used.get(each, 0), rights.get(each, 0), *each)
+        for each in sorted({*used, *rights})
+    ]
 
 
 def added(
@@ -212,7 +262,9 @@ TOTALS: Final = {
     "usage_days": RaisedTotals(_PLACE, _COUNTERS),
 }
 _NAMES: Final = {"attempts_json": "attempts", "created_ms": "created_at"}
-GENERATION: Final = tuple(_NAMES.get(name, name) for name in GenerationRecord.__struct_fields__)
+GENERATION: Final = tuple(
+    _NAMES.get(name, name) for name in GenerationRecord.__struct_fields__[:-1]
+)
 """The columns of `generations`, in the order of a row."""
 POSTING: Final = (
     *("id", "account_id", "kind", "source", "destination", "amount_nano", "generation_id"),

@@ -44,6 +44,20 @@ STATEMENTS: Final = {
     },
 }
 """By table, for `rows_json`."""
+BUDGETS_OF: Final = (
+    "SELECT scope, id, period, include_byok FROM budgets "
+    "JOIN unnest($1::text[], $2::text[]) AS owners (scope, id) USING (scope, id) "
+    "ORDER BY scope, id, period FOR UPDATE OF budgets"
+)
+LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = $1"
+CHANGE_BUDGET: Final = (
+    "UPDATE budgets SET used_nano = used_nano + $1, leased_nano = leased_nano - $2 "
+    "WHERE scope = $3 AND id = $4 AND period = $5"
+)
+CHANGE_LEASE: Final = (
+    "UPDATE leases SET granted_nano = granted_nano - $1 "
+    "WHERE holder = $2 AND scope = $3 AND id = $4 AND period = $5"
+)
 _COLUMNS: Final = {"postings": POSTING, **{name: each.columns for name, each in TOTALS.items()}}
 _ATTEMPTS: Final = GENERATION.index("attempts")
 
@@ -59,6 +73,6 @@ def generations_json(records: Sequence[GenerationRecord]) -> str:
     rows: list[dict[str, object]] = []
     for row in map(generation_row, records):
         each: dict[str, object] = dict(zip(GENERATION, row, strict=True))
-        each["attempts"] = msgspec.Raw(row[_ATTEMPTS].encode())
+        each["attempts"] = msgspec.Raw(str(row[_ATTEMPTS]).encode())
         rows.append(each)
     return msgspec.json.encode(rows).decode()

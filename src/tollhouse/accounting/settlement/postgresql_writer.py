@@ -6,9 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from tollhouse.accounting.settlement.booking import Unbookable, added, booking
+from tollhouse.accounting.leases import BudgetId, BudgetRow
+from tollhouse.accounting.settlement.booking import (
+    Unbookable,
+    added,
+    booking,
+    budget_changes,
+    budget_charges,
+    owners_of,
+)
 from tollhouse.accounting.settlement.postgresql_statements import (
     ADD_GENERATIONS,
+    BUDGETS_OF,
+    CHANGE_BUDGET,
+    CHANGE_LEASE,
+    LEASES_OF,
     RAISE_BOOKED,
     STATEMENTS,
     generations_json,
@@ -81,6 +93,23 @@ class PostgresqlChargeWriter:
             fresh = added(records, {row["id"] for row in rows})
             for table, changed in booking(fresh).changes():
                 await connection.execute(STATEMENTS[table], rows_json(table, changed))
+            await self._settle_budgets(connection, fresh)
+
+    async def _settle_budgets(
+        self, connection: asyncpg.Connection[asyncpg.Record], fresh: Sequence[GenerationRecord]
+    ) -> None:
+        charges = budget_charges(fresh)
+        if not charges:
+            return
+        found = await connection.fetch(
+            BUDGETS_OF, *map(list, zip(*owners_of(charges), strict=True))
+        )
+        rows = {BudgetId(*row[:3]): BudgetRow(None, include_byok=row[3]) for row in found}
+        mine = await connection.fetch(LEASES_OF, self._holder)
+        changes = budget_changes(charges, rows, {BudgetId(*row) for row in mine})
+        await connection.executemany(CHANGE_BUDGET, changes)
+        rights = [(each.right, self._holder, *each[2:]) for each in changes if each.right]
+        await connection.executemany(CHANGE_LEASE, rights)
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         if self._connection is None or self._connection.is_closed():

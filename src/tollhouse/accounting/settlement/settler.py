@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.settlement.journal import Journal, JournalPart
     from tollhouse.accounting.settlement.messages import SetAside
-    from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.accounting.types import GenerationRecord, Right
 
 GATHER_SECONDS: Final = 0.25
 LARGEST_GROUP: Final = 1_000
@@ -51,6 +51,10 @@ _log = structlog.get_logger(__name__)
 
 class ChargeObserver(Protocol):
     """Learns of charges on their way to the books."""
+
+    def rights_of(self, record: GenerationRecord) -> tuple[Right, ...]:
+        """Return what a charge uses up of this process's rights; the record is kept with them."""
+        ...
 
     def charged(self, record: GenerationRecord, number: int) -> None:
         """A charge is in the journal; it cannot be lost any more. The first has the number 1."""
@@ -218,6 +222,8 @@ class Settler:
         """
         if self._closing.is_set() or self._accepted - self._booked >= MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
+        if self.observer is not None and (rights := self.observer.rights_of(record)):
+            record = msgspec.structs.replace(record, rights=rights)
         self._journal.append(payload_of(record))
         self._journal.under_way.end(record.id)
         self._pending.append(record)

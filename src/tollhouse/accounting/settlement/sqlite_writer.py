@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.accounting.leases import BudgetId, BudgetRow
 from tollhouse.accounting.settlement.booking import (
     GENERATION,
     ONCE,
@@ -13,7 +14,10 @@ from tollhouse.accounting.settlement.booking import (
     Unbookable,
     adding,
     booking,
+    budget_changes,
+    budget_charges,
     generation_row,
+    owners_of,
     raising_booked,
 )
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
@@ -38,6 +42,16 @@ STATEMENTS: Final = {
     },
 }
 """By table, for rows of a `Booking`."""
+BUDGETS_OF: Final = "SELECT scope, id, period, include_byok FROM budgets WHERE scope = ? AND id = ?"
+LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = ?"
+CHANGE_BUDGET: Final = (
+    "UPDATE budgets SET used_nano = used_nano + ?, leased_nano = leased_nano - ? "
+    "WHERE scope = ? AND id = ? AND period = ?"
+)
+CHANGE_LEASE: Final = (
+    "UPDATE leases SET granted_nano = granted_nano - ? "
+    "WHERE holder = ? AND scope = ? AND id = ? AND period = ?"
+)
 # Raised for what a record holds, whatever the state of the database.
 _OF_THE_RECORD: Final = (
     sqlite3.IntegrityError,
@@ -69,8 +83,10 @@ class SqliteChargeWriter:
         try:
             if last:
                 connection.execute(RAISE_BOOKED, (self._holder, last))
-            for table, rows in booking(_add_new(connection, records)).changes():
+            fresh = _add_new(connection, records)
+            for table, rows in booking(fresh).changes():
                 connection.executemany(STATEMENTS[table], rows)
+            self._settle_budgets(connection, fresh)
             connection.execute("COMMIT")
         except BaseException as error:
             # SQLite ends it by itself where the disk is full or fails, say.
@@ -79,6 +95,23 @@ class SqliteChargeWriter:
             if isinstance(error, _OF_THE_RECORD):
                 raise Unbookable(str(error)) from error
             raise
+
+    def _settle_budgets(
+        self, connection: sqlite3.Connection, fresh: Sequence[GenerationRecord]
+    ) -> None:
+        if connection.execute("SELECT 1 FROM budgets LIMIT 1").fetchone() is None:
+            return  # one process spends alone
+        charges = budget_charges(fresh)
+        rows = {
+            BudgetId(*row[:3]): BudgetRow(None, include_byok=bool(row[3]))
+            for owner in owners_of(charges)
+            for row in connection.execute(BUDGETS_OF, owner)
+        }
+        leases = {BudgetId(*row) for row in connection.execute(LEASES_OF, (self._holder,))}
+        changes = budget_changes(charges, rows, leases)
+        connection.executemany(CHANGE_BUDGET, changes)
+        rights = [(each.right, self._holder, *each[2:]) for each in changes if each.right]
+        connection.executemany(CHANGE_LEASE, rights)
 
     def close(self) -> None:
         """Close the connection."""

@@ -77,10 +77,11 @@ class Member:
         return self.begin.role == "worker"
 
     async def listen(self, link: socket.socket) -> None:
-        """Heed the supervisor from now on, and nobody's signals."""
+        """Heed the supervisor from now on; SIGTERM has this process replaced by another one."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, _nothing)
+        loop.add_signal_handler(signal.SIGTERM, self._end_alone)
         reader, self._writer = await asyncio.open_unix_connection(sock=link)
         messages = TO_PROCESS.reader(reader)
 
@@ -174,6 +175,11 @@ class Member:
             self.begin.address,
             local,
         )
+
+    def _end_alone(self) -> None:
+        if not self.stop.is_set():
+            self.hand_over = True
+            self.stop.set()
 
     async def _gather(self, *, counts: bool) -> Gathered:
         self._asked = number = self._asked + 1

@@ -10,9 +10,9 @@
                <── Gather ──                 control: what of the other processes?
                ── Gathered ──>               the answer
 
-The end of the socket means Stop to a process, and that of the process to the supervisor. Signals
-are for the supervisor alone: who stops all processes of a service at once must not end the control
-process before the workers.
+The end of the socket means Stop to a process. A process that gets SIGTERM ends as if it were to be
+replaced, which it is; but control waits for Finish, so that who stops all processes of a service at
+once does not end it before the workers.
 """
 
 from __future__ import annotations

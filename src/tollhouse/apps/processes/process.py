@@ -42,11 +42,11 @@ class Process:
         begin: Begin,
         inherited: Sequence[int],
         log: Callable[[bytes], None],
-        gather: Callable[[Process, Gather], None],
+        heed: Callable[[Process, Quiet | Gather], None],
     ) -> None:
         """Start it with descriptors that it inherits.
 
-        `log` takes whole lines of its log; `gather` is told what it wants to know of the others.
+        `log` takes whole lines of its log; `heed` is told what it says to the supervisor.
 
         Raises:
             OSError: It cannot be started.
@@ -62,7 +62,7 @@ class Process:
         self.report: list[Family] = []
         """What it had counted when it was last asked."""
         self._has_reported = asyncio.Event()
-        self._gather = gather
+        self._heed = heed
         self._began = loop.time()
         self._log = log
         self._lines = b""
@@ -151,15 +151,16 @@ class Process:
         with suppress(ChannelError):
             while True:
                 message = await messages.receive()
-                if isinstance(message, Quiet):
-                    self.quiet.set()
-                elif isinstance(message, Reported):
+                if isinstance(message, Reported):
                     self.report = message.families
                     self._has_reported.set()
-                elif isinstance(message, Gather):
-                    self._gather(self, message)
-                elif not self.ready.done():
-                    self.ready.set_result(message)
+                elif isinstance(message, Ready):
+                    if not self.ready.done():
+                        self.ready.set_result(message)
+                else:
+                    if isinstance(message, Quiet):
+                        self.quiet.set()
+                    self._heed(self, message)
         self._writer.close()
 
     def _on_end(self) -> None:

@@ -34,6 +34,7 @@ from tollhouse.apps.processes.logs import LogSink
 from tollhouse.apps.processes.messages import (
     Begin,
     Finish,
+    Gather,
     Gathered,
     Report,
     Stop,
@@ -41,6 +42,7 @@ from tollhouse.apps.processes.messages import (
 )
 from tollhouse.apps.processes.process import Process
 from tollhouse.apps.startup import Started, control_listener
+from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import StartError
 from tollhouse.observability.logging import configure_logging
 from tollhouse.observability.merging import counters, merge
@@ -49,7 +51,7 @@ from tollhouse.observability.server_log import LogFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from tollhouse.apps.processes.messages import Gather, Ready
+    from tollhouse.apps.processes.messages import Quiet, Ready
     from tollhouse.apps.startup import StartupResources
     from tollhouse.observability.merging import Family
     from tollhouse.settings.sections import Settings
@@ -228,7 +230,7 @@ class Supervisor:
     def _start(self, place: _Place) -> Process:
         begin = replace(place.begin, row=min(self._rows))
         try:
-            process = Process(begin, self._descriptors, self._sink.write, self._on_gather)
+            process = Process(begin, self._descriptors, self._sink.write, self._heed)
         except OSError as error:
             raise StartError(f"{begin.name} cannot be started: {error.strerror}") from error
         self._rows.remove(process.row)
@@ -294,9 +296,7 @@ class Supervisor:
         async with place.lock:  # there is one at a time: the workers hold what is for it
             if (old := place.process) is not None:
                 old.say(Stop(hand_over=True))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(old.quiet.wait(), self._seconds + _END_SECONDS)
-                old.say(Finish())
+                await wait_for_event(old.quiet, self._seconds + _END_SECONDS)
                 await self._ended(old)
             place.is_first = False
             if (successor := self._try_to_start(place)) is not None:
@@ -339,8 +339,11 @@ class Supervisor:
             for each in self._alive:
                 each.say(Report())
 
-    def _on_gather(self, process: Process, asked: Gather) -> None:
-        self._in_background(self._answer(process, asked))
+    def _heed(self, process: Process, message: Quiet | Gather) -> None:
+        if isinstance(message, Gather):
+            self._in_background(self._answer(process, message))
+        elif not self._stopping.is_set():
+            process.say(Finish())  # workers wait for its successor
 
     async def _answer(self, process: Process, asked: Gather) -> None:
         others = [each for each in self._alive if each is not process and each.ready.done()]
@@ -360,8 +363,7 @@ class Supervisor:
         others = [each for each in self._alive if each is not control]
         if control is not None and control.code is None:
             control.say(Stop(hand_over=False))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(control.quiet.wait(), self._seconds + _END_SECONDS)
+            await wait_for_event(control.quiet, self._seconds + _END_SECONDS)
         for each in others:
             each.say(Stop(hand_over=False))
         await asyncio.gather(*map(self._ended, others))

@@ -10,6 +10,7 @@ from tollhouse.storage.tables import (
     batches,
     identity,
     interns,
+    notifications,
     provider_keys,
     vault,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "batches",
     "identity",
     "interns",
+    "notifications",
     "provider_keys",
     "vault",
 ]

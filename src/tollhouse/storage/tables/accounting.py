@@ -12,7 +12,9 @@ of its charges that is in the tables above; it rises in the transaction that boo
 `budgets` are what several processes on one database spend together: an account's balance, a key's
 limit of a window (`period`: its first day and the day after its last, empty for ever). A row is
 made when it is first needed, and then changes with what it is derived from. `leases` are what each
-holder was granted of them, and what it lacks: docs/development/budgets-over-processes.md.
+holder was granted of them, and what it lacks: docs/development/budgets-over-processes.md. `rates`
+says when an account's latest requests to a model (empty: to all free ones) were let through: whole
+milliseconds, separated by spaces.
 
 `reservations` are credits set aside for what goes on for long: no posting, since nothing has moved.
 """
@@ -136,6 +138,7 @@ leases = sa.Table(
     *text_keys(f"holder {_BUDGET}"),
     *counters("granted_nano wanted_nano wanted_since wanted_until"),
 )
+rates = sa.Table("rates", METADATA, *text_keys("account_id model"), *texts("taken"))
 sa.Index("ix_leases_scope_id_period", leases.c.scope, leases.c.id, leases.c.period)
 
 account_totals = sa.Table(

@@ -35,4 +35,7 @@ def upgrade() -> None:
         *c.counters("granted_nano wanted_nano wanted_since wanted_until"),
         c.primary("leases", "holder scope id period"),
     )
+    op.create_table(
+        "rates", *c.texts("account_id model taken"), c.primary("rates", "account_id model")
+    )
     op.create_index("ix_leases_scope_id_period", "leases", ["scope", "id", "period"])
