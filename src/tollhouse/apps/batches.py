@@ -17,6 +17,7 @@ from tollhouse.batches.ingest.reader import BatchLimits
 from tollhouse.batches.ingest.receiver import BatchReceiver
 from tollhouse.batches.policy import BatchRules
 from tollhouse.batches.service import BatchService
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -83,6 +84,7 @@ def build_batches(  # noqa: PLR0913 - each is a part of the gateway
     context = BatchContext(
         core.database, blobs, core.accounting, Doorbell(), rules_of(settings), core.clock, core.ids
     )
+    core.database.notifications.subscribe(Topic.BATCH, context.doorbell.ring)
     chunks = ChunkStore(context, timedelta(seconds=settings.lease_seconds))
     sweeper = BatchSweeper(context, chunks)
     client = InferenceClient(catalog, services, core.ids)

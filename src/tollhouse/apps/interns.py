@@ -24,6 +24,7 @@ from tollhouse.interns.sandboxes import Sandboxes
 from tollhouse.interns.service import InternService, NoReconciler
 from tollhouse.interns.workspaces.archive_store import ArchiveStore
 from tollhouse.interns.workspaces.folders import Workspaces, machine_name
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from tollhouse.apps.core import Core
@@ -103,6 +104,7 @@ def build_interns(  # noqa: PLR0913, PLR0917 - each is a part of the gateway
         ids=core.ids,
         rules=Rules(settings.max_per_creator, settings.public_url),
     )
+    core.database.notifications.subscribe(Topic.INTERN, context.notifications.notify)
     logs = InternLogs(folder.interns / "logs", core.clock)
     rate_limiter = ChatRateLimiter(settings.chats_per_minute)
     if egress is None:

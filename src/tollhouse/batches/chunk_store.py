@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Doorbell:
-    """Tells the engine in the same process that there may be something to do.
+    """Tells the engine of this process that there may be something to do.
 
     The tables are the truth: a ring that is lost costs time, and the next round makes up for it.
     """
@@ -49,9 +49,10 @@ class Doorbell:
         self._rings = asyncio.Event()
         self._named: set[str] = set()
 
-    def ring(self, batch_id: str) -> None:
-        """Say that a batch came, or is to be looked at."""
-        self._named.add(batch_id)
+    def ring(self, batch_id: str | None) -> None:
+        """Say that a batch, or any, came or is to be looked at."""
+        if batch_id is not None:
+            self._named.add(batch_id)
         self._rings.set()
 
     async def rung(self, seconds: float) -> frozenset[str]:

@@ -23,6 +23,7 @@ from tollhouse.inference.own_routing import OwnKeyUse
 from tollhouse.kernel.errors import Conflict, Gone, Invalid, NotFound, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import failpoint
 from tollhouse.storage.blobs import BlobsUnavailable
+from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -303,7 +304,7 @@ class BatchService:
         if moved is None:
             now_is = (await self.get(write, subject, batch_id)).status
             raise Conflict(f"The batch is {now_is}; it cannot be cancelled any more.")
-        write.after_commit(lambda: self.context.doorbell.ring(batch_id))
+        write.notify(Topic.BATCH, batch_id)
         await failpoint("batch.cancel.after")
         return moved
 

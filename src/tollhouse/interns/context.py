@@ -30,12 +30,13 @@ class Notifications:
         self._notified: set[str] = set()
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
-    def notify(self, intern_id: str) -> None:
-        """Say that something is to be done with an intern, or was done."""
-        self._notified.add(intern_id)
+    def notify(self, intern_id: str | None) -> None:
+        """Say that something is to be done with an intern, or was done; None: with any."""
+        for each in self._waiting if intern_id is None else (intern_id,):
+            self._notified.add(each)
+            for event in self._waiting.get(each, ()):
+                event.set()
         self._any.set()
-        for event in self._waiting.get(intern_id, ()):
-            event.set()
 
     @contextmanager
     def subscribe(self, intern_id: str) -> Generator[asyncio.Event]:

@@ -10,7 +10,6 @@ the work itself happens in a request.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.audit.types import AuditAction, AuditEntry
@@ -27,6 +26,7 @@ from tollhouse.interns.types import (
 )
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import NotFound, Unavailable
+from tollhouse.storage.notifications import Topic
 from tollhouse.vault.types import VaultKind
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ class InternService:
             await self._check_model(write, intern.account_id, intern.workspace_id)
         now = self._context.clock.now()
         await repository.finish_install(write, intern_id, now, caller.key_hash)
-        write.after_commit(partial(self._context.notifications.notify, intern_id))
+        write.notify(Topic.INTERN, intern_id)
         return await self.intern(write, caller, intern_id)
 
     async def suspend(self, caller: Subject, intern_id: str) -> None:
@@ -433,4 +433,4 @@ class InternService:
                 raise policy.intern_not_found()
             policy.check_state(operation, latest)
             raise policy.changed_concurrently()
-        write.after_commit(partial(self._context.notifications.notify, intern.id))
+        write.notify(Topic.INTERN, intern.id)

@@ -8,6 +8,7 @@
     <data>/egress/           the ways out of running sessions
     <data>/interns/          the workspaces of interns
     <data>/logs/             the server's log, in at most five files
+    <data>/notify/           sockets of the processes that share an SQLite database
     <data>/.lock             flock'd by the owner; holds its pid and address as JSON
     <data>/control.sock      the owner's door for commands on this machine, mode 0600
     <data>/workers.sock      where its workers come, if it has several processes, mode 0600
@@ -69,6 +70,7 @@ class DataFolder:
         self.vault_keys = path / "vault.keys"
         self.egress = path / "egress"
         self.interns = path / "interns"
+        self.notify = path / "notify"
         self.server_log = path / "logs" / "server.log"
         self.control_socket = path / "control.sock"
         self.workers_socket = path / "workers.sock"

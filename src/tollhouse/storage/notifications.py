@@ -60,26 +60,33 @@ class Topic(StrEnum):
     """A vault's secrets. Its id."""
     LEASE = "lease"
     """What processes were granted of budgets."""
+    BATCH = "batch"
+    """Whoever runs a batch is to look at it. Its id."""
+    INTERN = "intern"
+    """Whoever looks after an intern has something to do. Its id."""
 
 
-HINTS: Final = frozenset({Topic.ACCOUNT_HINT, Topic.LEASE})
+HINTS: Final = frozenset({Topic.ACCOUNT_HINT, Topic.LEASE, Topic.BATCH, Topic.INTERN})
 POLL_SECONDS: Final = 0.9
 """So that a lost notification costs a second, with the time that the answer takes."""
 AWAY_SECONDS: Final = 10.0
-"""How long what is remembered counts while the database is away, where nobody can change it."""
+"""How long what is remembered counts while the database cannot be asked: it restarts, say."""
 _ANSWER_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 0.2
+HELD_MS: Final = 5_000
+"""How long a process that was stopped just before its commit keeps others from theirs."""
 _LONGEST: Final = 7_900
 """PostgreSQL takes 7,999 bytes."""
-_AWAY: Final = ("08", "57P")
-"""SQLSTATEs of a server that is gone, stops or starts."""
 _CHANNEL: Final = "tollhouse"
 VERSIONS: Final = "SELECT name, version FROM topics"
 RAISE: Final = (
     "INSERT INTO topics (name, version) VALUES (:topic, 1) "
     "ON CONFLICT (name) DO UPDATE SET version = topics.version + 1 RETURNING version"
 )
-_NOTIFY: Final = f"pg_notify('{_CHANNEL}', version || ' ' || :rest)"
+_NOTIFY: Final = (
+    f"pg_notify('{_CHANNEL}', version || ' ' || :rest), "
+    "set_config('idle_in_transaction_session_timeout', :held, true)"
+)
 _RAISE_AND_NOTIFY: Final = f"WITH risen AS ({RAISE}) SELECT version, {_NOTIFY} FROM risen"  # noqa: S608 - constants
 _ONLY_NOTIFY: Final = f"SELECT version, {_NOTIFY} FROM (SELECT 0 AS version) AS none"  # noqa: S608 - constants
 _log = structlog.get_logger(__name__)
@@ -94,7 +101,9 @@ class Notifications:
         self._subscribers: defaultdict[str, list[Subscriber]] = defaultdict(list)
         self._name = ""
         self._datagrams: _Datagrams | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._versions: Callable[[], Awaitable[Mapping[str, int]]]
+        self._hearing: asyncio.Task[None] | None = None
+        self._is_deaf = False
         self._answered = 0.0
         """When the database did last."""
         self._heard: defaultdict[str, int] = defaultdict(int)
@@ -133,7 +142,8 @@ class Notifications:
             version = 0
             if self._on_postgresql:
                 text = _ONLY_NOTIFY if topic in HINTS else _RAISE_AND_NOTIFY
-                named = {"rest": rest} if topic in HINTS else {"rest": rest, "topic": topic}
+                named = {"rest": rest, "held": str(HELD_MS)}
+                named |= {} if topic in HINTS else {"topic": topic}
                 await execute(sa.text(text).bindparams(**named))
             elif topic not in HINTS:
                 raised = await execute(sa.text(RAISE).bindparams(topic=topic))
@@ -155,30 +165,24 @@ class Notifications:
     ) -> None:
         """Hear other processes under a name that nobody else has; `stop` ends it.
 
-        On SQLite there are none without a folder, where each has its socket; `versions` reads those
-        of the topics there.
+        On SQLite there are none without a folder, where each has its socket. `versions` reads those
+        of the topics.
 
         Raises:
             StartError: The socket cannot be made.
         """
-        self._name = name
-        if self._on_postgresql:
-            self._listening = asyncio.create_task(self._again_and_again(self._listen))
-        elif folder is not None:
+        if folder is not None:
             self._datagrams = _Datagrams(folder, name[-12:], self.hear)
-
-            async def poll() -> None:
-                while True:
-                    self._compare(dict(self._heard), await versions())
-                    await asyncio.sleep(POLL_SECONDS)
-
-            self._listening = asyncio.create_task(self._again_and_again(poll))
+        elif not self._on_postgresql:
+            return
+        self._name, self._versions = name, versions
+        self._hearing = asyncio.create_task(self._hear_others())
 
     async def stop(self) -> None:
         """Hear others no more."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait([self._listening])
+        if self._hearing is not None:
+            self._hearing.cancel()
+            await asyncio.wait([self._hearing])
         if self._datagrams is not None:
             self._datagrams.close()
             self._datagrams = None
@@ -220,23 +224,34 @@ class Notifications:
                 self._early[topic].clear()
                 self.tell(topic, None)
 
-    async def _again_and_again(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _hear_others(self) -> None:
         loop = asyncio.get_running_loop()
-        self._answered, logged = loop.time(), 0.0
+        self._answered = loop.time()
         while True:
-            try:
-                await work()
-            except Exception as error:  # noqa: BLE001 - the edge of the task
-                if logged != self._answered:  # once each time that it stops answering
-                    logged = self._answered
-                    _log.warning("notifications_not_heard", error=type(error).__name__)
-                if not _is_away(error) or loop.time() - self._answered > AWAY_SECONDS:
-                    for topic in Topic:
-                        self.tell(topic, None)
-            await asyncio.sleep(RETRY_SECONDS)
+            # On PostgreSQL the second one is for as long as it takes to listen again.
+            for work in (self._listen, self._poll):
+                try:
+                    await work()
+                except Exception as error:  # noqa: BLE001 - the edge of the task
+                    if not self._is_deaf:
+                        _log.warning("notifications_not_heard", error=type(error).__name__)
+                    self._is_deaf = True
+            if loop.time() - self._answered > AWAY_SECONDS:
+                for topic in Topic:
+                    self.tell(topic, None)
+            await asyncio.sleep(RETRY_SECONDS if self._on_postgresql else POLL_SECONDS)
+
+    async def _poll(self) -> None:
+        before = dict(self._heard)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            versions = await self._versions()
+        self._compare(before, versions)
+        self._is_deaf &= self._on_postgresql
 
     async def _listen(self) -> None:
         """Hear what PostgreSQL passes on, until the connection is lost."""
+        if not self._on_postgresql:
+            return
         # Imported here: who has an SQLite file goes without the driver.
         from tollhouse.storage import postgresql  # noqa: PLC0415
 
@@ -255,13 +270,10 @@ class Notifications:
                 before = dict(self._heard)
                 rows = await connection.fetch(VERSIONS)
                 self._compare(before, {row["name"]: row["version"] for row in rows})
+                self._is_deaf = False
                 await wait_for_event(lost, POLL_SECONDS)
         finally:
             connection.terminate()
-
-
-def _is_away(error: Exception) -> bool:
-    return isinstance(error, OSError) or str(getattr(error, "sqlstate", "")).startswith(_AWAY)
 
 
 class _Datagrams:

@@ -33,6 +33,7 @@ from tests.support.seams.batches import (
 )
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.storage.database import Database
+from tollhouse.storage.notifications import Topic
 
 LEASE = timedelta(seconds=30)
 ESTIMATE = 10 * NANO_PER_CREDIT
@@ -53,6 +54,7 @@ class BatchFixture:
         self.rules = BatchRules()
         self.accounting = AccountingService(clock, ids)
         self.doorbell = Doorbell()
+        database.notifications.subscribe(Topic.BATCH, self.doorbell.ring)
         self.context = BatchContext(
             database, self.blobs, self.accounting, self.doorbell, self.rules, clock, ids
         )

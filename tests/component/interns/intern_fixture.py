@@ -18,6 +18,7 @@ from tollhouse.interns.logs import InternLogs
 from tollhouse.interns.service import InternService
 from tollhouse.interns.types import CreateIntern, Intern, InternLease, InternState
 from tollhouse.storage.database import Database, Read
+from tollhouse.storage.notifications import Topic
 from tollhouse.storage.tables.interns import interns
 
 MACHINE = "here"
@@ -49,6 +50,7 @@ class InternFixture:
         self.caller = self.vault.caller
         self.reconciler = StubReconciler()
         self.notifications = Notifications()
+        database.notifications.subscribe(Topic.INTERN, self.notifications.notify)
         self.context = InternContext(
             database=database,
             identity=self.vault.identity,

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import sqlalchemy as sa
+from asyncpg.exceptions import TooManyConnectionsError
+from sqlalchemy.exc import DBAPIError
 
 from tests.support.backdoor import connected
 from tests.support.waiting import until
 from tollhouse.kernel.errors import StartError
 from tollhouse.storage import notifications, postgresql
-from tollhouse.storage.connections import DatabaseUnreachable
+from tollhouse.storage.connections import STATEMENT_SECONDS, DatabaseUnreachable
 from tollhouse.storage.database import open_database
 from tollhouse.storage.notifications import HINTS, RAISE, Topic
 
@@ -155,6 +157,24 @@ async def test_transactions_at_once_do_not_wait_for_each_other_in_a_circle(
 
 
 @postgresql_only
+async def test_a_process_that_stops_before_its_commit_does_not_hold_others_up(
+    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    monkeypatch.setattr(notifications, "HELD_MS", 50)
+
+    async def stops() -> None:
+        async with one.database.writing() as write:
+            await one.database.notifications.publish(write.execute, {Topic.KEY: ["k"]})
+            await other.notify("l")
+
+    with pytest.raises(DBAPIError):
+        await stops()
+    await one.has((Topic.KEY, "l"))
+    await other.has((Topic.KEY, "l"))
+
+
+@postgresql_only
 async def test_a_process_whose_connection_was_cut_hears_again(
     two: tuple[Process, Process], database_url: sa.URL
 ) -> None:
@@ -170,13 +190,38 @@ async def test_a_process_whose_connection_was_cut_hears_again(
 
 
 @postgresql_only
-async def test_who_is_not_let_in_trusts_nothing_until_it_is(
-    two: tuple[Process, Process], database_url: sa.URL
+async def test_who_cannot_listen_still_learns_that_something_has_changed(
+    two: tuple[Process, Process], database_url: sa.URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = two
+    connect = postgresql.connect
+
+    async def no_more(url: sa.URL, seconds: float | None) -> Any:
+        if seconds == STATEMENT_SECONDS:  # for statements
+            return await connect(url, seconds)
+        raise TooManyConnectionsError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(postgresql, "connect", no_more)
+        async with connected(database_url) as backdoor:
+            assert len(await backdoor.fetch(LISTENERS, notifications.VERSIONS)) == 2
+        await one.notify("k")
+        await other.has((Topic.KEY, None))
+    await until(lambda: (Topic.LEASE, None) in other.told)
+    other.told.clear()
+    await one.notify("l")
+    await other.has((Topic.KEY, "l"))
+
+
+@postgresql_only
+async def test_nothing_is_trusted_once_the_database_is_away_for_long(
+    two: tuple[Process, Process], database_url: sa.URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = two
     allow = f'ALTER DATABASE "{database_url.database}" ALLOW_CONNECTIONS '
     async with connected(database_url.set(database="postgres")) as backdoor:
         await backdoor.execute(f"{allow} false")
+        monkeypatch.setattr(notifications, "AWAY_SECONDS", 0.5)
         try:
             await backdoor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1",
@@ -185,6 +230,7 @@ async def test_who_is_not_let_in_trusts_nothing_until_it_is(
             await until(lambda: {*other.told} >= {(topic, None) for topic in Topic})
         finally:
             await backdoor.execute(f"{allow} true")
+    monkeypatch.undo()
     other.told.clear()
     await other.hears()
     await one.notify("k")
