@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.child_processes import GONE, children_of, is_running
-from tests.support.intern_client import InternClient
+from tests.support.intern_client import ASK_GATEWAY, InternClient
 from tests.support.server_process import ServerProcess, start_server
 from tests.support.waiting import wait_until
 
@@ -209,6 +209,7 @@ def test_an_intern_has_a_terminal_through_any_worker(server: ServerProcess) -> N
     interns.run("ada")
     for number in range(3):
         assert str(number + 40) in interns.script_output("ada", f"echo $(({number} + 40))\n")
+    assert "200" in interns.script_output("ada", f"{ASK_GATEWAY}\n")
     interns.delete_all()
 
 
@@ -228,11 +229,16 @@ def test_metrics_are_those_of_all_processes(server: ServerProcess) -> None:
     assert counted(server) == before + load.asked["whole"] + load.asked["stream"]
 
 
-@pytest.mark.parametrize("name", ["worker 1", "control"])
-def test_a_process_that_is_killed_comes_again(server: ServerProcess, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("worker 1", signal.SIGKILL), ("control", signal.SIGKILL), ("control", signal.SIGTERM)],
+)
+def test_a_process_that_is_killed_comes_again(
+    server: ServerProcess, name: str, number: signal.Signals
+) -> None:
     ended = lines(server, "process_ended")
     [killed] = members(server)[name]
-    os.kill(killed, signal.SIGKILL)
+    os.kill(killed, number)
     wait_until(lambda: members(server).get(name, [killed]) != [killed])
     for kind in ("key", "whole", "stream"):
         with connect(server) as connection:

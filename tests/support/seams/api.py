@@ -6,6 +6,7 @@ __getattr__ = names(
     "tollhouse.api",
     {
         "": "connection request_gate request_rules",
+        "address_table": "AddressTable clear_row make_table",
         "asgi": "JSON Message ON_GONE respond Scope Send",
         "asgi_call": "MOST_UNTAKEN",
         "connection": (

@@ -1,10 +1,18 @@
 """How often an address may ask, and what is remembered of addresses."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.seams.api import AddressRate, request_gate
+from tests.support.seams.api import (
+    AddressRate,
+    AddressTable,
+    clear_row,
+    make_table,
+    request_gate,
+)
 
 
 @pytest.mark.parametrize("now", [0.0, 123_456.789, 1e7])
@@ -68,3 +76,20 @@ def test_a_busy_address_is_still_counted_after_idle_ones_are_forgotten(
         rate.wait(str(number), 0.0)
     rate.wait("late", 1.5)
     assert [rate.wait("busy", 1.5) > 0 for _ in range(2)] == [False, True]
+
+
+def test_processes_count_together_in_a_table() -> None:
+    descriptor = make_table(2)
+    tables = [AddressTable(descriptor, 2, own, b"key") for own in range(2)]
+    rates = [AddressRate(4), AddressRate(4)]
+    for rate, table in zip(rates, tables, strict=True):
+        rate.shared = table
+        table.hold("192.0.2.1", 3)
+    assert [rates[number % 2].wait("192.0.2.1", 100.0) for number in range(4)] == [0.0] * 4
+    assert all(rate.wait("192.0.2.1", 100.0) for rate in rates)
+    assert not rates[0].wait("192.0.2.2", 100.0)
+    tables[0].hold("192.0.2.1", -1)
+    assert [table.elsewhere("192.0.2.1") for table in tables] == [3, 2]
+    clear_row(descriptor, 0)
+    assert [table.elsewhere("192.0.2.1") for table in tables] == [3, 0]
+    os.close(descriptor)
