@@ -71,14 +71,14 @@ def new_own_key(
 
 
 def journal_bytes(data_dir: Path) -> bytes:
-    """Return the charges that a server's journal holds; nothing if all are booked and forgotten."""
-    files = sorted((data_dir / "journal").glob("?.log"))
+    """Return the charges that servers' journals hold; nothing if all are booked and forgotten."""
+    files = sorted((data_dir / "journal").rglob("?.log"))
     return b"".join(file.read_bytes().rstrip(b"\0") for file in files)
 
 
 def cut_journal(data_dir: Path, count: int) -> None:
     """Cut the last bytes off a file of the journal, as a kill in the middle of a record would."""
-    files = sorted((data_dir / "journal").glob("?.log"))
+    files = sorted((data_dir / "journal").rglob("?.log"))
     file = next(each for each in files if any(each.read_bytes()))
     file.write_bytes(file.read_bytes().rstrip(b"\0")[:-count])
 

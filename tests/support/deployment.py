@@ -35,7 +35,11 @@ def model(name: str, kind: str, provider: str = "simulated", **more: object) -> 
 SETTINGS: Final[Mapping[str, Any]] = {
     "accounting": {"initial_grant": 0},
     "server": {"max_requests_per_address_per_minute": 10**8},
-    "limits": {"in_flight_fraction": "1", "settlement_seconds": 0},
+    "limits": {
+        "in_flight_fraction": "1",
+        "settlement_seconds": 0,
+        "admission_wait_seconds": 10,  # so that none is refused since the machine is busy
+    },
     "providers": [{"slug": "simulated", "kind": "simulated"}],
     "models": [
         *(model("exact", "echo"), model("slow", "slow"), model("minute:free", "echo")),
@@ -88,6 +92,8 @@ class Deployment:
         """Start a server, on the data folder of the last one with this number."""
         home = self.folder / f"server-{number}"
         home.mkdir(parents=True, exist_ok=True)
+        for last in self.servers[number : number + 1]:
+            last.kill()
         # Replies are not recorded: thousands that are alike would be checked at the end of a run.
         started = start_server(
             home, config=self._config, env=self.env, args=self._args, program=(str(TOLLHOUSE),)
@@ -123,7 +129,7 @@ class Deployment:
         """Limit a key, or its workspace, to so many requests."""
         where, limit = f"/workspaces/{payer.workspace}/budgets/daily", round(k * COST, 9)
         if payer.workspace:
-            self.manage("PUT", where, process, limit_usd=limit)
+            self.manage("PUT", f"{where}?account_id={payer.account}", process, limit_usd=limit)
         else:
             self.manage("PATCH", f"/keys/{payer.key_hash}", process, limit=limit)
 

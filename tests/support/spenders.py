@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import Final, Self
 
 import aiohttp
 
-from tests.support.deployment import BUDGETS, FREE, Deployment, Payer, body_of
+from tests.support.deployment import BUDGETS, FREE, SETTINGS, Deployment, Payer, body_of
 from tests.support.postgresql_databases import PostgresqlDatabases, plain_url
 from tests.support.postgresql_server import postgresql_server
 from tests.support.server_process import DATABASE_URL
@@ -40,10 +41,17 @@ class Reply:
     status: int = 0
     generation_id: str = ""
     whole: bool = False
+    why: str = ""
+    """The reason of a refusal."""
 
 
 def having(replies: Iterable[Reply], *statuses: int) -> list[Reply]:
     return [reply for reply in replies if reply.status in statuses]
+
+
+def refusals(replies: Iterable[Reply]) -> dict[str, int]:
+    """Return what those say that were not admitted, and how often."""
+    return Counter(f"{reply.status} {reply.why}" for reply in replies if reply.status != 200)
 
 
 def admitted(replies: Iterable[Reply]) -> int:
@@ -53,16 +61,16 @@ def admitted(replies: Iterable[Reply]) -> int:
 class Spenders:
     """Clients that keep their connections, and everything that they were answered."""
 
-    def __init__(self, deployment: Deployment, seed: int) -> None:
+    def __init__(self, deployment: Deployment, seed: int, patience: float = 120.0) -> None:
         self.deployment, self.chance = deployment, random.Random(seed)
+        self._patience = aiohttp.ClientTimeout(total=patience)
         self.replies: list[Reply] = []
 
     async def __aenter__(self) -> Self:
         # To one port each request goes by itself: the system chooses the worker that gets it.
         fresh = len(self.deployment.servers) == 1
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=fresh),
-            timeout=aiohttp.ClientTimeout(total=120),
+            connector=aiohttp.TCPConnector(limit=0, force_close=fresh), timeout=self._patience
         )
         return self
 
@@ -81,12 +89,14 @@ class Spenders:
             async with self._http.post(url, data=body, headers=headers) as got:
                 reply.ended, reply.status = time.monotonic(), got.status
                 reply.generation_id = got.headers.get("x-generation-id", "")
+                if got.status != 200:
+                    reply.why = (await got.json())["error"].get("metadata", {}).get("reason", "")
                 async for _ in got.content.iter_any():
                     if not (reads := reads - 1):
                         got.close()
                         break
                 reply.whole = reads != 0
-        except (aiohttp.ClientError, OSError):
+        except (aiohttp.ClientError, OSError):  # a TimeoutError is one
             reply.ended = reply.ended or time.monotonic()
         self.replies.append(reply)
         return reply
@@ -141,11 +151,13 @@ class Round:
         """What is wrong with it; nothing if it is exact."""
         got, refused = having(self.replies, 200), having(self.replies, 402, 429)
         last = max((reply.began for reply in got), default=0.0)
-        phantoms = sum(reply.ended < last for reply in refused)
+        phantoms = [reply for reply in refused if reply.ended < last]
         others = len(self.replies) - len(got) - len(refused)
-        if (len(got), phantoms, others) == (self.k, 0, 0):
+        if (len(got), len(phantoms), others) == (self.k, 0, 0):
             return ""
-        return f"{len(got)} of {self.k} admitted, {phantoms} phantoms, {others} other answers"
+        found = f"{len(got)} of {self.k} admitted, {others} other answers"
+        soon = f", refused too soon: {refusals(phantoms)} after {_times(phantoms)}"
+        return found + soon * bool(phantoms)
 
 
 def _times(replies: Iterable[Reply]) -> str:
@@ -184,6 +196,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
+    parser.add_argument("--wait", type=float, default=2.0, help="limits.admission_wait_seconds")
     parser.add_argument("--budget", action="append", choices=(*BUDGETS, "workspace"))
     asked = parser.parse_args()
     with ExitStack() as stack:
@@ -192,7 +205,13 @@ def main() -> int:
             databases = PostgresqlDatabases(stack.enter_context(postgresql_server()))
             env[DATABASE_URL] = plain_url(databases.take())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = Deployment(folder, env, servers=asked.servers, workers=asked.workers)
+        limits = {**SETTINGS["limits"], "admission_wait_seconds": asked.wait}
+        made = Deployment(
+            *(folder, env),
+            servers=asked.servers,
+            workers=asked.workers,
+            settings={**SETTINGS, "limits": limits},
+        )
         stack.callback(made.close)
         return asyncio.run(_run(asked, made))
 

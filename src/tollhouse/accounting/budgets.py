@@ -33,7 +33,7 @@ from tollhouse.accounting.leases import (
 from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
 from tollhouse.accounting.types import Reset
 from tollhouse.kernel.clock import to_millis
-from tollhouse.storage.database import Read, Write, insert
+from tollhouse.storage.database import Database, Read, Write, insert
 from tollhouse.storage.notifications import Topic
 from tollhouse.storage.tables.accounting import (
     account_days,
@@ -51,7 +51,6 @@ from tollhouse.storage.tables.accounting import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tollhouse.accounting.admission.types import Rate
     from tollhouse.accounting.leases import Answer, Ask, Granted, Operation
     from tollhouse.accounting.types import GenerationRecord, Reservation
     from tollhouse.kernel.clock import Clock
@@ -459,35 +458,29 @@ async def _reserved(read: Read, asks: Iterable[Ask]) -> Collection[str]:
     return [*(await read.execute(query)).scalars()]
 
 
-async def take_token(write: Write, account_id: str, rate: Rate, clock: Clock) -> float:
+async def take_token(
+    write: Write, account_id: str, model: str, per_minute: int, clock: Clock
+) -> float:
     """Count a request towards a limit of a minute; return 0, or in how many seconds it may come."""
-    model = rate.model or ""
     row = insert(write, rates).values(account_id=account_id, model=model, taken="")
     await write.execute(row.on_conflict_do_nothing())
     its = rates.c.account_id == account_id, rates.c.model == model
     now = _now(write, clock).label("now")
     found = (await write.execute(sa.select(rates, now).where(*its).with_for_update())).one()
     taken = [at for at in map(int, found.taken.split()) if at > found.now - _MINUTE]
-    if len(taken) >= rate.per_minute:
-        return (taken[len(taken) - rate.per_minute] + _MINUTE - found.now) / _MILLIS
+    if len(taken) >= per_minute:
+        return (taken[len(taken) - per_minute] + _MINUTE - found.now) / _MILLIS
     text = " ".join(map(str, (*taken, found.now)))
     await write.execute(sa.update(rates).where(*its).values(taken=text))
     return 0.0
 
 
-async def release(write: Write, holder: str) -> None:
-    """Give back what a holder was granted, all of whose charges are booked; it is one no more."""
-    mine = sa.select(*_LEASE, leases.c.granted_nano).where(leases.c.holder == holder)
-    gone = sa.update(holders).where(holders.c.id == holder)
-    await write.execute(gone.values(live=False, epoch=holders.c.epoch + 1))
-    for row in (await write.execute(mine.order_by(*_LEASE))).all():
-        back = budgets.c.leased_nano - row.granted_nano
-        await _update(write, _id(row), leased_nano=back)
-    await write.execute(sa.delete(leases).where(leases.c.holder == holder))
-
-
-async def forget_all(write: Write) -> None:
+async def spend_alone(database: Database) -> None:
     """Forget every row and lease: from now on one process spends alone."""
-    await write.execute(sa.delete(leases))
-    await write.execute(sa.delete(budgets))
-    await write.execute(sa.update(holders).values(live=False))
+    async with database.reading() as read:
+        if (await read.execute(sa.select(budgets.c.scope).limit(1))).first() is None:
+            return
+    async with database.writing() as write:
+        await write.execute(sa.delete(leases))
+        await write.execute(sa.delete(budgets))
+        await write.execute(sa.update(holders).values(live=False))

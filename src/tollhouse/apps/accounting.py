@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-import structlog
-
 from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.admission.leasing import SharedBudgets
+from tollhouse.accounting.budgets import spend_alone
 from tollhouse.accounting.ledger.service import LedgerSampler
 from tollhouse.accounting.service import DatabaseAccountLoader
 from tollhouse.accounting.settlement.books import BooksProcess
 from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.recovery import Recovery
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.kernel.errors import StartError
 from tollhouse.observability.invariants import Invariants
 from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from tollhouse.apps.core import Core
     from tollhouse.observability.metrics import Metrics
     from tollhouse.settings.sections import AccountingSettings
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 _USE_SECONDS = 1.0
 """How old what other servers of a database have charged may be: nobody is told of charges."""
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +42,38 @@ class AccountingComponents:
     admission: AdmissionController
     shared: SharedBudgets | None
     """None where this process spends alone."""
+    journal: Journal
     settler: Settler
     books: BooksProcess
+    recovery: Recovery
     invariants: Invariants
+    spend_alone: Callable[[], Awaitable[None]]
+    """Forgets what processes were granted that spent together on this database."""
+    has_siblings: bool
+    """Whether other processes charge in the same data folder."""
+    _watching: list[asyncio.Task[None]] = field(default_factory=list["asyncio.Task[None]"])
 
     async def start(self) -> None:
-        """Book what a killed server left in its journal, then verify the ledger at intervals.
+        """Book what ended servers left in their journals, then verify the ledger at intervals.
 
-        Balances are too high before the journal is booked, so no request may be admitted earlier.
+        Balances are too high before they are booked, so no request may be admitted earlier.
         """
         try:
             await self.books.start()
         except OSError as error:
             raise StartError(f"the books process cannot be started: {error.strerror}") from error
-        recovered = await self.settler.recover()
+        try:
+            self.journal.open()
+        except OSError as error:
+            raise StartError(f"the journal cannot be written: {error.strerror}") from error
+        await self.recovery.recover()
         if self.shared is not None:
             self.shared.start()
-        if recovered.charges or recovered.interrupted or recovered.damaged:
-            _log.warning("charges_recovered", **asdict(recovered))
+        else:
+            await self.spend_alone()
+        if self.has_siblings:
+            watch = asyncio.create_task(self.recovery.watch(), name="recovery")
+            self._watching.append(watch)
         self.invariants.start()
 
     async def stop(self, seconds: float) -> None:
@@ -67,19 +82,26 @@ class AccountingComponents:
         await self.invariants.stop()
         if self.shared is not None:
             await self.shared.stop()
+        for each in self._watching:
+            each.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await self.settler.close()
-        if self.shared is not None:
-            await self.shared.leave()
 
 
 def build_accounting(
-    settings: AccountingSettings, core: Core, folder: DataFolder, metrics: Metrics
+    settings: AccountingSettings,
+    core: Core,
+    folder: DataFolder,
+    metrics: Metrics,
+    *,
+    has_siblings: bool = False,
 ) -> AccountingComponents:
     """Return accounting on a database whose schema is there; must run inside the event loop."""
-    turn = core.database.write_lock if core.database.dialect == "sqlite" else nullcontext()
+    turn = core.database.write_lock if core.database.dialect == "sqlite" else asyncio.Lock()
     holder = core.ids.uuid()  # one that is never used again: its charges are numbered
-    books = BooksProcess(core.database.url, folder.journal, turn, holder)
-    settler = Settler(Journal(folder.journal), books, sync=settings.journal_sync == "always")
+    journal = Journal(folder.journal, holder)
+    books = BooksProcess(core.database.url, journal.folder, turn, holder)
+    settler = Settler(journal, books, sync=settings.journal_sync == "always")
     loader = DatabaseAccountLoader(core.database, core.clock, holder)
     shared = None
     if core.is_shared:
@@ -112,5 +134,13 @@ def build_accounting(
 
     checks = {"ledger": ledger_differences}
     return AccountingComponents(
-        admission, shared, settler, books, Invariants(checks, metrics, settings.verify_seconds)
+        admission=admission,
+        shared=shared,
+        journal=journal,
+        settler=settler,
+        books=books,
+        recovery=Recovery(folder.journal, books, changed=admission.invalidate),
+        invariants=Invariants(checks, metrics, settings.verify_seconds),
+        spend_alone=partial(spend_alone, core.database),
+        has_siblings=has_siblings,
     )

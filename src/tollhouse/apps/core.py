@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.journal import Journal
+from tollhouse.accounting.settlement.notes import JournalNotes
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -87,7 +87,7 @@ def build_core(url: sa.URL, settings: Settings, *, has_siblings: bool = False) -
     """
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
-    journal = Journal(DataFolder(settings.data_dir).journal)
+    notes = JournalNotes(DataFolder(settings.data_dir).journal)
     rules, departures = rules_of(settings.limits, settings.byok), Departures()
     return Core(
         database=database,
@@ -101,7 +101,7 @@ def build_core(url: sa.URL, settings: Settings, *, has_siblings: bool = False) -
             workspace_leaves=departures.tell,
         ),
         accounting=AccountingService(clock, ids, rules=rules),
-        ledger=LedgerService(clock, missing=journal.noted_missing),
+        ledger=LedgerService(clock, missing=notes.missing),
         audit=AuditService(clock),
         rules=rules,
         departures=departures,

@@ -70,7 +70,7 @@ async def local_gate(settings: Settings) -> AsyncGenerator[RequestGate]:
             components = build_control(settings, gateway, blobs)
             gateway.control.open(build_control_plane(settings, gateway, components))
             if _is_ours(url):
-                await gateway.accounting.settler.recover()
+                await gateway.accounting.recovery.recover()
             _, local = build_request_gates(settings, gateway)
             yield local
         finally:

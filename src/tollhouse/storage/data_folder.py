@@ -1,8 +1,8 @@
 """The data folder: made once, locked by the one process that may write to it.
 
     <data>/tollhouse.db      the SQLite database; beside it, its server's lock: tollhouse.db.lock
-    <data>/journal/          charges on their way to the database
-    <data>/journal.marks     how much of them there is: a journal that was emptied is noticed
+    <data>/journal/          charges on their way to the database, in a folder for each process
+    <data>/journal-marks/    how much of them there is: a journal that was emptied is noticed
     <data>/blobs/            requests and results of batches
     <data>/vault.keys        the key-encryption keys of secrets, mode 0600
     <data>/egress/           the ways out of running sessions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.component.accounting.bookkeeping import Bookkeeping
-from tests.component.accounting.ledger_reader import LedgerReader, charge_writer
+from tests.component.accounting.ledger_reader import HOLDER, LedgerReader, charge_writer
 from tests.support.builders import Tenant, add_tenant
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
@@ -47,7 +47,7 @@ async def writer(database: Database) -> AsyncIterator[ChargeWriter]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal")
+    return Journal(tmp_path / "journal", HOLDER)
 
 
 @pytest.fixture

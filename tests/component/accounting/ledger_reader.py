@@ -14,6 +14,8 @@ import sqlalchemy as sa
 
 from tests.support.builders import Tenant, generation_record
 from tests.support.seams.accounting import (
+    BlockingWriter,
+    BookCharges,
     Booked,
     Books,
     ChargesNotBooked,
@@ -21,6 +23,7 @@ from tests.support.seams.accounting import (
     GenerationRecord,
     JournalPart,
     PostgresqlChargeWriter,
+    Release,
     SetAside,
     SqliteChargeWriter,
     payload_of,
@@ -35,22 +38,24 @@ from tollhouse.storage.tables.accounting import (
     postings,
 )
 
+HOLDER = "the-process"
+
 
 class InProcessWriter:
     """Books as the books process does, in a thread of this one."""
 
     def __init__(self, database: Database, holder: str) -> None:
-        self._postgresql: PostgresqlChargeWriter | None = None
         self._turn: AbstractAsyncContextManager[object] = nullcontext()
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._runner: asyncio.Runner | None = None
+        self._runner = asyncio.Runner()
         self._closed = False
+        self._writer: PostgresqlChargeWriter | SqliteChargeWriter
         if database.dialect == "postgresql":
-            self._postgresql = PostgresqlChargeWriter(dsn(database.url), holder)
-            self._books = Books(self._on_postgresql, Path())
+            self._writer = PostgresqlChargeWriter(dsn(database.url), holder)
+            self._books = Books(BlockingWriter(self._runner.run, self._writer), Path())
         else:
-            self._sqlite = SqliteChargeWriter(str(database.url.database), holder)
-            self._books = Books(self._sqlite.write, Path())
+            self._writer = SqliteChargeWriter(str(database.url.database), holder)
+            self._books = Books(self._writer, Path())
             self._turn = database.write_lock
 
     async def write(
@@ -60,9 +65,15 @@ class InProcessWriter:
         first: int = 0,
     ) -> Sequence[SetAside]:
         del part
+        return await self._ask(BookCharges(list(map(payload_of, records)), first))
+
+    async def release(self, holder: str) -> None:
+        await self._ask(Release(holder))
+
+    async def _ask(self, message: BookCharges | Release) -> Sequence[SetAside]:
         async with self._turn:
-            loop, payloads = asyncio.get_running_loop(), list(map(payload_of, records))
-            answer = await loop.run_in_executor(self._thread, self._books.book, payloads, first)
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(self._thread, self._books.answer, message)
         if isinstance(answer, Booked):
             return answer.set_aside
         raise ChargesNotBooked(str(answer))
@@ -73,21 +84,15 @@ class InProcessWriter:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
             self._thread.shutdown()
 
-    def _on_postgresql(self, records: Sequence[GenerationRecord], last: int) -> None:
-        assert self._postgresql is not None
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        self._runner.run(self._postgresql.write(records, last))
-
     def _close(self) -> None:
-        if self._postgresql is None:
-            self._sqlite.close()
-        elif self._runner is not None:
-            self._runner.run(self._postgresql.close())
-            self._runner.close()
+        if isinstance(self._writer, SqliteChargeWriter):
+            self._writer.close()
+        else:
+            self._runner.run(self._writer.close())
+        self._runner.close()
 
 
-def charge_writer(database: Database, holder: str = "the process") -> ChargeWriter:
+def charge_writer(database: Database, holder: str = HOLDER) -> ChargeWriter:
     """Make the charge writer for a database."""
     return InProcessWriter(database, holder)
 

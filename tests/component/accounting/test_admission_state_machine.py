@@ -31,6 +31,7 @@ from tests.support.seams.accounting import (
     Journal,
     KeyLimit,
     PostingKind,
+    Recovery,
     Settler,
 )
 from tests.unit.accounting.admission.admission_model import (
@@ -89,11 +90,11 @@ class OnDisk:
         self.controller.invalidate(account_id)
 
     async def _start(self) -> None:
-        self.journal = Journal(self.folder)
         holder = self.ids.uuid()
+        self.journal = Journal(self.folder, holder)
         self.writer = charge_writer(self.database, holder)
         self.settler = Settler(self.journal, self.writer)
-        await self.settler.recover()
+        await Recovery(self.folder, self.writer).recover()
         loader = DatabaseAccountLoader(self.database, self.clock, holder)
         self.controller = AdmissionController(
             self.model.rules, loader, self.clock, reserve_capacity=self.settler.reserve_capacity
@@ -122,7 +123,7 @@ class OnDisk:
         self._run(self._die())
         self.kills += 1
         if self.kills % 2:
-            _tear(self.folder)
+            _tear(self.journal.folder)
         self._run(self._start())
 
     async def _die(self) -> None:

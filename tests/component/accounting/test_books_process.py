@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.component.accounting.ledger_reader import LedgerReader, expected_totals, record_for
+from tests.component.accounting.ledger_reader import (
+    HOLDER,
+    LedgerReader,
+    expected_totals,
+    record_for,
+)
 from tests.support.builders import Tenant
 from tests.support.child_processes import is_running, own_children
 from tests.support.seams.accounting import BooksProcess, ChargesNotBooked, Journal, Settler
@@ -28,7 +33,7 @@ def turn(database: Database) -> asyncio.Lock:
 async def books(
     database: Database, turn: asyncio.Lock, tmp_path: Path
 ) -> AsyncIterator[BooksProcess]:
-    made = BooksProcess(database.url, tmp_path / "journal", turn, "the process")
+    made = BooksProcess(database.url, tmp_path / "journal" / HOLDER, turn, HOLDER)
     yield made
     await made.close()
 
@@ -107,7 +112,7 @@ async def test_a_group_whose_file_was_changed_from_outside_is_booked_all_the_sam
     acme: Tenant, settler: Settler, ledger_reader: LedgerReader, tmp_path: Path
 ) -> None:
     await settler.settle(record_for(acme))
-    (tmp_path / "journal" / "a.log").write_bytes(bytes(1024 * 1024))
+    (tmp_path / "journal" / HOLDER / "a.log").write_bytes(bytes(1024 * 1024))
     with capture_logs() as logs:
         await settler.settled()
     assert "journal_changed_from_outside" in [each["event"] for each in logs]

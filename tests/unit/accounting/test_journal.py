@@ -2,7 +2,7 @@
 
 import os
 from binascii import crc32
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from mmap import mmap
 from pathlib import Path
 from shutil import rmtree
@@ -20,29 +20,44 @@ from tests.support.seams.accounting import (
     RECORD_BYTES,
     SHRINK_BYTES,
     Journal,
+    JournalContents,
+    JournalNotes,
+    MissingCharges,
+    journals_in,
+    mapped_file,
     parse,
     record_of,
 )
 from tests.support.seams.accounting import journal as module
 
+HOLDER = "holder"
 ONE, TWO, THREE = b'{"id":"one"}', b'{"id":"two"}', b'{"id":"three"}'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Path:
     return tmp_path / "journal"
 
 
 @pytest.fixture
-def journal(folder: Path) -> Iterator[Journal]:
-    made = Journal(folder)
+def folder(root: Path) -> Path:
+    return root / HOLDER
+
+
+@pytest.fixture
+def journal(root: Path) -> Iterator[Journal]:
+    made = Journal(root, HOLDER)
     yield made
     made.close()
 
 
-def left_in(folder: Path) -> list[bytes]:
+def contents(folder: Path) -> JournalContents:
     """Return what another process would find, without the first one having closed anything."""
-    found = Journal(folder).read_unbooked()
+    return Journal(folder.parent, folder.name).read_unbooked()
+
+
+def left_in(folder: Path) -> Sequence[bytes]:
+    found = contents(folder)
     assert found.damaged == []
     return found.payloads
 
@@ -56,9 +71,8 @@ def test_a_record_is_on_disk_when_append_returns(journal: Journal, folder: Path)
 
 def test_only_the_owner_may_read_it(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
-    journal.quarantine(TWO)
-    assert folder.stat().st_mode & 0o077 == 0
-    assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0] * 3
+    journal.notes.quarantine(TWO)
+    assert {path.stat().st_mode & 0o077 for path in folder.parent.parent.rglob("*")} == {0}
 
 
 def test_what_comes_after_a_turn_is_kept_when_the_rest_is_forgotten(
@@ -79,23 +93,18 @@ def test_the_files_take_turns_for_ever(journal: Journal, folder: Path) -> None:
         journal.switch_files()
         journal.empty_booked()
         assert left_in(folder) == []
-    assert len(list(folder.iterdir())) == 2
+    assert files_in(folder) == ["a.log", "b.log", "lock"]
 
 
-def test_a_journal_that_was_left_behind_is_appended_to(journal: Journal, folder: Path) -> None:
-    journal.append(ONE)
-    journal.close()
-    again = Journal(folder)
-    again.append(TWO)
-    assert left_in(folder) == [ONE, TWO]
-    again.close()
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_record_set_aside_is_not_found_again(journal: Journal, folder: Path) -> None:
-    journal.quarantine(ONE)
-    journal.quarantine(TWO)
-    assert left_in(folder) == []
-    aside = (folder / "unbookable.log").read_bytes()
+def test_a_record_set_aside_is_not_found_again(journal: Journal, root: Path) -> None:
+    journal.notes.quarantine(ONE)
+    journal.notes.quarantine(TWO)
+    assert journals_in(root) == []
+    aside = (root / "unbookable.log").read_bytes()
     assert parse("unbookable.log", aside).payloads == [ONE, TWO]
 
 
@@ -127,7 +136,7 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
     large = b'"%b"' % (b"x" * GROWTH_BYTES)
     journal.append(ONE)
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", failing)
+        patched.setattr(mapped_file.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.append(large)
         journal.append(TWO)
@@ -136,9 +145,15 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
         journal.append(large)
     journal.switch_files()
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", failing)
+        patched.setattr(mapped_file.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.empty_booked()
+    journal.switch_files()
+    journal.append(TWO)
+    assert contents(folder).payloads[-1] == TWO
+    journal.switch_files()
+    journal.empty_booked()
+    journal.switch_files()
     journal.empty_booked()
     assert left_in(folder) == []
 
@@ -148,17 +163,18 @@ def failing(*_: object) -> NoReturn:
     raise OSError(message)
 
 
-@pytest.mark.parametrize("mapped", [0, 1])
+@pytest.mark.parametrize("mapped", [0, 1, 2])
 def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, mapped: int
 ) -> None:
-    """Either the first file cannot be mapped, or the second one."""
+    """Either the marks cannot be mapped, or the first file, or the second one."""
     maps = Mock(side_effect=[mmap(-1, GROWTH_BYTES)] * mapped + [OSError("no room for a map")])
     opened = open_files()
     with monkeypatch.context() as patched:
-        patched.setattr(module.mmap, "mmap", maps)
+        patched.setattr(mapped_file.mmap, "mmap", maps)
         with pytest.raises(OSError, match="map"):
             journal.open()
+    journal.close()
     assert open_files() == opened
 
 
@@ -166,21 +182,23 @@ def open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def test_both_files_are_flushed_to_the_disk(
+def test_both_files_and_their_marks_are_flushed_to_the_disk(
     journal: Journal, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(
-        module.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
+        mapped_file.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
     )
     journal.append(ONE)
     journal.sync()
-    assert sorted(flushed) == sorted(path.stat().st_ino for path in folder.iterdir())
+    marks = folder.parent.with_name("journal-marks") / HOLDER
+    files = [marks, *folder.glob("?.log")]
+    assert sorted(flushed) == sorted(path.stat().st_ino for path in files)
 
 
-def test_what_is_no_record_is_kept_as_it_was(journal: Journal, folder: Path) -> None:
-    journal.keep_damaged(parse("a.log", b"garbage\ncut o").damaged)
-    assert (folder / "damaged.log").read_bytes() == b"garbage\n\ncut o\n"
+def test_what_is_no_record_is_kept_as_it_was(root: Path) -> None:
+    JournalNotes(root).keep_damaged(parse("a.log", b"garbage\ncut o").damaged)
+    assert (root / "damaged.log").read_bytes() == b"garbage\n\ncut o\n"
 
 
 def test_a_file_that_grew_gives_its_room_back(journal: Journal, folder: Path) -> None:
@@ -264,7 +282,7 @@ def test_room_that_the_disk_has_not_cannot_be_reserved(journal: Journal, folder:
 
 def missing_in(folder: Path) -> list[str]:
     """Return the files of which a start would find charges missing."""
-    return [each.file for each in Journal(folder).read_unbooked().missing]
+    return [each.file.removeprefix(f"{HOLDER}/") for each in contents(folder).missing]
 
 
 def cut(size: int) -> Callable[[Path], object]:
@@ -280,8 +298,9 @@ def cut(size: int) -> Callable[[Path], object]:
         lambda folder: (folder / "a.log").unlink(),
         lambda folder: (folder / "a.log").write_bytes(bytes(GROWTH_BYTES)),
         rmtree,
+        lambda folder: rmtree(folder.parent),
     ],
-    ids=["emptied", "cut to 10 bytes", "cut to half", "deleted", "zeros", "the folder deleted"],
+    ids=["emptied", "cut to 10 bytes", "cut to half", "deleted", "zeros", "its folder", "the root"],
 )
 def test_a_file_whose_charges_are_gone_is_missed(
     journal: Journal, folder: Path, spoil: Callable[[Path], object]
@@ -290,6 +309,7 @@ def test_a_file_whose_charges_are_gone_is_missed(
         journal.append(ONE)
     journal.close()
     spoil(folder)
+    assert journals_in(folder.parent) == [HOLDER]
     assert missing_in(folder) == ["a.log"]
 
 
@@ -301,8 +321,8 @@ def test_of_a_file_that_was_deleted_it_says_how_much_is_missed(
     journal.append(ONE)
     journal.close()
     (folder / "b.log").unlink()
-    [gone] = Journal(folder).read_unbooked().missing
-    assert (gone.file, gone.found) == ("b.log", 0)
+    [gone] = contents(folder).missing
+    assert (gone.file, gone.found) == (f"{HOLDER}/b.log", 0)
     assert gone.expected > len(ONE)
     rmtree(folder)
     assert missing_in(folder) == ["a.log", "b.log"]
@@ -328,7 +348,7 @@ def test_nothing_is_missed_of_what_is_there_or_was_booked(journal: Journal, fold
         journal.switch_files()
         journal.empty_booked()
         assert missing_in(folder) == []
-    journal.clear()
+    journal.remove()
     assert missing_in(folder) == []
 
 
@@ -344,41 +364,131 @@ def test_a_record_that_a_kill_cut_off_is_not_missed(journal: Journal, folder: Pa
 def test_a_journal_without_marks_misses_nothing(journal: Journal, folder: Path) -> None:
     journal.append(ONE)
     journal.close()
-    folder.with_name("journal.marks").unlink()
+    (folder.parent.with_name("journal-marks") / HOLDER).unlink()
     assert missing_in(folder) == []
 
 
-def test_what_was_missing_is_noted_for_good(journal: Journal, folder: Path) -> None:
-    assert journal.noted_missing() == []
-    noted = [module.MissingCharges("a.log", 300, 0), module.MissingCharges("b.log", 20, 10)]
-    journal.keep_missing(noted)
-    assert Journal(folder).noted_missing() == noted
+def test_what_was_missing_is_noted_for_good(root: Path) -> None:
+    assert JournalNotes(root).missing() == []
+    noted = [MissingCharges("h/a.log", 300, 0), MissingCharges("h/b.log", 20, 10)]
+    JournalNotes(root).keep_missing(noted)
+    assert JournalNotes(root).missing() == noted
+
+
+# Whose it is
+
+
+def taken(folder: Path) -> bool:
+    """Tell whether another process could take the journal."""
+    other = Journal(folder.parent, folder.name)
+    is_taken = other.take()
+    other.close()
+    return is_taken
+
+
+def test_who_has_a_journal_keeps_it_until_it_gives_it_up(journal: Journal, folder: Path) -> None:
+    assert not taken(folder)
+    journal.open()
+    assert not taken(folder)
+    journal.close()
+    assert taken(folder)
+    assert journal.take()
+    assert not taken(folder)
+    journal.remove()
+    assert not taken(folder)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("left", "is_left"),
+    [
+        (("lock",), True),
+        (("a.log", "lock"), True),
+        (("a.log",), True),  # a copy without empty files, say
+        ((), False),
+        (("lock.new",), False),
+    ],
+    ids=str,
+)
+def test_a_folder_whose_holder_is_about_to_take_it_is_left_alone(
+    folder: Path, left: tuple[str, ...], *, is_left: bool
+) -> None:
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).touch()
+    assert taken(folder) == is_left
+
+
+@pytest.mark.parametrize(
+    "removed",
+    [lambda lock: lock.unlink(), lambda lock: rmtree(lock.parent)],
+    ids=["lock", "folder"],
+)
+def test_a_lock_that_was_removed_since_it_was_opened_is_not_taken(
+    journal: Journal,
+    folder: Path,
+    removed: Callable[[Path], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal.open()
+    journal.close()
+    flock = module.fcntl.flock
+
+    def late(*args: int) -> None:
+        removed(folder / "lock")
+        flock(*args)
+
+    monkeypatch.setattr(module.fcntl, "flock", late)
+    assert not journal.take()
+
+
+def test_what_somebody_has_put_into_a_folder_stays_there(journal: Journal, folder: Path) -> None:
+    journal.open()
+    (folder / "notes.txt").touch()
+    journal.remove()
+    assert files_in(folder) == ["notes.txt"]
+    assert not taken(folder)
 
 
 # Requests under way
 
 
 def under_way(folder: Path) -> list[str]:
-    return sorted(record_of(each).id for each in Journal(folder).read_unbooked().under_way)
+    return sorted(record_of(each).id for each in contents(folder).under_way)
 
 
 def test_requests_under_way_are_there_until_they_end(journal: Journal, folder: Path) -> None:
+    journal.open()
     for number in range(300):  # more than a file has room for in the beginning
         journal.under_way.begin(generation_record(id=f"gen-{number}"))
     for number in range(298):
         journal.under_way.end(f"gen-{number}")
     journal.under_way.begin(generation_record(id="gen-299"))  # a second provider is asked
     assert under_way(folder) == ["gen-298", "gen-299"]
-    journal.clear()
+    journal.remove()
     assert under_way(folder) == []
 
 
-def test_a_long_text_of_a_caller_leaves_out_no_beginning(journal: Journal, folder: Path) -> None:
-    journal.under_way.begin(generation_record(id="gen-1", app_title="long " * 1000))
-    assert under_way(folder) == ["gen-1"]
+@pytest.mark.parametrize("field", ["app_title", "model", "attempts_json"])
+def test_a_long_text_leaves_out_no_beginning(journal: Journal, folder: Path, field: str) -> None:
+    journal.open()
+    for number in range(200):
+        size = number * 100
+        journal.under_way.begin(generation_record(id=f"gen-{number}", **{field: "x" * size}))
+        journal.under_way.begin(generation_record(id="again", **{field: "x" * (9_000 - size // 2)}))
+        if number % 3:
+            journal.under_way.end(f"gen-{number}")
+    assert under_way(folder) == sorted(["again", *(f"gen-{each}" for each in range(0, 200, 3))])
+    size = (folder / "under_way.log").stat().st_size
+    for number in range(200):
+        journal.under_way.begin(generation_record(id=f"gen-{number}", **{field: "x" * 4_000}))
+        journal.under_way.end(f"gen-{number}")
+    assert (folder / "under_way.log").stat().st_size == size
+    assert under_way(folder) == ["again"]
 
 
 def test_a_beginning_that_was_cut_off_is_none(journal: Journal, folder: Path) -> None:
+    journal.open()
     journal.under_way.begin(generation_record(id="gen-1"))
     journal.close()
     file = folder / "under_way.log"

@@ -2,14 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 import pytest
-import structlog
 
 from tests.support.builders import generation_record
 from tests.support.seams.accounting import (
@@ -22,8 +20,9 @@ from tests.support.seams.accounting import (
     GenerationRecord,
     Journal,
     JournalPart,
+    NotBooked,
     Open,
-    RecoveredCharges,
+    Release,
     SetAside,
     Settler,
     Unbookable,
@@ -35,44 +34,8 @@ from tests.support.seams.accounting import (
 )
 from tests.support.seams.accounting import settler as module
 from tests.support.waiting import take_turns
-from tollhouse.kernel.errors import StartError, Unavailable
-
-
-class Writer:
-    """Writes when it is let; remembers the ids of each group."""
-
-    def __init__(self) -> None:
-        self.groups: list[list[str]] = []
-        self.firsts: list[int] = []
-        self.parts: list[JournalPart | None] = []
-        self.booked: set[str] = set()
-        self.unbookable: set[str] = set()
-        self.begun = asyncio.Event()
-        self.let = asyncio.Event()
-        self.let.set()
-        self.failure: Callable[[list[str]], Exception | None] = lambda _: None
-        self.closed = False
-
-    async def write(
-        self,
-        records: Sequence[GenerationRecord],
-        part: JournalPart | None = None,
-        first: int = 0,
-    ) -> Sequence[SetAside]:
-        self.firsts.append(first)
-        group = [record.id for record in records]
-        self.groups.append(group)
-        self.parts.append(part)
-        self.begun.set()
-        await self.let.wait()
-        if (failure := self.failure(group)) is not None:
-            raise failure
-        self.booked.update(set(group) - self.unbookable)
-        bad = (payload_of(record) for record in records if record.id in self.unbookable)
-        return [SetAside(payload, "IntegrityError") for payload in bad]
-
-    async def close(self) -> None:
-        self.closed = True
+from tests.unit.accounting.writer import Writer
+from tollhouse.kernel.errors import Unavailable
 
 
 @pytest.fixture(autouse=True)
@@ -87,13 +50,8 @@ def writer() -> Writer:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
-@pytest.fixture
-def journal(folder: Path) -> Iterator[Journal]:
-    made = Journal(folder)
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = Journal(tmp_path / "journal", "holder")
     yield made
     made.close()
 
@@ -111,9 +69,9 @@ async def settle(settler: Settler, *ids: str) -> None:
         await settler.settle(generation_record(id=id_))
 
 
-def left_in(folder: Path) -> list[str]:
+def left_in(journal: Journal) -> list[str]:
     """Return the ids of the charges that a kill would leave in the journal now."""
-    return sorted(record_of(each).id for each in Journal(folder).read_unbooked().payloads)
+    return sorted(record_of(each).id for each in journal.read_unbooked().payloads)
 
 
 async def test_who_reads_waits_for_the_charges_so_far_and_no_longer(
@@ -150,13 +108,13 @@ async def test_a_reply_waits_for_a_database_that_does_not_keep_up(
 
 
 async def test_a_reply_does_not_wait_for_ever_since_its_charge_is_safe(
-    journal: Journal, writer: Writer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BACKPRESSURE_PENDING", 0)
     settler = Settler(journal, writer, timeout_seconds=0.01)
     writer.failure = lambda _: OSError("disk full")
     await settle(settler, "a", "b")
-    assert left_in(folder) == ["a", "b"]
+    assert left_in(journal) == ["a", "b"]
     await settler.close()
 
 
@@ -210,76 +168,14 @@ async def test_a_journal_that_cannot_be_emptied_holds_up_nobody(
 
 
 async def test_after_the_end_no_charge_is_taken(
-    settler: Settler, writer: Writer, folder: Path
+    settler: Settler, writer: Writer, journal: Journal
 ) -> None:
     writer.failure = lambda _: OSError("disk full")
     await settle(settler, "a")
     await settler.close()
     with pytest.raises(Unavailable):
         await settle(settler, "b")
-    assert left_in(folder) == ["a"]
-
-
-async def killed_with(folder: Path, *ids: str) -> None:
-    """Leave charges behind, as a process that was killed before it booked them."""
-    left = Journal(folder)
-    for id_ in ids:
-        left.append(msgspec.json.encode(generation_record(id=id_)))
-    left.close()
-
-
-async def test_a_charge_whose_foreign_texts_are_no_unicode_survives_a_kill(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    nasty = "\0 \ud800 \u2028"
-    record = generation_record(id="a", upstream_id=nasty, attribution=Attribution(nasty))
-    await settler.settle(record)
-    assert left_in(folder) == ["a"]
-    assert await Settler(Journal(folder), writer).recover() == RecoveredCharges(
-        charges=1, damaged=0
-    )
-
-
-async def test_a_tail_that_the_kill_cut_off_is_counted_and_the_rest_is_booked(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await killed_with(folder, "a", "b")
-    file = folder / "a.log"
-    file.write_bytes(file.read_bytes().rstrip(b"\0")[:-5])
-    assert await settler.recover() == RecoveredCharges(charges=1, damaged=1)
-    assert writer.booked == {"a"}
-    assert b'[2,"b",' in (folder / "damaged.log").read_bytes()
-
-
-async def test_a_recovery_that_fails_loses_nothing(
-    settler: Settler, writer: Writer, folder: Path
-) -> None:
-    await killed_with(folder, "a")
-    writer.failure = lambda _: OSError("disk full")
-    with pytest.raises(StartError, match="not lost"):
-        await settler.recover()
-    assert left_in(folder) == ["a"]
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        b'{"id":"of 0.1.0","account_id":"a"}',
-        payload_of(generation_record(id="from the future")).replace(b"[2,", b"[3,", 1),
-        payload_of(generation_record(id="from the future"))[:-1] + b",null]",
-    ],
-    ids=["the release before", "a later one", "one with another field"],
-)
-async def test_charges_of_another_version_are_not_dropped(
-    settler: Settler, writer: Writer, folder: Path, payload: bytes
-) -> None:
-    left = Journal(folder)
-    left.append(payload)
-    left.close()
-    with pytest.raises(StartError, match="version"):
-        await settler.recover()
-    assert Journal(folder).read_unbooked().payloads == [payload]
-    assert writer.groups == []
+    assert left_in(journal) == ["a"]
 
 
 class Observer:
@@ -373,19 +269,6 @@ async def test_after_a_charge_was_set_aside_its_account_is_read_again(
     assert observer.invalidated_accounts == ["account"]
 
 
-async def test_charges_that_are_gone_from_the_journal_are_logged_and_noted(folder: Path) -> None:
-    journal = Journal(folder)
-    journal.append(b'{"id":"gone"}')
-    journal.close()
-    (folder / "a.log").write_bytes(b"")
-    with structlog.testing.capture_logs() as logs:
-        await Settler(journal, Writer()).recover()
-    [line] = [each for each in logs if each["event"] == "journal_charges_missing"]
-    assert (line["log_level"], line["file"], line["found_bytes"]) == ("error", "a.log", 0)
-    assert [each.file for each in journal.noted_missing()] == ["a.log"]
-    assert journal.read_unbooked().missing == []
-
-
 # Whoever waits shares a flush that began after it came
 
 
@@ -445,9 +328,15 @@ class BooksWriter:
 
     def __init__(self) -> None:
         self.booked: list[tuple[list[str], int]] = []
+        self.released: list[str] = []
         self.failure: Exception | None = None
 
-    def __call__(self, records: Sequence[GenerationRecord], last: int) -> None:
+    def release(self, holder: str) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.released.append(holder)
+
+    def write(self, records: Sequence[GenerationRecord], last: int) -> None:
         ids = [record.id for record in records]
         if self.failure is not None:
             raise self.failure
@@ -466,8 +355,8 @@ def books_writer() -> BooksWriter:
 
 
 @pytest.fixture
-def books(books_writer: BooksWriter, tmp_path: Path) -> Books:
-    return Books(books_writer, tmp_path / "journal")
+def books(books_writer: BooksWriter, journal: Journal) -> Books:
+    return Books(books_writer, journal.folder)
 
 
 def filled(journal: Journal, *ids: str) -> JournalPart:
@@ -497,6 +386,15 @@ def test_each_transaction_says_up_to_which_number_it_books(
     assert books_writer.booked == [(["a"], 7), (["b"], 8), ([], 9), ([], 10)]
 
 
+def test_a_holder_is_released_or_the_server_hears_of_it(
+    books: Books, books_writer: BooksWriter
+) -> None:
+    assert books.answer(Release("another")) == Booked([])
+    books_writer.failure = OSError()
+    assert books.answer(Release("another")) == NotBooked("OSError")
+    assert books_writer.released == ["another"]
+
+
 def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
     books: Books, books_writer: BooksWriter, journal: Journal
 ) -> None:
@@ -509,10 +407,10 @@ def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
 
 @pytest.mark.parametrize("change", [b"", b"\0" * 8])
 def test_a_file_that_was_changed_from_outside_is_not_read(
-    books: Books, books_writer: BooksWriter, journal: Journal, tmp_path: Path, change: bytes
+    books: Books, books_writer: BooksWriter, journal: Journal, change: bytes
 ) -> None:
     part = filled(journal, "a")
-    (tmp_path / "journal" / part.name).write_bytes(change)
+    (journal.folder / part.name).write_bytes(change)
     assert books.answer(file_of(part)) == Unreadable()
     assert books_writer.transactions == []
 

@@ -79,11 +79,6 @@ class SharedBudgets:
                 await self._lane
         self._forget()
 
-    async def leave(self) -> None:
-        """Give back what is left, once every charge is booked."""
-        async with self._database.writing() as write:
-            await budgets.release(write, self._holder)
-
     # Requests
 
     def take(self, claim: SpendClaim) -> bool:
@@ -136,7 +131,9 @@ class SharedBudgets:
             return until - now
         try:
             async with asyncio.timeout(_OPERATION_SECONDS), self._database.writing() as write:
-                wait = await budgets.take_token(write, account_id, rate, self._clock)
+                wait = await budgets.take_token(
+                    write, account_id, rate.model or "", rate.per_minute, self._clock
+                )
         except Exception as error:
             _log.warning("rate_not_counted", error=type(error).__name__)
             raise Unavailable(_NOT_GRANTED, retry_after=1) from error

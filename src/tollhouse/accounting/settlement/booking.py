@@ -285,6 +285,20 @@ def raising_booked(holder: str, last: str, larger: str) -> str:
     )
 
 
+def releasing(holder: str) -> Sequence[str]:
+    """Return the statements that release a holder, in the locks' order; each takes its id alone."""
+    its = (
+        f"FROM leases WHERE holder = {holder} AND leases.scope = budgets.scope "
+        "AND leases.id = budgets.id AND leases.period = budgets.period"
+    )
+    where = f"WHERE EXISTS (SELECT 1 {its})"
+    return (
+        f"UPDATE holders SET live = false, epoch = epoch + 1 WHERE id = {holder}",  # noqa: S608
+        f"UPDATE budgets SET leased_nano = leased_nano - (SELECT granted_nano {its}) {where}",  # noqa: S608
+        f"DELETE FROM leases WHERE holder = {holder}",  # noqa: S608
+    )
+
+
 def adding(table: str, columns: Sequence[str], source: str) -> str:
     """Return the statement that adds rows from a source."""
     # By name: a column that a later release has added gets its default, and not NULL.

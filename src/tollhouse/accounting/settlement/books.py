@@ -16,6 +16,7 @@ from tollhouse.accounting.settlement.messages import (
     BookFile,
     NotBooked,
     Open,
+    Release,
     SetAside,
     Unreadable,
 )
@@ -109,6 +110,13 @@ class BooksProcess:
                 raise ChargesNotBooked(reason)
             case Unreadable():
                 raise Bug("the books process read no file")
+
+    async def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; see `ChargeWriter`."""
+        async with self._turn:
+            answer = await self._ask(Release(holder))
+        if not isinstance(answer, Booked):
+            raise ChargesNotBooked(getattr(answer, "reason", ""))
 
     async def close(self) -> None:
         """End the process, which has nothing more to do then."""

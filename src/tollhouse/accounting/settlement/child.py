@@ -14,7 +14,7 @@ import signal
 import sys
 from binascii import crc32
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -27,6 +27,7 @@ from tollhouse.accounting.settlement.messages import (
     BookFile,
     NotBooked,
     Open,
+    Release,
     SetAside,
     Unreadable,
 )
@@ -40,8 +41,25 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.messages import FromBooks, ToBooks
     from tollhouse.accounting.types import GenerationRecord
 
-    Write = Callable[[Sequence[GenerationRecord], int], None]
-    """Books charges in one transaction, which notes the number of the last one; 0: it has none."""
+
+class Writer(Protocol):
+    """Writes to the database, each time in one transaction."""
+
+    def write(self, records: Sequence[GenerationRecord], last: int) -> None:
+        """Book charges, and note the number of the last one; 0: they have none.
+
+        Raises:
+            Unbookable: One of them cannot be stored, whatever the state of the database.
+        """
+
+    def release(self, holder: str) -> None:
+        """End a holder: nothing is spent in its name from now on, and what it was granted is free.
+
+        All of its charges are booked, and its process is gone or admits nothing more. Doing it
+        again changes nothing that counts.
+        """
+
+
 LARGEST_TRANSACTION: Final = 1_000
 """Charges that are booked in one transaction."""
 _CHECKSUM_BYTES: Final = len(b"00000000 ")
@@ -51,9 +69,8 @@ _CHECKSUM_BYTES: Final = len(b"00000000 ")
 class Books:
     """Books groups of charges."""
 
-    def __init__(self, write: Write, journal: Path) -> None:
-        """Call `write` with the charges of one transaction; it raises `Unbookable`, or anything."""
-        self._write = write
+    def __init__(self, writer: Writer, journal: Path) -> None:
+        self._writer = writer
         self._journal = journal
 
     def answer(self, message: ToBooks) -> FromBooks:
@@ -64,6 +81,8 @@ class Books:
             case BookFile(name, size, checksum, first):
                 payloads = _payloads(self._journal / name, size, checksum)
                 return Unreadable() if payloads is None else self.book(payloads, first)
+            case Release(holder):
+                return self._release(holder)
             case Open():
                 return NotBooked("it is open")
 
@@ -79,18 +98,27 @@ class Books:
             return NotBooked(type(error).__name__)
         return Booked(set_aside)
 
+    def _release(self, holder: str) -> FromBooks:
+        try:
+            blocking_failpoint("books.release.before")
+            self._writer.release(holder)
+            blocking_failpoint("books.release.after")
+        except Exception as error:  # noqa: BLE001 - the edge: as above
+            return NotBooked(type(error).__name__)
+        return Booked([])
+
     def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside], first: int) -> None:
         last = first and first + len(payloads) - 1
         try:
             blocking_failpoint("books.write.before")
-            self._write(list(map(record_of, payloads)), last)
+            self._writer.write(list(map(record_of, payloads)), last)
             blocking_failpoint("books.write.after")
         except (Unbookable, msgspec.MsgspecError) as error:
             if len(payloads) > 1:
                 for place, payload in enumerate(payloads):
                     self._book([payload], set_aside, first and first + place)
                 return
-            self._write([], last)
+            self._writer.write([], last)
             set_aside.append(SetAside(payloads[0], type(error.__cause__ or error).__name__))
 
 
@@ -106,7 +134,7 @@ def _payloads(path: Path, size: int, checksum: int) -> Sequence[bytes] | None:
     return [line[_CHECKSUM_BYTES:] for line in data.splitlines()]
 
 
-def serve(open_database: Callable[[Open], Write]) -> None:
+def serve(open_database: Callable[[Open], Writer]) -> None:
     """Answer the server until it is gone, and end at once: nothing is left to tidy up."""
     for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
         signal.signal(number, signal.SIG_IGN)

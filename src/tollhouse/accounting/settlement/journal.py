@@ -4,36 +4,46 @@
                b.log   being booked     ──> books process ──> database; then it is emptied
 
 The two files take turns: while the charges of one are booked, new ones are put into the other, so
-that a file is emptied only after all of it was booked. What is found in either at a start was left
-behind by a process that was killed.
+that a file is emptied only after all of it was booked.
 
 A file has its room from the start and is mapped into memory: to append is to copy some hundred
-bytes, and what was copied is the kernel's, whatever becomes of the process. (A `write` would wait
-for another thread to give the interpreter back, and for what the database has just flushed.)
+bytes.
 
 A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`, of JSON without a line
 break. Zeros follow the last one. The checksum finds the half record that a kill may leave, and
 whatever else is not as it was written.
 
-    <folder>/a.log, b.log       the journal
-    <folder>/under_way.log      requests that have no charge yet: see `under_way`
-    <folder>.marks              for each of them, how many bytes it has and their checksum
-    <folder>/missing.log        that charges were gone at a start: a file was emptied, or replaced
-    <folder>/unbookable.log     charges that no database would take, for a person to look at
-    <folder>/damaged.log        what was found in the journal and is no record, as it was
+Each process that charges has a journal of its own, under an id that is never used again:
+
+    <root>/<holder>/a.log, b.log     the journal
+    <root>/<holder>/under_way.log    requests that have no charge yet: see `under_way`
+    <root>/<holder>/lock             flock'd by the holder, from before the other files to its end
+    <root>-marks/<holder>            for each file, how many bytes it has and their checksum
+
+A journal whose lock is free was left behind: whoever takes the lock books what is in it, releases
+the holder in the database, and removes the files. Until it is gone that can be done again.
+
+The lock is the holder's alone, closed in the programs that it starts. So a books process of a
+holder that was killed may still be at work when the journal is taken, until it finds its input
+closed. It reads the same files and does not change them; of each charge the database keeps what
+the first of the two booked, and the other waits for that; and what is released stays so.
+
+The last version had one journal: the same files in the root itself, and `<root>.marks`. That is
+the one of the holder "", which is never appended to.
 """
 
 from __future__ import annotations
 
-import errno
-import mmap
+import fcntl
 import os
 import struct
 from binascii import crc32
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tollhouse.accounting.settlement.mapped_file import MappedFile
+from tollhouse.accounting.settlement.notes import DamagedRecord, JournalNotes, MissingCharges
 from tollhouse.accounting.settlement.payloads import line_of, payload_in
 from tollhouse.accounting.settlement.under_way import RequestsUnderWay
 from tollhouse.kernel.failpoints import blocking_failpoint
@@ -49,9 +59,7 @@ SHRINK_BYTES: Final = 4 * GROWTH_BYTES
 RECORD_BYTES: Final = 1024
 """What a charge takes; most take less."""
 _NAMES: Final = ("a.log", "b.log")
-_UNBOOKABLE: Final = "unbookable.log"
-_DAMAGED: Final = "damaged.log"
-_MISSING: Final = "missing.log"
+_LOCK: Final = "lock"
 _MARK: Final = struct.Struct("<II")
 """Bytes and their CRC-32."""
 _MARKS_SIZE: Final = _MARK.size * len(_NAMES)
@@ -59,34 +67,12 @@ _EMPTY: Final = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
-class DamagedRecord:
-    """Bytes of a journal that are no record."""
-
-    file: str
-    offset: int
-    data: bytes = field(repr=False)
-    is_tail: bool
-    """Whether they are the file's last: a record that a kill cut off, of a reply that never left
-    whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class MissingCharges:
-    """Charges that a file of the journal had, and has no more."""
-
-    file: str
-    expected: int
-    """Bytes that were written into it."""
-    found: int
-
-
-@dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What is in the files of the journal, or in one of them."""
+    """What is in the files of a journal."""
 
-    payloads: list[bytes]
-    damaged: list[DamagedRecord]
-    missing: list[MissingCharges] = field(default_factory=list[MissingCharges])
+    payloads: Sequence[bytes]
+    damaged: Sequence[DamagedRecord]
+    missing: Sequence[MissingCharges] = ()
     under_way: Sequence[bytes] = ()
     """Beginnings of requests; those that have a charge are booked by that."""
 
@@ -101,125 +87,92 @@ class JournalPart:
     """The CRC-32 of its bytes."""
 
 
-class _Marks:
-    """What each file holds, in another file: so that one that was emptied from outside is noticed.
+class _File:
+    """One file: records from its beginning, zeros from there to its end.
 
-    A mark follows the record and goes before the file is emptied, so a kill in between leaves more
-    in the file than its mark says, never less. It is written in one piece: it is one machine word.
+    What it holds is in another file too, the marks: so that one that was emptied from outside is
+    noticed. A mark follows the record and goes before the file is emptied, so a kill in between
+    leaves more in the file than its mark says, never less. It is written in one piece: it is one
+    machine word.
     """
 
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if os.fstat(descriptor).st_size < _MARKS_SIZE:
-                os.pwrite(descriptor, bytes(_MARKS_SIZE), 0)
-            self._map = mmap.mmap(descriptor, _MARKS_SIZE)
-        finally:
-            os.close(descriptor)
-
-    def set(self, number: int, used: int, checksum: int) -> None:
-        at = number * _MARK.size
-        self._map[at : at + _MARK.size] = _MARK.pack(used, checksum)
-
-    def sync(self) -> None:
-        self._map.flush()
-
-    def close(self) -> None:
-        self._map.close()
-
-
-class _File:
-    """One file: records from its beginning, zeros from there to its end."""
-
-    def __init__(self, path: Path, marks: _Marks) -> None:
-        self._marks, self._number = marks, _NAMES.index(path.name)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            held = path.read_bytes().rstrip(_EMPTY)
-            self._used, self._checksum = len(held), crc32(held)
-            self._size = os.fstat(self._descriptor).st_size
-            self._grow(max(GROWTH_BYTES, self._used))
-            self._map = mmap.mmap(self._descriptor, self._size)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+    def __init__(self, folder: Path, name: str, marks: MappedFile) -> None:
+        self._name, self._marks, self._mark_at = name, marks, _NAMES.index(name) * _MARK.size
+        self._file = MappedFile(folder / name, GROWTH_BYTES)
+        self.sync, self.close = self._file.sync, self._file.close
+        self._used = self._checksum = 0
 
     @property
     def part(self) -> JournalPart:
-        return JournalPart(_NAMES[self._number], self._used, self._checksum)
+        return JournalPart(self._name, self._used, self._checksum)
 
     def append(self, line: bytes) -> None:
         self.reserve(len(line))
         end = self._used + len(line)
-        self._map[self._used : end] = line
+        self._file.bytes[self._used : end] = line
         self._used, self._checksum = end, crc32(line, self._checksum)
-        self._marks.set(self._number, end, self._checksum)
+        self._mark(end, self._checksum)
 
     def reserve(self, size: int) -> None:
         """Have room for so many more bytes."""
-        if self._used + size > len(self._map):
-            self._grow(self._used + size + GROWTH_BYTES)
-            self._remap(self._size)
+        if self._used + size > len(self._file.bytes):
+            self._file.grow(self._used + size + GROWTH_BYTES)
 
     def empty(self) -> None:
-        self._marks.set(self._number, 0, 0)
-        gives_back = self._size > SHRINK_BYTES
+        self._mark(0, 0)
+        gives_back = len(self._file.bytes) > SHRINK_BYTES
         zeros = min(self._used, GROWTH_BYTES) if gives_back else self._used
-        self._map[:zeros] = bytes(zeros)
+        self._file.bytes[:zeros] = bytes(zeros)
         if gives_back:
-            self._remap(GROWTH_BYTES)
-            os.ftruncate(self._descriptor, GROWTH_BYTES)
-            self._size = GROWTH_BYTES
+            self._file.shrink(GROWTH_BYTES)
         self._used = self._checksum = 0
 
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
-
-    def close(self) -> None:
-        self._map.close()
-        os.close(self._descriptor)
-
-    def _remap(self, size: int) -> None:
-        """Map another size; where that fails the old map stays."""
-        old, self._map = self._map, mmap.mmap(self._descriptor, size)
-        old.close()
-
-    def _grow(self, size: int) -> None:
-        """Reserve room by writing zeros: what is only promised could be missing when it is used."""
-        missing = size - self._size
-        if missing <= 0:
-            return
-        if os.pwrite(self._descriptor, bytes(missing), self._size) != missing:
-            os.ftruncate(self._descriptor, self._size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._size = size
+    def _mark(self, used: int, checksum: int) -> None:
+        at = self._mark_at
+        self._marks.bytes[at : at + _MARK.size] = _MARK.pack(used, checksum)
 
 
 class Journal:
-    """Two files that take turns; `OSError` says that the disk is full or cannot be used."""
+    """A holder's two files that take turns; `OSError` says that the disk is full, say."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.under_way = RequestsUnderWay(folder)
+    def __init__(self, root: Path, holder: str) -> None:
+        """Touch nothing yet."""
+        self.holder = holder
+        self.folder = root / holder
+        self.notes = JournalNotes(root)
+        self.under_way = RequestsUnderWay(self.folder)
         # Not in the folder: it tells that the folder was emptied, too.
-        self._marked = folder.with_name(f"{folder.name}.marks")
+        self._marked = marks_of(root) / holder if holder else root.with_name(f"{root.name}.marks")
+        self._lock: int | None = None
         self._files: list[_File] = []
-        self._marks: _Marks | None = None
+        self._marks: MappedFile | None = None
         self._active = 0
 
     def open(self) -> None:
-        """Make the files and their room; `append` does it otherwise."""
-        if not self._files:
-            self._make_folder()
-            with ExitStack() as opened:
-                marks = _Marks(self._marked)
-                opened.callback(marks.close)
-                files: list[_File] = []
-                for name in _NAMES:
-                    files.append(_File(self._folder / name, marks))
-                    opened.callback(files[-1].close)
-                opened.pop_all()
-            self._files, self._marks = files, marks
+        """Take the lock, and make the files and their room; `append` does it otherwise."""
+        if self._files:
+            return
+        for each in (self.folder.parent, self.folder, self._marked.parent):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._lock is None:
+            # It gets its name when it is taken: nobody else takes it before.
+            new = self.folder / f"{_LOCK}.new"
+            self._take(new)
+            new.rename(self.folder / _LOCK)
+        with ExitStack() as opened:
+            marks = MappedFile(self._marked, _MARKS_SIZE)
+            opened.callback(marks.close)
+            files: list[_File] = []
+            for name in _NAMES:
+                files.append(_File(self.folder, name, marks))
+                opened.callback(files[-1].close)
+            opened.pop_all()
+        self._files, self._marks = files, marks
+
+    @property
+    def is_open(self) -> bool:
+        """Whether charges may be in it."""
+        return bool(self._files)
 
     def append(self, payload: bytes) -> None:
         """Write a record of JSON without line breaks; it survives the end of this process then.
@@ -253,13 +206,6 @@ class Journal:
         if self._files:
             self._files[1 - self._active].empty()
 
-    def clear(self) -> None:
-        """Empty all files: what was left behind is booked."""
-        self.open()
-        for file in self._files:
-            file.empty()
-        self.under_way.clear()
-
     def sync(self) -> None:
         """Make every record so far survive a power failure; blocks while the disk writes."""
         for file in self._files:
@@ -267,51 +213,48 @@ class Journal:
         if self._marks is not None:
             self._marks.sync()
 
-    def quarantine(self, payload: bytes) -> None:
-        """Keep a record for a person to look at, so that its file may be emptied."""
-        self._keep(_UNBOOKABLE, line_of(payload))
+    def take(self) -> bool:
+        """Take the lock of a journal that was left behind; false while its holder is there.
 
-    def keep_damaged(self, damaged: Sequence[DamagedRecord]) -> None:
-        """Keep what is no record for a person to look at."""
-        if damaged:
-            self._keep(_DAMAGED, b"".join(damage.data + b"\n" for damage in damaged))
-
-    def _keep(self, name: str, data: bytes) -> None:
-        self._make_folder()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        with os.fdopen(os.open(self._folder / name, flags, 0o600), "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        The files come after the lock and go before it. So where there are none, and no lock, the
+        holder is just about to make it, or all is done; and where the lock alone is gone, as in a
+        copy, or the whole folder, nobody is about to.
+        """
+        lock, marks = self.folder / _LOCK, self._marked
+        files = (marks,) if not self.folder.exists() else (self.folder / each for each in _NAMES)
+        if not lock.exists() and not any(each.exists() for each in files):
+            return False
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._take(lock)
 
     def read_unbooked(self) -> JournalContents:
-        """Return what is not booked: at a start, what a process that was killed left behind."""
-        contents = JournalContents([], [], under_way=self.under_way.read())
+        """Return what is not booked: what a process that was killed left behind."""
+        payloads: list[bytes] = []
+        damaged: list[DamagedRecord] = []
+        missing: list[MissingCharges] = []
         marks = _read(self._marked).ljust(_MARKS_SIZE, _EMPTY)
-        for name, (used, checksum) in zip(_NAMES, _MARK.iter_unpack(marks), strict=True):
-            data = _read(self._folder / name)
+        for each, (used, checksum) in zip(_NAMES, _MARK.iter_unpack(marks), strict=True):
+            name, data = f"{self.holder}/{each}".lstrip("/"), _read(self.folder / each)
             found = parse(name, data)
-            contents.payloads.extend(found.payloads)
-            contents.damaged.extend(found.damaged)
-            held = data.rstrip(_EMPTY)
+            payloads.extend(found.payloads)
+            damaged.extend(found.damaged)
             # A record that a kill cut off is behind the mark.
             if crc32(data[:used]) != checksum:
-                contents.missing.append(MissingCharges(name, used, len(held)))
-        return contents
+                missing.append(MissingCharges(name, used, len(data.rstrip(_EMPTY))))
+        return JournalContents(payloads, damaged, missing, self.under_way.read())
 
-    def keep_missing(self, missing: Sequence[MissingCharges]) -> None:
-        """Note that charges are gone, until a person takes the note away."""
-        if missing:
-            lines = (f"{each.file} {each.expected} {each.found}\n" for each in missing)
-            self._keep(_MISSING, "".join(lines).encode())
-
-    def noted_missing(self) -> Sequence[MissingCharges]:
-        """Return what `keep_missing` noted."""
-        lines = (line.split() for line in _read(self._folder / _MISSING).decode().splitlines())
-        return [MissingCharges(file, int(expected), int(found)) for file, expected, found in lines]
+    def remove(self) -> None:
+        """Remove the files, all of which is booked, and the lock as the last one."""
+        self._marked.unlink(missing_ok=True)  # first: files without marks miss nothing
+        for name in (*_NAMES, self.under_way.name, _LOCK):
+            (self.folder / name).unlink(missing_ok=True)
+        if self.holder:
+            with suppress(OSError):  # somebody has put something there
+                self.folder.rmdir()
+        self.close()
 
     def close(self) -> None:
-        """Give up the files; a later append opens them again."""
+        """Give up the files and the lock; what is in them stays there."""
         files, self._files = self._files, []
         for file in files:
             file.close()
@@ -319,9 +262,42 @@ class Journal:
             self._marks.close()
             self._marks = None
         self.under_way.close()
+        self._unlock()
 
-    def _make_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def _take(self, lock: Path) -> bool:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # somebody has just removed the folder
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another one may have removed it since it was opened.
+            is_ours = lock.stat().st_ino == os.fstat(descriptor).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        if is_ours:
+            self._lock = descriptor
+        else:
+            os.close(descriptor)
+        return is_ours
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def journals_in(root: Path) -> Sequence[str]:
+    """Return whose journals are in a root, also where of one the marks alone are left."""
+    folders = [each.name for each in root.iterdir() if each.is_dir()] if root.exists() else []
+    marks = [each.name for each in marks_of(root).iterdir()] if marks_of(root).exists() else []
+    old = (root.with_name(f"{root.name}.marks"), *(root / name for name in _NAMES))
+    return sorted({*folders, *marks, *([""] if any(each.exists() for each in old) else [])})
+
+
+def marks_of(root: Path) -> Path:
+    """Return where the marks of the journals in a root are."""
+    return root.with_name(f"{root.name}-marks")
 
 
 def parse(name: str, data: bytes) -> JournalContents:

@@ -1,7 +1,8 @@
 """What the server and the books process say to each other, each on a channel of its own.
 
 Open                    first: which database, and where the journal is
-BookFile, BookCharges   one group of charges after the other, and for each
+BookFile, BookCharges   one group of charges after the other; Release once all of a holder's are
+                        booked; and for each
 Booked, NotBooked       what became of it; or
 Unreadable              the file does not hold what the server wrote into it
 """
@@ -57,6 +58,12 @@ class BookCharges(msgspec.Struct, tag="charges", frozen=True):
         return f"{type(self).__name__}({len(self.payloads)} charges)"
 
 
+class Release(msgspec.Struct, tag="release", frozen=True):
+    """End a holder, which may be another one than this server."""
+
+    holder: str
+
+
 class SetAside(msgspec.Struct, frozen=True):
     """A charge that no database state would take."""
 
@@ -70,7 +77,7 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Booked(msgspec.Struct, tag="booked", frozen=True):
-    """The group is in the books, apart from these."""
+    """The group is in the books, apart from these; or a holder was released."""
 
     set_aside: list[SetAside]
 
@@ -86,7 +93,7 @@ class Unreadable(msgspec.Struct, tag="unreadable", frozen=True):
     """The file is gone, or was changed from outside; nothing was booked."""
 
 
-ToBooks = Open | BookFile | BookCharges
+ToBooks = Open | BookFile | BookCharges | Release
 FromBooks = Booked | NotBooked | Unreadable
 TO_BOOKS: Final[Channel[ToBooks]] = Channel(ToBooks, largest=_LARGEST)
 FROM_BOOKS: Final[Channel[FromBooks]] = Channel(FromBooks, largest=_LARGEST)

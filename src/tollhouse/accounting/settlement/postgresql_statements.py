@@ -17,6 +17,7 @@ from tollhouse.accounting.settlement.booking import (
     adding,
     generation_row,
     raising_booked,
+    releasing,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ ADD_GENERATIONS: Final = (
     + f" {ONCE} RETURNING id"
 )
 RAISE_BOOKED: Final = raising_booked("$1", "$2", "greatest")
+RELEASE: Final = releasing("$1")
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _recordset("postings", POSTING)),
     **{

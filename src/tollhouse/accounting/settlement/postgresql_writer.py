@@ -22,6 +22,7 @@ from tollhouse.accounting.settlement.postgresql_statements import (
     CHANGE_LEASE,
     LEASES_OF,
     RAISE_BOOKED,
+    RELEASE,
     STATEMENTS,
     generations_json,
     rows_json,
@@ -29,7 +30,7 @@ from tollhouse.accounting.settlement.postgresql_statements import (
 from tollhouse.storage.postgresql_connection import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
 
@@ -69,20 +70,36 @@ class PostgresqlChargeWriter:
                 to be booked.
         """
         try:
-            try:
-                await self._book(records, last)
-            except _LOST:
-                # Perhaps after the commit: booking again is harmless.
-                self._disconnect()
-                await self._book(records, last)
+            await self._twice(lambda: self._book(records, last))
         except _OF_THE_RECORD as error:
             raise Unbookable(str(error)) from error
+
+    async def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; see `child.Writer`."""
+        await self._twice(lambda: self._release(holder))
 
     async def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.close(timeout=1)
+
+    async def _twice(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Make a change, and again over a new connection if this one is lost.
+
+        That may be after the commit: making any of them again is harmless.
+        """
+        try:
+            await change()
+        except _LOST:
+            self._disconnect()
+            await change()
+
+    async def _release(self, holder: str) -> None:
+        connection = await self._connect()
+        async with connection.transaction():
+            for statement in RELEASE:
+                await connection.execute(statement, holder)
 
     async def _book(self, records: Sequence[GenerationRecord], last: int) -> None:
         connection = await self._connect()
@@ -93,10 +110,14 @@ class PostgresqlChargeWriter:
             fresh = added(records, {row["id"] for row in rows})
             for table, changed in booking(fresh).changes():
                 await connection.execute(STATEMENTS[table], rows_json(table, changed))
-            await self._settle_budgets(connection, fresh)
+            await self._settle_budgets(connection, fresh, is_own=bool(last))
 
     async def _settle_budgets(
-        self, connection: asyncpg.Connection[asyncpg.Record], fresh: Sequence[GenerationRecord]
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        fresh: Sequence[GenerationRecord],
+        *,
+        is_own: bool,
     ) -> None:
         charges = budget_charges(fresh)
         if not charges:
@@ -105,7 +126,8 @@ class PostgresqlChargeWriter:
             BUDGETS_OF, *map(list, zip(*owners_of(charges), strict=True))
         )
         rows = {BudgetId(*row[:3]): BudgetRow(None, include_byok=row[3]) for row in found}
-        mine = await connection.fetch(LEASES_OF, self._holder)
+        # The rights of another holder end with its release.
+        mine = await connection.fetch(LEASES_OF, self._holder) if is_own else ()
         changes = budget_changes(charges, rows, {BudgetId(*row) for row in mine})
         await connection.executemany(CHANGE_BUDGET, changes)
         rights = [(each.right, self._holder, *each[2:]) for each in changes if each.right]

@@ -4,10 +4,10 @@
                        └── pending ──> writer.write(group)     the books process reads the journal
                                        └── the journal forgets it
 
-A charge that is in the journal survives `kill -9`; `recover` books it at the next start. Booking
-twice changes nothing, so a kill between the commit and the forgetting is harmless. Groups gather
-for `GATHER_SECONDS`, unless somebody waits for them or they are many: a transaction costs many
-times what one more row in it does.
+A charge that is in the journal survives `kill -9`: `recovery` books it. Booking twice changes
+nothing, so a kill between the commit and the forgetting is harmless. Groups gather for
+`GATHER_SECONDS`, unless somebody waits for them or they are many: a transaction costs many times
+what one more row in it does.
 
 Where charges come faster than the database books them, a reply waits until no more than
 `BACKPRESSURE_PENDING` are pending. A database that cannot be written is tried again until it can. A
@@ -18,15 +18,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import structlog
 
-from tollhouse.accounting.settlement.payloads import id_of, payload_of, record_of
+from tollhouse.accounting.settlement.payloads import id_of, payload_of
 from tollhouse.kernel.concurrency import wait_for_event
-from tollhouse.kernel.errors import StartError, Unavailable
+from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.settlement.journal import Journal, JournalPart
     from tollhouse.accounting.settlement.messages import SetAside
+    from tollhouse.accounting.settlement.notes import JournalNotes
     from tollhouse.accounting.types import GenerationRecord, Right
 
 GATHER_SECONDS: Final = 0.25
@@ -87,6 +87,14 @@ class ChargeWriter(Protocol):
         """
         ...
 
+    async def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; again changes nothing that counts.
+
+        Raises:
+            Exception: As `write` does.
+        """
+        ...
+
     async def close(self) -> None:
         """Give up connections and processes."""
 
@@ -130,16 +138,34 @@ class Flusher:
             self._running = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredCharges:
-    """What a start found in the journal."""
+async def book(
+    writer: ChargeWriter,
+    notes: JournalNotes,
+    group: Sequence[GenerationRecord],
+    part: JournalPart | None = None,
+    first: int = 0,
+) -> Collection[str | None]:
+    """Book a group; return the ids of those that never will be, which are quarantined."""
+    set_aside = await writer.write(group, part, first)
+    for each in set_aside:
+        notes.quarantine(each.payload)
+        _log.error("charge_set_aside", generation=id_of(each.payload), error=each.reason)
+    return {id_of(each.payload) for each in set_aside}
 
-    charges: int
-    """Charges that are in the books now."""
-    damaged: int
-    """Places that were no charge; each was logged with its offset."""
-    interrupted: int = 0
-    """Requests that were at a provider, and have no charge in the journal."""
+
+async def leave(journal: Journal, writer: ChargeWriter) -> None:
+    """Release the holder of a journal, all of which is booked, and remove its files."""
+    blocking_failpoint("journal.booked")
+    if journal.holder:
+        await writer.release(journal.holder)
+    blocking_failpoint("journal.released")
+    journal.remove()
+    blocking_failpoint("journal.removed")
+
+
+def error_name(error: Exception) -> str:
+    """Return what may be logged of an error: its text may quote a row."""
+    return getattr(error, "reason", type(error).__name__)
 
 
 class Settler:
@@ -289,64 +315,24 @@ class Settler:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
-    async def recover(self) -> RecoveredCharges:
-        """Book what a process that was killed has left in the journal, and what it cut off.
-
-        Call it before the first charge, by the one process that holds the journal's folder.
-
-        Raises:
-            StartError: It cannot be read or booked; nothing of it is lost.
-        """
-        try:
-            found = self._journal.read_unbooked()
-            for damage in found.damaged:
-                _log.error(
-                    "journal_damaged",
-                    file=damage.file,
-                    offset=damage.offset,
-                    bytes=len(damage.data),
-                    is_tail=damage.is_tail,
-                )
-            for gone in found.missing:
-                _log.error(
-                    "journal_charges_missing",
-                    file=gone.file,
-                    expected_bytes=gone.expected,
-                    found_bytes=gone.found,
-                )
-            self._journal.keep_damaged(found.damaged)
-            self._journal.keep_missing(found.missing)
-            charges = [record_of(payload) for payload in found.payloads]
-            begun = [record_of(payload) for payload in found.under_way]
-            # Those that have a charge change nothing: it comes first, or is in the books already.
-            if records := [*charges, *begun]:
-                await self._book(records)
-            self._journal.clear()
-        except msgspec.MsgspecError as error:
-            raise StartError(
-                "the journal holds charges that another version of Tollhouse wrote: "
-                "start that version once, so that it books them"
-            ) from error
-        except Exception as error:
-            raise StartError(
-                f"the charges in the journal cannot be booked ({type(error).__name__}): "
-                "mend the database or the disk, and start again; they are not lost"
-            ) from error
-        interrupted = {record.id for record in begun}.difference(record.id for record in charges)
-        return RecoveredCharges(len(charges), len(found.damaged), len(interrupted))
-
     async def close(self) -> None:
-        """Book what is pending, or leave it to the next start; then close journal and writer."""
+        """Book what is pending and leave; what cannot be booked is left to who comes after."""
         self._closing.set()
         self._book_now.set()
         if self._booking is not None:
             await asyncio.wait([self._booking])
         if self._flusher is not None:
             await self._flusher.close()
+        is_done = self._booked == self._accepted and not self._journal.under_way
         try:
-            await self._writer.close()
+            if self._journal.is_open and is_done:
+                async with asyncio.timeout(self._timeout_seconds):
+                    await leave(self._journal, self._writer)
+        except Exception as error:  # noqa: BLE001 - the edge: who comes after does it again
+            _log.warning("holder_not_released", error=error_name(error))
         finally:
             self._journal.close()
+            await self._writer.close()
 
     async def _book_pending(self) -> None:
         try:
@@ -384,14 +370,13 @@ class Settler:
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                never = await self._book(group, part, self._booked + 1)
+                never = await book(self._writer, self._journal.notes, group, part, self._booked + 1)
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
-                # Not its text: a database's error may quote the row.
                 _log.error(
                     "charges_not_booked_yet",
                     count=len(group) + len(self._pending),
                     first_generation=group[0].id,
-                    error=getattr(error, "reason", type(error).__name__),
+                    error=error_name(error),
                 )
             else:
                 self._booked += len(group)
@@ -408,16 +393,6 @@ class Settler:
             self.observer.booked(group, self._booked)
             for account_id in {record.account_id for record in group if record.id in never}:
                 self.observer.invalidate(account_id)
-
-    async def _book(
-        self, group: Sequence[GenerationRecord], part: JournalPart | None = None, first: int = 0
-    ) -> Collection[str | None]:
-        """Book a group; return the ids of those that never will be."""
-        set_aside = await self._writer.write(group, part, first)
-        for each in set_aside:
-            self._journal.quarantine(each.payload)
-            _log.error("charge_set_aside", generation=id_of(each.payload), error=each.reason)
-        return {id_of(each.payload) for each in set_aside}
 
     def _wake_waiting(self) -> None:
         still = [each for each in self._waiting if each[0] > self._booked]

@@ -8,7 +8,7 @@ from tollhouse.accounting.settlement.sqlite_writer import SqliteChargeWriter
 
 def main() -> None:
     """Book what the server says."""
-    serve(lambda books: SqliteChargeWriter(books.database, books.holder).write)
+    serve(lambda books: SqliteChargeWriter(books.database, books.holder))
 
 
 if __name__ == "__main__":

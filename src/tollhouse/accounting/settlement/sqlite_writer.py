@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.leases import BudgetId, BudgetRow
@@ -19,11 +20,12 @@ from tollhouse.accounting.settlement.booking import (
     generation_row,
     owners_of,
     raising_booked,
+    releasing,
 )
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
 
@@ -34,6 +36,7 @@ def _values(columns: Sequence[str], zeros: Sequence[str] = ()) -> str:
 
 ADD_GENERATION: Final = f"{adding('generations', GENERATION, _values(GENERATION))} {ONCE}"
 RAISE_BOOKED: Final = raising_booked("?", "?", "max")
+RELEASE: Final = releasing("?1")
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _values(POSTING)),
     **{
@@ -78,27 +81,27 @@ class SqliteChargeWriter:
             Unbookable: One of the group cannot be stored as it is; nothing of it is booked.
             sqlite3.Error: The file cannot be written; nothing of the group is booked.
         """
-        connection = self._connect()
-        connection.execute("BEGIN IMMEDIATE")
         try:
-            if last:
-                connection.execute(RAISE_BOOKED, (self._holder, last))
-            fresh = _add_new(connection, records)
-            for table, rows in booking(fresh).changes():
-                connection.executemany(STATEMENTS[table], rows)
-            self._settle_budgets(connection, fresh)
-            connection.execute("COMMIT")
-        except BaseException as error:
-            # SQLite ends it by itself where the disk is full or fails, say.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, _OF_THE_RECORD):
-                raise Unbookable(str(error)) from error
-            raise
+            with self._transaction() as connection:
+                if last:
+                    connection.execute(RAISE_BOOKED, (self._holder, last))
+                fresh = _add_new(connection, records)
+                for table, rows in booking(fresh).changes():
+                    connection.executemany(STATEMENTS[table], rows)
+                self._settle_budgets(connection, fresh, is_own=bool(last))
+        except _OF_THE_RECORD as error:
+            raise Unbookable(str(error)) from error
+
+    def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; see `child.Writer`."""
+        with self._transaction() as connection:
+            for statement in RELEASE:
+                connection.execute(statement, (holder,))
 
     def _settle_budgets(
-        self, connection: sqlite3.Connection, fresh: Sequence[GenerationRecord]
+        self, connection: sqlite3.Connection, fresh: Sequence[GenerationRecord], *, is_own: bool
     ) -> None:
+        """Let budgets follow; the rights of another holder end with its release."""
         if connection.execute("SELECT 1 FROM budgets LIMIT 1").fetchone() is None:
             return  # one process spends alone
         charges = budget_charges(fresh)
@@ -107,7 +110,8 @@ class SqliteChargeWriter:
             for owner in owners_of(charges)
             for row in connection.execute(BUDGETS_OF, owner)
         }
-        leases = {BudgetId(*row) for row in connection.execute(LEASES_OF, (self._holder,))}
+        mine = connection.execute(LEASES_OF, (self._holder,)) if is_own else ()
+        leases = {BudgetId(*row) for row in mine}
         changes = budget_changes(charges, rows, leases)
         connection.executemany(CHANGE_BUDGET, changes)
         rights = [(each.right, self._holder, *each[2:]) for each in changes if each.right]
@@ -118,6 +122,18 @@ class SqliteChargeWriter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        connection = self._connect()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            # SQLite ends it by itself where the disk is full or fails, say.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
