@@ -89,12 +89,7 @@ class AccountingComponents:
 
 
 def build_accounting(
-    settings: AccountingSettings,
-    core: Core,
-    folder: DataFolder,
-    metrics: Metrics,
-    *,
-    has_siblings: bool = False,
+    settings: AccountingSettings, core: Core, folder: DataFolder, metrics: Metrics
 ) -> AccountingComponents:
     """Return accounting on a database whose schema is there; must run inside the event loop."""
     turn = core.database.write_lock if core.database.dialect == "sqlite" else asyncio.Lock()
@@ -142,5 +137,5 @@ def build_accounting(
         recovery=Recovery(folder.journal, books, changed=admission.invalidate),
         invariants=Invariants(checks, metrics, settings.verify_seconds),
         spend_alone=partial(spend_alone, core.database),
-        has_siblings=has_siblings,
+        has_siblings=core.has_siblings,
     )

@@ -47,6 +47,8 @@ class Core:
     audit: AuditService
     rules: AccountingRules
     departures: Departures
+    has_siblings: bool
+    """Whether other processes of this server use the data folder."""
     is_shared: bool
     """Whether other processes may use the database: on PostgreSQL nobody keeps them away."""
 
@@ -105,5 +107,6 @@ def build_core(url: sa.URL, settings: Settings, *, has_siblings: bool = False) -
         audit=AuditService(clock),
         rules=rules,
         departures=departures,
+        has_siblings=has_siblings,
         is_shared=has_siblings or database.dialect == "postgresql",
     )
