@@ -22,8 +22,8 @@ FREE: Final = {"minute": 20, "day": 50}
 """What an account that has purchased nothing may ask of free models."""
 BUDGETS: Final = ("key", "balance", *FREE)
 """Those that there are; `workspace` joins them once budgets of workspaces are enforced."""
-WORKERS: Final = 0
-"""How many workers tests have `tollhouse serve` start; 0 while it does not know the option."""
+WORKERS: Final = 4
+"""How many workers tests have `tollhouse serve` start."""
 
 
 def model(name: str, kind: str, provider: str = "simulated", **more: object) -> dict[str, Any]:
