@@ -379,7 +379,7 @@ class _Server:
         if self.member is not None and not self.member.is_worker:
             await self.member.quiet()
         if self.passing is not None:
-            await self.passing.leave()
+            await self.passing.leave(hand_over=self._hands_over)
         for server in servers:
             server.stop(hand_over=self._hands_over)
         for_requests = max(0.0, seconds - _ENDING_SECONDS)
