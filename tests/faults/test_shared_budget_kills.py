@@ -132,8 +132,10 @@ class Schedule:
             await self._stop(self._database())
             return
         file = self.deployment.servers[0].data_dir / "tollhouse.db"
-        with closing(sqlite3.connect(file, isolation_level=None, timeout=60)) as other:
-            other.execute("BEGIN IMMEDIATE")
+        opened = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
+        with closing(opened) as other:
+            # In a thread: a process may hold the lock that is stopped, and is to go on meanwhile.
+            await asyncio.to_thread(other.execute, "BEGIN IMMEDIATE")
             await asyncio.sleep(self._seconds * self.chance.random())
 
     async def restart_database(self) -> None:

@@ -244,15 +244,17 @@ class WorkerPassing:
         """Connect to the control process, and to each one that follows it."""
         self._connecting = asyncio.create_task(self._connect(), name="link to control")
 
-    async def leave(self) -> None:
-        """Take no more connections; those that are idle can be handed over from now on."""
-        self._is_leaving = True
+    async def leave(self, *, hand_over: bool) -> None:
+        """Take no more connections; `hand_over`: no request begins here from now on."""
+        self._is_leaving = hand_over
         await asyncio.gather(*(link.leave() for link in tuple(self._links)))
 
     async def close(self) -> None:
-        """End, once what is held is sent, or has waited long enough."""
-        while self._held:  # noqa: ASYNC110 - at an end
+        """End, once what is held is sent, or has waited; at the end of a server nothing waits."""
+        while self._held and self._is_leaving:  # noqa: ASYNC110 - at an end
             await asyncio.sleep(_RETRY_SECONDS)
+        while self._held:
+            _refuse(self._held.popleft()[1])
         if self._connecting is not None:
             self._connecting.cancel()
         await asyncio.gather(*(link.close() for link in tuple(self._links)))
@@ -327,10 +329,10 @@ class ControlPassing:
         self._listener.setblocking(False)  # noqa: FBT003 - its only form
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
 
-    async def leave(self) -> None:
-        """Take no more connections; those that are idle can be handed over from now on."""
+    async def leave(self, *, hand_over: bool) -> None:
+        """Take no more connections; `hand_over`: no request begins here from now on."""
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
-        self._is_leaving = True
+        self._is_leaving = hand_over
         await asyncio.gather(*(link.leave() for link in self._links))
 
     async def close(self) -> None:

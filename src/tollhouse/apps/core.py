@@ -9,7 +9,6 @@ from tollhouse.accounting.ledger.service import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.notes import JournalNotes
-from tollhouse.apps.startup import worker_count
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService
@@ -49,12 +48,9 @@ class Core:
     rules: AccountingRules
     departures: Departures
     has_siblings: bool
-    """Whether other processes of this server use its data folder."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes may write to the database."""
-        return self.has_siblings or self.database.dialect == "postgresql"
+    """Whether other processes of this server use the data folder."""
+    is_shared: bool
+    """Whether other processes may use the database: on PostgreSQL nobody keeps them away."""
 
 
 async def bring_up_to_date(database: Database) -> None:
@@ -86,8 +82,11 @@ class Departures:
             await self.heard_by(write, workspace, who)
 
 
-def build_core(url: sa.URL, settings: Settings) -> Core:
-    """Return the services on a database whose schema is there."""
+def build_core(url: sa.URL, settings: Settings, *, has_siblings: bool = False) -> Core:
+    """Return the services on a database whose schema is there.
+
+    `has_siblings`: other processes of this server use it, too.
+    """
     database = open_database(url)
     clock, ids = SystemClock(), RandomIds()
     notes = JournalNotes(DataFolder(settings.data_dir).journal)
@@ -108,5 +107,6 @@ def build_core(url: sa.URL, settings: Settings) -> Core:
         audit=AuditService(clock),
         rules=rules,
         departures=departures,
-        has_siblings=worker_count(settings) > 1,
+        has_siblings=has_siblings,
+        is_shared=has_siblings or database.dialect == "postgresql",
     )

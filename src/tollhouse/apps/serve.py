@@ -128,7 +128,7 @@ async def _run(
     member: Member | None = None,
 ) -> int:
     request_log.gather(asyncio.get_running_loop())
-    core = build_core(resources.url, settings)
+    core = build_core(resources.url, settings, has_siblings=member is not None)
     gateway: Gateway | None = None
     presence: Connection[Record] | None = None
     first: Bootstrapped | None = None
@@ -140,8 +140,9 @@ async def _run(
             if core.database.dialect == "postgresql":
                 presence = await join_other_servers(core, settings.blobs)
             blobs = open_blobs(settings.blobs, resources.folder, core.ids)
-        siblings = resources.folder.notify if core.has_siblings else None
-        core.database.hear_others(core.ids.uuid(), siblings)
+        if core.is_shared:
+            folder = None if member is None else resources.folder.notify
+            core.database.hear_others(core.ids.uuid(), folder)
         keys = await open_keys(settings.vault, core, resources.folder)
         if not is_worker:
             first = await _first_start(core, settings)
@@ -153,8 +154,7 @@ async def _run(
             await each.start()
         gateway.recovery.begin()
         models = [model.id for model in resources.catalog.models]
-        folder = resources.folder
-        started = Started(resources.address, folder, first, models[0] if models else None)
+        started = Started(resources.address, resources.folder, first, models[0] if models else None)
         server = _Server(settings, gateway, blobs, resources, member)
         await server.run(lambda: announce(started))
     finally:
@@ -373,7 +373,7 @@ class _Server:
         if self.member is not None and not self.member.is_worker:
             await self.member.quiet()
         if self.passing is not None:
-            await self.passing.leave()
+            await self.passing.leave(hand_over=self._hands_over)
         for server in servers:
             server.stop(hand_over=self._hands_over)
         for_requests = max(0.0, seconds - _ENDING_SECONDS)

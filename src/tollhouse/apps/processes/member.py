@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import signal
 import socket
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.api.address_table import AddressTable
@@ -38,7 +35,6 @@ from tollhouse.storage.data_folder import DataFolder
 if TYPE_CHECKING:
     from asyncio import StreamWriter
     from collections.abc import Sequence
-    from pathlib import Path
 
     from tollhouse.api.request_gate import RequestGate
     from tollhouse.api.server import GatewayServer
@@ -164,8 +160,6 @@ class Member:
             )
         catalog = read_catalog(settings, SystemClock())
         folder = DataFolder(settings.data_dir)
-        if self.is_worker:
-            folder.journal = _free_journal(folder.path)
         local = None if self.begin.local is None else socket.socket(fileno=self.begin.local)
         return StartupResources(
             catalog,
@@ -205,18 +199,3 @@ def _inherited(descriptor: int) -> socket.socket:
     found = socket.socket(fileno=descriptor)
     found.setblocking(False)  # noqa: FBT003 - its only form
     return found
-
-
-def _free_journal(folder: Path) -> Path:
-    """Return a journal that no other worker has, maybe one that a killed one has left."""
-    for number in count(1):
-        path = folder / f"journal-{number}"
-        path.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            continue
-        return path  # locked for as long as the process lives
-    raise AssertionError
