@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -64,6 +64,8 @@ _ID = (budgets.c.scope, budgets.c.id, budgets.c.period)
 _LEASE = (leases.c.scope, leases.c.id, leases.c.period)
 _MILLIS: Final = 1_000
 _MINUTE: Final = 60 * _MILLIS
+_KEPT: Final = timedelta(days=62)
+"""How long a window is kept after its first day: a month, and as long again for late charges."""
 _ALONE: Final = sa.text("LOCK TABLE budgets IN EXCLUSIVE MODE")
 """No weaker: who has locked rows to change them would wait for us, and we for them."""
 
@@ -87,6 +89,18 @@ async def make_rows(write: Write, wanted: Iterable[BudgetId]) -> None:
         row = insert(write, budgets).values(scope=scope, id=id_, period=period)
         if (await write.execute(row.on_conflict_do_nothing())).rowcount:
             await _derive(write, budget)
+            await _forget_past(write, budget)
+
+
+async def _forget_past(write: Write, budget: BudgetId) -> None:
+    """Forget windows of long ago, of which nobody has anything any more."""
+    if not budget.window:
+        return
+    long_ago = (date.fromisoformat(budget.window[:10]) - _KEPT).isoformat()
+    for table, unused in ((leases, leases.c.granted_nano == 0), (budgets, LEASED == 0)):
+        its = table.c.scope == budget.scope, table.c.id == budget.id
+        past = table.c.period != "", table.c.period < long_ago, unused
+        await write.execute(sa.delete(table).where(*its, *past))
 
 
 async def _alone(write: Write) -> None:
@@ -350,6 +364,10 @@ async def operate(write: Write, operation: Operation, asking: Asking, clock: Clo
         facts = {"machine": asking.machine, "live": True, "started_at": to_millis(clock.now())}
         added = insert(write, holders).values(id=asking.holder, booked_seq=0, **facts)
         await write.execute(added.on_conflict_do_nothing())
+        gone = to_millis(clock.now() - _KEPT)
+        has_rights = sa.exists().where(leases.c.holder == holders.c.id)
+        ended = ~holders.c.live, holders.c.started_at < gone, ~has_rights
+        await write.execute(sa.delete(holders).where(*ended))
     mine = await _holder(write, asking.holder, clock)
     standing = decide.standing(mine.row, operation)
     if standing is not decide.Standing.MINE:

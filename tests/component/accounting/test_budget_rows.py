@@ -164,6 +164,20 @@ async def test_a_new_row_has_what_was_used_and_reserved_before(
     await assert_right(fixture)
 
 
+async def test_windows_of_long_ago_are_forgotten_once_nobody_has_a_part_of_them(
+    fixture: Bookkeeping, acme: Tenant
+) -> None:
+    periods = ["2026-01-01..2026-01-02", "2026-01-02..2026-01-03", "2026-05-01..2026-05-02"]
+    old, leased, new = (leases.BudgetId("key", acme.key.hash, each) for each in periods)
+    async with fixture.database.writing() as write:
+        await budgets.make_rows(write, [old, leased])
+        place = dict(zip(("scope", "id", "period"), leased, strict=True))
+        await write.execute(sa.insert(granted).values(holder=HOLDER, granted_nano=1, **place))
+        await budgets.make_rows(write, [new])
+        left = (await write.execute(sa.select(rows.c.period))).scalars().all()
+    assert sorted(left) == [leased.window, new.window]
+
+
 @pytest.mark.usefixtures("made")
 async def test_a_row_that_does_not_follow_is_a_difference(fixture: Bookkeeping) -> None:
     wrong = {"used_nano": 1, "reserved_nano": 2, "leased_nano": 41}

@@ -139,6 +139,7 @@ class SharedBudgets:
             _log.warning("rate_not_counted", error=type(error).__name__)
             raise Unavailable(_NOT_GRANTED, retry_after=1) from error
         if wait > 0:
+            self._full_until = {each: at for each, at in self._full_until.items() if at > now}
             self._full_until[place] = now + wait
         else:
             self._full_until.pop(place, None)
