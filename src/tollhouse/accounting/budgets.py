@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -35,7 +35,7 @@ from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.identity.types import KeyKind
-from tollhouse.kernel.clock import to_millis
+from tollhouse.kernel.clock import from_millis, to_millis
 from tollhouse.storage.database import Database, Read, Write, insert
 from tollhouse.storage.notifications import Topic
 from tollhouse.storage.tables.accounting import (
@@ -542,6 +542,64 @@ async def take_token(
     text = " ".join(map(str, (*taken, found.now)))
     await write.execute(sa.update(rates).where(*its).values(taken=text))
     return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that spends budgets with others."""
+
+    id: str
+    machine: str
+    live: bool
+    started_at: datetime
+    granted_nano: int
+    """What it has of balances."""
+    budgets: int
+    """Of how many budgets it has something."""
+
+
+async def list_holders(read: Read, holder: str | None = None) -> Sequence[Holder]:
+    """Return who is live or has something of a budget, the latest first; or one of any kind."""
+    of_balances = sa.case((leases.c.scope == ACCOUNT, leases.c.granted_nano), else_=0)
+    has = leases.c.granted_nano != 0
+    counted = sa.func.coalesce(sa.func.sum(sa.case((has, 1), else_=0)), 0).label("budgets")
+    query = (
+        sa.select(holders, sa.func.coalesce(sa.func.sum(of_balances), 0).label("nano"), counted)
+        .select_from(holders.outerjoin(leases, leases.c.holder == holders.c.id))
+        .group_by(holders.c.id)
+        .order_by(holders.c.started_at.desc(), holders.c.id)
+    )
+    if holder is None:
+        query = query.having(sa.or_(holders.c.live, counted.element > 0))
+    else:
+        query = query.where(holders.c.id == holder)
+    return [
+        Holder(
+            row.id,
+            row.machine,
+            row.live,
+            from_millis(row.started_at),
+            int(row.nano),
+            int(row.budgets),
+        )
+        for row in await read.execute(query)
+    ]
+
+
+async def write_off(write: Write, holder: str, *, return_rights: bool) -> Holder | None:
+    """Have a process spend nothing any more, if there is one; return it.
+
+    What it had counts as used until its journal is settled, or goes back to the others.
+    """
+    gone = sa.update(holders).where(holders.c.id == holder)
+    await write.execute(gone.values(live=False, epoch=holders.c.epoch + 1))
+    if return_rights:
+        its = sa.select(leases).where(leases.c.holder == holder).order_by(*_LEASE)
+        for row in (await write.execute(its)).all():
+            left = budgets.c.leased_nano - row.granted_nano
+            await _update(write, _id(row), leased_nano=left)
+        await write.execute(sa.delete(leases).where(leases.c.holder == holder))
+    return next(iter(await list_holders(write, holder)), None)
 
 
 async def spend_alone(database: Database) -> None:

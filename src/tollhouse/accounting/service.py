@@ -27,7 +27,7 @@ from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
 from tollhouse.audit.service import AuditService
-from tollhouse.audit.types import AuditAction
+from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
 from tollhouse.kernel.money import MAX_NANO
 from tollhouse.storage.notifications import Topic
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import date
 
+    from tollhouse.accounting.budgets import Holder
     from tollhouse.accounting.owner import Owner
     from tollhouse.accounting.types import (
         CostState,
@@ -275,6 +276,17 @@ class AccountingService:
     def key_moved(self, write: Write, account_id: str) -> None:
         """Learn that a key has another workspace, whose limits hold from then on."""
         write.notify(Topic.ACCOUNT, account_id)
+
+    async def write_off(
+        self, write: Write, holder: str, *, return_rights: bool, actor: str
+    ) -> Holder | None:
+        """Write a process off that spends budgets with others; return it, or None if unknown."""
+        found = await rows.write_off(write, holder, return_rights=return_rights)
+        if found is not None:
+            facts = {"machine": found.machine, "return_rights": return_rights}
+            action = AuditAction.HOLDER_WRITTEN_OFF
+            await self._audit.record_change(write, INSTALLATION, action, actor, holder, new=facts)
+        return found
 
     async def key_status(self, read: Read, key_hash: str) -> KeyStatus:
         """Return a key's counters beside what it may use."""

@@ -51,6 +51,8 @@ class AuditAction(StrEnum):
     BUDGET_SET = "budget_set"
     """The limit of a workspace, a user or an end user."""
     BUDGET_REMOVED = "budget_removed"
+    HOLDER_WRITTEN_OFF = "holder_written_off"
+    """A process that spent budgets with others; whether they have what it had."""
     CREDITS_POSTED = "credits_posted"
     SETTINGS_CHANGED = "settings_changed"
     """A server started with other settings than the one before it."""

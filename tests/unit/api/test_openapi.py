@@ -50,6 +50,8 @@ OPERATIONS = {
     "/keys": {"get", "post"},
     "/keys/{hash}": {"get", "patch", "delete"},
     "/keys/{hash}/policy": {"get", "put"},
+    "/ledger/holders": {"get"},
+    "/ledger/holders/{id}/write-off": {"post"},
     "/ledger/interrupted": {"get"},
     "/ledger/statement": {"get"},
     "/ledger/unknown": {"get"},

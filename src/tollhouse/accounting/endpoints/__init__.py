@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends
 from tollhouse.accounting.endpoints.budgets import BudgetEndpoints
 from tollhouse.accounting.endpoints.credits import CreditsEndpoints
 from tollhouse.accounting.endpoints.generation import GenerationEndpoints
+from tollhouse.accounting.endpoints.holders import HolderEndpoints
 from tollhouse.accounting.endpoints.keys import KeyEndpoints
 from tollhouse.accounting.endpoints.ledger import LedgerEndpoints
 from tollhouse.accounting.ledger.service import LedgerService
@@ -38,5 +39,6 @@ def router(  # noqa: PLR0913 - one for each thing that endpoints need
     GenerationEndpoints(accounting, database).add_to(routes)
     CreditsEndpoints(accounting, identity, database).add_to(routes)
     BudgetEndpoints(accounting, identity, database).add_to(routes)
+    HolderEndpoints(accounting, database).add_to(routes)
     LedgerEndpoints(ledger, accounting, identity, database, clock).add_to(routes)
     return routes

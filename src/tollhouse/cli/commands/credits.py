@@ -1,6 +1,7 @@
 """`tollhouse credits` and `ledger`: an account's money, and whether the books are right."""
 
 from typing import Annotated, Final
+from urllib.parse import quote
 
 from typer import Argument, Option
 
@@ -247,3 +248,44 @@ _UNSETTLED: Final = (
 async def _unsettled(server: Server, which: str, account: str | None) -> list[Item]:
     named = None if account is None else await resource_id(server, "account", account)
     return (await server.get(f"/ledger/{which}", account_id=named))["data"]
+
+
+@ledger_app.control("holders", "tollhouse ledger holders", "tollhouse ledger holders --json")
+async def holders(server: Server) -> Table:
+    """List the processes that spend balances and limits together; needs an operator.
+
+    Each has a part of every balance that it spends of. There are none with one server on SQLite
+    without workers.
+    """
+    found = (await server.get("/ledger/holders"))["data"]
+    columns = ["id", "machine", "live", column("started_at", "started"), "granted", "budgets"]
+    return Table(found, columns)
+
+
+@ledger_app.control(
+    "write-off",
+    "tollhouse ledger write-off 5f3a0c1e-7a55-4b1e-9d0e-0c5b8f1d2e3f",
+    "tollhouse ledger write-off 5f3a0c1e-7a55-4b1e-9d0e-0c5b8f1d2e3f --return-rights",
+)
+async def write_off(
+    server: Server,
+    holder: Annotated[str, Argument(metavar="HOLDER", help="Its id, as `holders` shows it.")],
+    return_rights: Annotated[
+        bool,
+        Option(
+            "--return-rights",
+            help="Let others spend what it had at once: more may be spent than there is, if it "
+            "spent some of that.",
+        ),
+    ] = False,
+) -> Record:
+    """Write off a process that is gone for good, with its machine; needs an operator.
+
+    What it had of balances and limits counts as used. It is free again once a server starts on its
+    data folder, which books what it has charged; with `--return-rights` it is free at once.
+    """
+    path, wish = (
+        f"/ledger/holders/{quote(holder, safe='')}/write-off",
+        {"return_rights": return_rights},
+    )
+    return Record((await server.send("POST", path, wish))["data"])
