@@ -144,6 +144,8 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Generator[Deployment
             "hash": sha256(server.api_key.encode()).hexdigest(),
             "author": "simulated",
             "slug": "echo",
+            "end_user": "ada",
+            "interval": "daily",
         }
         eve = person.make("/interns", {"name": "eve"}).json()["id"]
         yield Deployment(server, http, person, person.things(eve, names))

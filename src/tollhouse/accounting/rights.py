@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.accounting.leases import Ask, Fenced, Granted, Operation, Polled, Standing
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tollhouse.accounting.leases import Answer, BudgetId
+
+
+MOST_AT_ONCE: Final = 100
+"""Claims that a transaction asks for, the oldest first, and budgets of which it gives back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,8 @@ class Rights:
 
     def wakes_at(self) -> float:
         """Return when to ask for the next operation, if nothing happens before."""
-        return max(self._not_before, min([self._poll_at, *(each.ask_at for each in self.waiting)]))
+        asking = (each.ask_at for each in self.waiting[:MOST_AT_ONCE])
+        return max(self._not_before, min([self._poll_at, *asking]))
 
     def notice(self, budget: BudgetId | None, now: float) -> None:
         """Hear that a row is wanted, or that something has changed: only a reason to look."""
@@ -262,14 +267,14 @@ class Rights:
         if now >= self._poll_at:
             self._poll_at = now + self._timing.poll
             return Operation("poll", *me)
-        due = self._taken(self._recalled | self._past)
-        if not any(claim.ask_at <= now for claim in self.waiting):
+        due, asking = self._taken(self._recalled | self._past), self.waiting[:MOST_AT_ONCE]
+        if not any(claim.ask_at <= now for claim in asking):
             return Operation("give_back", *me, due) if due else None
-        due |= self._taken({b for claim in self.waiting if claim.reserves for b in claim.amounts})
-        budgets = {budget for claim in self.waiting for budget in claim.amounts}
+        due |= self._taken({b for claim in asking if claim.reserves for b in claim.amounts})
+        budgets = {budget for claim in asking for budget in claim.amounts}
         idle = {budget: max(0, self.lease(budget).idle) for budget in budgets}
         wishes = {budget: self._wish(budget, now) for budget in budgets}
-        asks = [self._ask(claim, now) for claim in self.waiting]
+        asks = [self._ask(claim, now) for claim in asking]
         return Operation("grant", *me, due, asks, idle, wishes)
 
     def _ask(self, claim: Claim, now: float) -> Ask:
@@ -282,6 +287,8 @@ class Rights:
         """Take the idle rights of some budgets away, and return them."""
         found: dict[BudgetId, int] = {}
         for budget in budgets:
+            if len(found) == MOST_AT_ONCE:
+                break  # the rest is for the next transaction
             lease = self._leases.get(budget)
             if lease is not None and (idle := lease.idle) > 0:
                 found[budget] = idle

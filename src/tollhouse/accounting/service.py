@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting import budgets as rows
+from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
@@ -20,11 +20,13 @@ from tollhouse.accounting.admission.types import (
     OwnerFacts,
     label_of,
 )
+from tollhouse.accounting.budgets import write_off
 from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.owners import statements
 from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
+from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
@@ -205,6 +207,7 @@ class AccountingService:
                 with_own_nano,
                 workspace_id,
             ),
+            takes_credits=account_type.needs_credits,
         )
         if not fits:
             refused = held_by_requests(amount_nano)
@@ -246,7 +249,7 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
-        await rows.charged(write, [record for record in records if record.id in new])
+        await rows.charged(write, [each for each in map(storable, records) if each.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
@@ -281,7 +284,7 @@ class AccountingService:
         self, write: Write, holder: str, *, return_rights: bool, actor: str
     ) -> Holder | None:
         """Write a process off that spends budgets with others; return it, or None if unknown."""
-        found = await rows.write_off(write, holder, return_rights=return_rights)
+        found = await write_off(write, holder, return_rights=return_rights)
         if found is not None:
             facts = {"machine": found.machine, "return_rights": return_rights}
             action = AuditAction.HOLDER_WRITTEN_OFF

@@ -171,6 +171,7 @@ class BatchService:
             now,
             subject.payer_hash,
             estimate.with_own_nano,
+            subject.workspace_id,
         )
         await self.reserve(reservation)
         async with self.context.database.writing() as write:
@@ -225,6 +226,8 @@ class BatchService:
         """Forget an upload, unless it is a batch by now though its answer was lost."""
         async with self.context.database.writing() as write:
             if not await repository.give_up_upload(write, batch_id):
+                if await repository.get(write, batch_id) is None:
+                    await self.context.accounting.end_reservation(write, batch_id)
                 return
             await self.context.accounting.end_reservation(write, batch_id)
         if await remove_blobs(self.context.blobs, batch_id):

@@ -16,7 +16,7 @@ from tests.support.seams.accounting import (
     PostingKind,
     Reset,
     Right,
-    budgets,
+    budget_rows,
     leases,
 )
 from tollhouse.storage.tables.accounting import budgets as rows
@@ -42,7 +42,7 @@ async def made(fixture: Bookkeeping, acme: Tenant) -> list[leases.BudgetId]:
     await fixture.add(acme, PostingKind.PURCHASE, 1_000)
     await limit(fixture, acme, KeyLimit(500, Reset.DAILY))
     async with fixture.database.writing() as write:
-        await budgets.make_rows(write, these)
+        await budget_rows.make_rows(write, these)
         await write.execute(sa.insert(holders).values(id=HOLDER, booked_seq=0, live=True))
         for scope, id_, period in these:
             place = {"scope": scope, "id": id_, "period": period}
@@ -159,7 +159,7 @@ async def test_a_new_row_has_what_was_used_and_reserved_before(
     async with fixture.database.writing() as write:
         await fixture.accounting.reserve(write, BATCH, acme.account.id, acme.key.hash, 100)
         budget = leases.BudgetId("key", acme.key.hash, day)
-        await budgets.make_rows(write, [budget])
+        await budget_rows.make_rows(write, [budget])
     assert await amounts(fixture, budget) == (None, 9, 100, 0)
     await assert_right(fixture)
 
@@ -170,10 +170,10 @@ async def test_windows_of_long_ago_are_forgotten_once_nobody_has_a_part_of_them(
     periods = ["2026-01-01..2026-01-02", "2026-01-02..2026-01-03", "2026-05-01..2026-05-02"]
     old, leased, new = (leases.BudgetId("key", acme.key.hash, each) for each in periods)
     async with fixture.database.writing() as write:
-        await budgets.make_rows(write, [old, leased])
+        await budget_rows.make_rows(write, [old, leased])
         place = dict(zip(("scope", "id", "period"), leased, strict=True))
         await write.execute(sa.insert(granted).values(holder=HOLDER, granted_nano=1, **place))
-        await budgets.make_rows(write, [new])
+        await budget_rows.make_rows(write, [new])
         left = (await write.execute(sa.select(rows.c.period))).scalars().all()
     assert sorted(left) == [leased.window, new.window]
 

@@ -5,7 +5,7 @@ from tests.support.seams import names
 __getattr__ = names(
     "tollhouse.accounting",
     {
-        "": "budgets endpoints leases rights",
+        "": "budget_rows endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
         "admission.rules": "AdmissionContext drawn_budgets reservation_limits reservation_refusal",

@@ -67,10 +67,27 @@ def _free_budget(context: AdmissionContext) -> BudgetId:
     return BudgetId(FREE, context.request.account_id, window_of(Reset.DAILY, context.today))
 
 
+def covers(claim: SpendClaim | None, wanted: SpendClaim | None) -> bool:
+    """Tell whether a claim suffices for what is wanted."""
+    if wanted is None:
+        return True
+    return claim is not None and all(
+        claim.amounts.get(budget, 0) >= amount for budget, amount in wanted.amounts.items()
+    )
+
+
+def is_same(claim: SpendClaim, wanted: SpendClaim | None) -> bool:
+    """Tell whether as much is wanted as was claimed."""
+    return wanted is not None and claim.amounts == wanted.amounts
+
+
 def leaves_free(context: AdmissionContext, claim: SpendClaim) -> bool:
     """Have a request go on without free models, if others leave it none and it wants more."""
     request = context.request
-    if request.only_free or {budget.scope for budget in claim.short} != {FREE}:
+    of_free = _free_budget(context)
+    if request.only_free or of_free not in claim.amounts:
+        return False
+    if claim.short and of_free not in claim.short:
         return False
     request.others_use_free = True
     return True

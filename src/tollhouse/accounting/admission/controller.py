@@ -17,8 +17,10 @@ import structlog
 from tollhouse.accounting.admission.accounts import AccountCache, AccountLoader
 from tollhouse.accounting.admission.claims import (
     claim_of,
+    covers,
     given_limits,
     held_elsewhere,
+    is_same,
     leaves_free,
     reserved_amounts,
 )
@@ -121,6 +123,8 @@ class AdmissionController:
             RateLimited: Too many requests to free models, or to a model with a limit of its own.
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
+        if self._shared is not None:
+            request.free_later = False  # others count it, too: there is no second time to ask them
         admitted = self.try_admit(request)
         if admitted is None and self._context(request) is None:
             await self._read(request)
@@ -401,11 +405,9 @@ class AdmissionController:
                     ticket.asks = True
                     self._wake(request.account_id)
                     claim = claim_of(context, may_use_free=may_use_free)
-                    if (
-                        claim is None
-                        or await self._is_granted(self._shared, context, claim, arrived)
-                    ) and await self._is_counted(self._shared, context, claim, may_use_free):
-                        return self._begin(context, claim, may_use_free=may_use_free)
+                    admitted = await self._begin_shared(self._shared, context, claim, arrived)
+                    if admitted is not None:
+                        return admitted
                     ticket.asks = False
                     continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
@@ -422,68 +424,66 @@ class AdmissionController:
             if not queue:
                 del self._queues[request.account_id]
 
-    async def _is_counted(
+    async def _begin_shared(
         self,
         shared: SharedBudgets,
         context: AdmissionContext,
         claim: SpendClaim | None,
-        may_use_free: bool,  # noqa: FBT001 - as everywhere here
-    ) -> bool:
+        arrived: float,
+    ) -> Admitted | None:
+        """Let a request begin that the database is asked about; None: look again at what is known.
+
+        Raises:
+            PaymentRequired: The database said that others leave too little.
+            RateLimited: The same of free requests, or of a minute.
+            Unavailable: It did not answer.
+        """
+        request, held = context.request, None
+        try:
+            if claim is not None:
+                given = given_limits(context, claim)
+                held = claim if await shared.wait(claim, arrived, given) else None
+            if claim is not None and held is None:
+                # Others have spent what is known here as left: what is there now decides.
+                self._accounts.invalidate(request.account_id)
+            elif not await self._is_counted(shared, context):
+                return None
+            now = await self._fresh_context(request)
+            may_use_free, refused = self._verdict(now)
+            if refused is not None:
+                return None
+            again = claim_of(now, may_use_free=may_use_free)
+            if (claim is None or held is not None) and covers(claim, again):
+                held = None
+                return self._begin(now, claim, may_use_free=may_use_free)
+            over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS
+            if claim is None or not (over or (held is None and is_same(claim, again))):
+                return None
+            if leaves_free(now, claim):
+                return None
+            raise self._error(now, held_elsewhere(now, claim))
+        finally:
+            self._give_back(held)
+
+    async def _is_counted(self, shared: SharedBudgets, context: AdmissionContext) -> bool:
         """Count a request towards its limit of a minute; false: it goes on without free models.
 
         Raises:
             RateLimited: Too many have come to any process.
             Unavailable: The database did not answer.
         """
-        rate = counted_rate(context, may_use_free=may_use_free)
-        if rate is None:
-            return True
-        try:
-            wait = await shared.take_token(context.request.account_id, rate)
-        except BaseException:
-            self._give_back(claim)
-            raise
-        if wait <= 0:
-            return True
-        self._give_back(claim)
         request = context.request
-        if request.free and not request.only_free:
+        rate = counted_rate(context, may_use_free=request.free and not request.others_use_free)
+        if rate is None or request.counted:
+            return True
+        wait = await shared.take_token(request.account_id, rate)
+        if wait <= 0:
+            request.counted = True
+        elif request.free and not request.only_free:
             request.others_use_free = True
-            return False
-        raise too_many_in_a_minute(rate, wait, self._clock.now())
-
-    async def _is_granted(
-        self, shared: SharedBudgets, context: AdmissionContext, claim: SpendClaim, arrived: float
-    ) -> bool:
-        """Tell whether a request has what it claims; false: something has changed, look again.
-
-        Raises:
-            PaymentRequired: The database said that others leave too little.
-            RateLimited: The same of free requests.
-            Unavailable: It did not answer.
-        """
-        given = given_limits(context, claim)
-        granted = await shared.wait(claim, arrived, given)
-        if not granted:
-            # Others have spent what is known here as left: what is there now decides.
-            self._accounts.invalidate(context.request.account_id)
-        try:
-            now = await self._fresh_context(context.request)
-            may_use_free, refused = self._verdict(now)
-        except BaseException:
-            if granted:
-                shared.end(claim)
-            raise
-        again = None if refused is not None else claim_of(now, may_use_free=may_use_free)
-        is_same = again is not None and again.amounts == claim.amounts
-        if granted and not is_same:
-            shared.end(claim)
-        if granted or refused is not None:
-            return granted and is_same
-        over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS
-        if (is_same or over) and not leaves_free(now, claim):
-            raise self._error(now, held_elsewhere(now, claim))
-        return False
+        else:
+            raise too_many_in_a_minute(rate, wait, self._clock.now())
+        return request.counted
 
     def _wake(self, account_id: str) -> None:
         first = _first(self._queues.get(account_id, ()))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tollhouse.accounting import budgets
 from tollhouse.accounting.admission.types import SpendClaim
+from tollhouse.accounting.budget_rows import make_rows
 from tollhouse.accounting.budgets import Asking, MissingRows
 from tollhouse.accounting.leases import BudgetId
 from tollhouse.accounting.rights import Claim, Decided, Rights, Timing
@@ -35,8 +37,16 @@ if TYPE_CHECKING:
 LEAST_WAIT_SECONDS: Final = 1.0
 """What others have and do not need comes back within this time; nobody is refused before that."""
 _OPERATION_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+_ROWS_AT_ONCE: Final = 50
+_LASTING: Final = frozenset({"give_back", "grant"})
 _NOT_GRANTED: Final = "The account's credits cannot be reserved now; try again in a moment."
 _log = structlog.get_logger(__name__)
+
+
+def _is_true(done: asyncio.Future[bool]) -> bool:
+    return done.done() and not done.cancelled() and done.exception() is None and done.result()
 
 
 class SharedBudgets:
@@ -66,11 +76,19 @@ class SharedBudgets:
         self._full_until: dict[tuple[str, str | None], float] = {}
         """Until when nothing is left of limits of a minute, so that nobody asks before that."""
         self._changed = asyncio.Event()
+        self._rounds = count(1)
         self._lane: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to ask the database for what requests need."""
         self._lane = asyncio.create_task(self._run(), name="shared budgets")
+        self._lane.add_done_callback(self._ended)
+
+    def _ended(self, lane: asyncio.Task[None]) -> None:
+        if not lane.cancelled() and (error := lane.exception()) is not None:
+            _log.error("budgets_not_shared_any_more", error=type(error).__name__)
+            self._forget()
+            self._on_cut_off()
 
     async def stop(self) -> None:
         """Ask nothing any more; what is left goes back with the end of the journal."""
@@ -97,8 +115,10 @@ class SharedBudgets:
         Raises:
             Unavailable: The database does not answer, or this process was written off.
         """
-        if self._rights.cut_off:
+        if self._rights.cut_off or self._lane is None or self._lane.done():
             raise Unavailable(_NOT_GRANTED)
+        if not claim.reserves:
+            claim.id = f"{claim.id} {next(self._rounds)}"  # an answer to the last one is not for it
         if self._rights.begin(claim, self._clock.monotonic()):
             return True
         claim.since = since
@@ -111,9 +131,7 @@ class SharedBudgets:
             if claim in self._rights.waiting:
                 self._rights.withdraw(claim)
                 self._tell(Decided(self._rights.serve()))
-            elif (
-                done.done() and not done.cancelled() and done.exception() is None and done.result()
-            ):
+            elif not claim.reserves and _is_true(done):
                 self.end(claim)
             raise
         finally:
@@ -153,8 +171,13 @@ class SharedBudgets:
         """
         claim = SpendClaim(reservation.id, amounts, reserves=True)
         self._reservations[claim.id] = reservation
+        waiting = asyncio.create_task(self.wait(claim, self._clock.monotonic()))
         try:
-            return await self.wait(claim, self._clock.monotonic())
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            # What its transaction sets aside has to be there before the caller gives it back.
+            await asyncio.wait([waiting])
+            raise
         finally:
             self._reservations.pop(claim.id, None)
 
@@ -199,12 +222,18 @@ class SharedBudgets:
             except Exception as error:  # noqa: BLE001 - the edge: whatever it was, a fence is next
                 failed += 1
                 self._rights.unanswered(operation, self._clock.monotonic())
-                _log.warning("budgets_not_asked", error=type(error).__name__, times=failed)
+                if failed & (failed - 1) == 0:  # 1, 2, 4 and so on
+                    _log.warning("budgets_not_asked", error=type(error).__name__, times=failed)
                 if failed > 1:
                     self._forget()
+                await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * failed))
             else:
-                failed = 0
+                # A fence succeeds also where every grant fails.
+                if operation.name in _LASTING or not self._rights.waiting:
+                    failed = 0
                 self._tell(self._rights.answered(operation, answer))
+                if operation.name == "fence" and self._rights.in_doubt:
+                    await asyncio.sleep(_PAUSE_SECONDS)  # it was older than what was told before
                 if self._rights.cut_off:
                     _log.error("written_off", holder=self._holder)
                     self._forget()
@@ -216,17 +245,18 @@ class SharedBudgets:
             self._holder,
             self._machine,
             2 * self._timing.poll,
-            self._reservations,
-            self._given,
+            {**self._reservations},
+            {**self._given},
         )
         while True:
             try:
                 async with self._database.writing() as write:
                     return await budgets.operate(write, operation, asking, self._clock)
             except MissingRows as error:
-                missing = error.missing
-            async with self._database.writing() as write:
-                await budgets.make_rows(write, missing)
+                missing = sorted(error.missing)
+            for at in range(0, len(missing), _ROWS_AT_ONCE):
+                async with self._database.writing() as write:
+                    await make_rows(write, missing[at : at + _ROWS_AT_ONCE])
 
     def _tell(self, decided: Decided) -> None:
         for claim in decided.admitted:

@@ -83,6 +83,8 @@ class AdmissionRequest:
     """Whether one of its models is free and limited."""
     free_later: bool = False
     """Whether that is asked only once own keys have failed; until then no limit counts it."""
+    counted: bool = False
+    """Whether it is counted towards its limit of a minute, with other processes' requests."""
     others_use_free: bool = False
     """Whether other processes leave it none of the day's free requests."""
     only_free: bool = False

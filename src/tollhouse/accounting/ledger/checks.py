@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.budgets import LEASED, LIMIT, RESERVED, USED
+from tollhouse.accounting.budget_rows import LEASED, LIMIT, RESERVED, USED
 from tollhouse.accounting.ledger.types import RECOMPUTED, STORED, LedgerScope
 from tollhouse.accounting.types import (
     ADJUSTMENTS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tollhouse.accounting import budgets as rows
+from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.limits import budget_of, check_nested, interval_name
 from tollhouse.accounting.owner import Owner, OwnerLimit
@@ -122,8 +122,8 @@ class BudgetService:
         await statements.include_byok(write, owner, included=include_byok)
         old = None if before is None else _facts(before)
         action = AuditAction.BUDGET_SET
-        await self._record(write, account_id, action, actor, new, old, _facts(new))
         await rows.limit_changed(write, owner.scope, owner.id)
+        await self._record(write, account_id, action, actor, new, old, _facts(new))
         write.notify(Topic.ACCOUNT, account_id)
         return await self.budget(write, account_id, owner, reset)
 
@@ -131,17 +131,20 @@ class BudgetService:
         self, write: Write, account_id: str, owner: Owner, reset: Reset | None, actor: str
     ) -> None:
         """Take away the limit of an owner's interval; there need not be one."""
+        await repository.lock_credits(write, account_id)
         for each in await statements.limits_of(write, [owner]):
             if each.reset is reset:
                 await statements.remove(write, owner, reset)
                 action = AuditAction.BUDGET_REMOVED
-                await self._record(write, account_id, action, actor, each, _facts(each), {})
                 await rows.limit_changed(write, owner.scope, owner.id)
+                await self._record(write, account_id, action, actor, each, _facts(each), {})
                 write.notify(Topic.ACCOUNT, account_id)
 
     async def workspace_leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
         """Take away the limits of a workspace that is removed, and of its end users."""
-        for each in await statements.remove_of_workspace(write, workspace.id):
+        removed = await statements.remove_of_workspace(write, workspace.id)
+        await rows.limits_gone(write, workspace.id)
+        for each in removed:
             action, facts = AuditAction.BUDGET_REMOVED, _facts(each)
             await self._record(write, workspace.account_id, action, who.actor, each, facts, {})
 

@@ -328,6 +328,7 @@ def releasing(holder: str) -> Sequence[str]:
     )
     where = f"WHERE EXISTS (SELECT 1 {its})"
     return (
+        f"INSERT INTO holders (id, booked_seq) VALUES ({holder}, 0) {ONCE}",  # noqa: S608
         f"UPDATE holders SET live = false, epoch = epoch + 1 WHERE id = {holder}",  # noqa: S608
         f"UPDATE budgets SET leased_nano = leased_nano - (SELECT granted_nano {its}) {where}",  # noqa: S608
         f"DELETE FROM leases WHERE holder = {holder}",  # noqa: S608

@@ -37,7 +37,12 @@ ADD_GENERATIONS: Final = (
     + f" {ONCE} RETURNING id"
 )
 RAISE_BOOKED: Final = raising_booked("$1", "$2", "greatest")
-RELEASE: Final = releasing("$1")
+_IN_ORDER: Final = (
+    "SELECT 1 FROM budgets JOIN leases USING (scope, id, period) WHERE holder = $1 "
+    "ORDER BY scope, id, period FOR UPDATE OF budgets"
+)
+_KNOWN, _GONE, *_BACK = releasing("$1")
+RELEASE: Final = (_KNOWN, _GONE, _IN_ORDER, *_BACK)
 STATEMENTS: Final = {
     "postings": adding("postings", POSTING, _recordset("postings", POSTING)),
     **{

@@ -48,6 +48,7 @@ _LOST: Final = (
     asyncpg.InternalClientError,  # the server's farewell came while nothing was asked
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
+    asyncpg.DeadlockDetectedError,
     OSError,
 )
 
@@ -139,6 +140,8 @@ class PostgresqlChargeWriter:
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await open_connection(self._dsn)
+            # Who stops in the middle of a group must not stop all that spend.
+            await self._connection.execute("SET idle_in_transaction_session_timeout = 10000")
         return self._connection
 
     def _disconnect(self) -> None:
