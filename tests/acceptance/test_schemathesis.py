@@ -77,8 +77,10 @@ NEED_A_SANDBOX: Final = {
     "POST /interns/{internId}/invoke",
     "POST /interns/{internId}/install",
     "POST /interns/{internId}/slack/events",
+    "POST /ledger/holders/{id}/write-off",
 }
-"""Operations that only a running intern accepts, or one whose chat service answers."""
+"""Operations that only a running intern accepts, one whose chat service answers, or a server that
+shares its database."""
 OWN_KEY: Final = {"provider": "simulated", "key": "sk-known-key"}
 TEXTS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": "Hello"}],
@@ -129,7 +131,7 @@ class ExistingResources:
         self._in_paths: dict[str, dict[str, str]] = {
             # Not the account of our keys: what changes it must not shut them out.
             "accounts": {"account_id": self._make("/accounts")["id"]},
-            "users": {"user_id": user},
+            "users": {"user_id": user, "interval": "daily"},
             "model": {"author": "simulated", "slug": "echo"},
             "models": {"author": "simulated", "slug": "echo", "name": "simulated/echo"},
             "vault": {
@@ -137,7 +139,7 @@ class ExistingResources:
                 "name": SECRET_NAME,
             },
         }
-        for kind in ("workspaces", "keys", "byok", "vault", "interns"):
+        for kind in ("workspaces", "users", "keys", "byok", "vault", "interns"):
             self.make_again(kind)
 
     def make_again(self, kind: str) -> None:
@@ -146,7 +148,12 @@ class ExistingResources:
             case "workspaces":
                 workspace = self._make("/workspaces")["id"]
                 self._fields["workspace_id"] = workspace
-                self._in_paths["workspaces"] = {"id": workspace}
+                named = {"id": workspace, "interval": "daily", "end_user": "ada"}
+                self._in_paths["workspaces"] = named
+                for owner in (workspace, f"{workspace}/end-users/ada"):
+                    self._limit(f"/workspaces/{owner}")
+            case "users":
+                self._limit(f"/users/{self._in_paths['users']['user_id']}")
             case "keys":
                 self._in_paths["keys"] = {"hash": self._make("/keys")["hash"]}
             case "byok":
@@ -159,6 +166,10 @@ class ExistingResources:
                 self._in_paths["interns"] = {"internId": self._new_intern()}
             case _:
                 raise AssertionError(kind)
+
+    def _limit(self, owner: str) -> None:
+        reply = self._http.put(f"{owner}/budgets/daily", json={"limit_usd": 5})
+        assert reply.status_code == httpx2.codes.OK, reply.text
 
     def _new_intern(self) -> str:
         """Create an intern that was never started."""

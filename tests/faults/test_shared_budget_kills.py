@@ -140,7 +140,8 @@ class Schedule:
 
     async def restart_database(self) -> None:
         """Kill a process of PostgreSQL: it ends all others, recovers, and serves again."""
-        send(signal.SIGKILL, self.chance.choice(self._database()[1:]))
+        if processes := self._database()[1:]:  # none while it restarts
+            send(signal.SIGKILL, self.chance.choice(processes))
 
     async def cut_connections(self) -> None:
         with suppress(OSError, asyncpg.PostgresError):  # it is away already

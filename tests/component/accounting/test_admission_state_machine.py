@@ -215,6 +215,8 @@ class OnDisk:
 def _tear(folder: Path) -> None:
     """Leave half a record behind the last whole one, as a kill in the middle of a write does."""
     file = folder / "a.log"
+    if not file.exists():
+        return  # nothing was written yet
     data = file.read_bytes()
     used = len(data.rstrip(b"\0"))
     with file.open("r+b") as journal:
