@@ -110,6 +110,11 @@ class Rights:
         """Return how much running requests hold, of all budgets together."""
         return sum(lease.held for lease in self._leases.values())
 
+    @property
+    def is_pressed(self) -> bool:
+        """Whether what becomes idle is for others, or for somebody who waits."""
+        return bool(self.waiting or self._recalled or self._past)
+
     # Requests
 
     def try_begin(self, claim: Claim) -> bool:

@@ -190,8 +190,9 @@ class SharedBudgets:
         """End a request, with its charge, if it has one: that one's rights and number."""
         rights = [(BudgetId(*right[:3]), right.nano) for right in used]
         self._rights.end(claim, rights, number)
-        self._tell(Decided(self._rights.serve()))
-        self._changed.set()
+        if self._rights.is_pressed:
+            self._tell(Decided(self._rights.serve()))
+            self._changed.set()
 
     def booked(self, number: int) -> None:
         """Learn that the charges up to a number are in the database."""
