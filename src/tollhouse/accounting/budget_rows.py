@@ -132,11 +132,7 @@ _kept = (
 _of_account = _totals.account_id == budgets.c.id
 TOTAL: Final = _one(_kept, _of_account)
 """What a balance's budget is limited to."""
-_of_person = sa.select(api_keys.c.hash).where(
-    api_keys.c.creator_user_id == budgets.c.id, api_keys.c.kind != KeyKind.INTERN.value
-)
-"""What an intern's key uses counts to the key that answers for it."""
-_its_keys = _of_person.correlate(budgets)
+_its_keys = repository.made_by(budgets.c.id).correlate(budgets)
 _of_owner = sa.and_(
     owner_days.c.scope == budgets.c.scope,
     owner_days.c.owner_id == budgets.c.id,
@@ -253,15 +249,20 @@ async def limits_gone(write: Write, workspace_id: str) -> None:
 
 async def reserved_changed(
     write: Write, reservation: Reservation, by_nano: int, with_own_by_nano: int
-) -> None:
-    """Let budgets follow what is set aside: of the account, and of all that limits it."""
+) -> Sequence[tuple[str, str]]:
+    """Let budgets follow what is set aside: of the account, and of all that limits it.
+
+    Returns scope and id of those; nothing where nothing changes.
+    """
     if not (by_nano or with_own_by_nano):
-        return
+        return ()
     reserved = budgets.c.reserved_nano
     of_limit = reserved + sa.case((budgets.c.include_byok, with_own_by_nano), else_=by_nano)
-    for scope, id_ in await _owners_of(write, reservation):
+    owners = await _owners_of(write, reservation)
+    for scope, id_ in owners:
         after = reserved + by_nano if scope == ACCOUNT else of_limit
         await _change(write, scope, id_, reserved_nano=after)
+    return owners
 
 
 async def _owners_of(read: Read, reservation: Reservation) -> Sequence[tuple[str, str]]:
@@ -291,13 +292,12 @@ async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bo
     Of an account that pays afterwards it takes no credits.
     """
     await repository.add_reservation(write, reservation)
-    await reserved_changed(write, reservation, reservation.amount_nano, reservation.with_own_nano)
-    if not reservation.amount_nano:
+    amount_nano, with_own_nano = reservation.amount_nano, reservation.with_own_nano
+    changed = await reserved_changed(write, reservation, amount_nano, with_own_nano)
+    if not amount_nano:
         return True
     today = reservation.created_at.date().isoformat()
-    owners = [
-        each for each in await _owners_of(write, reservation) if takes_credits or each[0] != ACCOUNT
-    ]
+    owners = [each for each in changed if takes_credits or each[0] != ACCOUNT]
     rows = await locked_rows(write, sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners))
     return all(row.room >= 0 for budget, row in rows.items() if budget.covers(today))
 

@@ -21,7 +21,7 @@ from tollhouse.accounting.types import (
     Spend,
     attempts_json,
 )
-from tollhouse.identity.types import AccountType
+from tollhouse.identity.types import AccountType, KeyKind
 from tollhouse.kernel.clock import to_millis
 from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.accounting import (
@@ -35,7 +35,7 @@ from tollhouse.storage.tables.accounting import (
     postings,
     reservations,
 )
-from tollhouse.storage.tables.identity import accounts
+from tollhouse.storage.tables.identity import accounts, api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -141,6 +141,16 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
     place = {"scope": _KEY, "owner_id": key_hash, "reset_interval": interval}
     added = insert(write, limits).values(**place, created_at=now, **facts)
     await write.execute(added.on_conflict_do_update(index_elements=list(place), set_=facts))
+
+
+def made_by(person: str | sa.ColumnElement[str]) -> sa.Select[str]:
+    """Return the hashes of the keys whose use counts to a person.
+
+    What an intern's key uses counts to the key that answers for it.
+    """
+    return sa.select(api_keys.c.hash).where(
+        api_keys.c.creator_user_id == person, api_keys.c.kind != KeyKind.INTERN.value
+    )
 
 
 async def requests_since(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from tollhouse.accounting.admission.budget_states import KEY, KeyState, OwnerState
+from tollhouse.accounting.admission.budget_states import KeyState, OwnerState
 from tollhouse.accounting.admission.types import (
     LABELS,
     AccountFacts,
@@ -27,6 +27,7 @@ from tollhouse.accounting.admission.types import (
     OwnerFacts,
     Rate,
 )
+from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.owner import Owner, end_user
 from tollhouse.accounting.types import BudgetScope, Credits, GenerationRecord
 from tollhouse.kernel.errors import Unavailable

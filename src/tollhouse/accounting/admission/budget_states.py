@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tollhouse.accounting.admission.types import (
     BudgetFacts,
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from tollhouse.accounting.admission.types import OwnerFacts
     from tollhouse.accounting.owner import Owner
     from tollhouse.accounting.types import GenerationRecord
-
-KEY: Final = "key"
-"""The scope of what a key may use."""
 
 
 @dataclass(slots=True, eq=False)

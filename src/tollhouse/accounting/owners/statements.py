@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from tollhouse.accounting.limits import INTERVALS, interval_name, interval_of
 from tollhouse.accounting.owner import Owner, OwnerLimit, OwnerUse
+from tollhouse.accounting.repository import made_by
 from tollhouse.accounting.types import BudgetScope, Spend
 from tollhouse.identity.types import KeyKind
 from tollhouse.kernel.pages import Page
@@ -130,7 +131,7 @@ async def remove_of_workspace(write: Write, workspace_id: str) -> Sequence[Owner
 
 async def keys_of(read: Read, person: str) -> Collection[str]:
     """Return the keys that a person has made, those that were deleted too."""
-    return frozenset((await read.execute(_keys_of(person))).scalars())
+    return frozenset((await read.execute(made_by(person))).scalars())
 
 
 async def use_of(
@@ -153,7 +154,7 @@ async def use_of(
     if owner.scope is BudgetScope.WORKSPACE:
         wanted: Condition = reservations.c.workspace_id == owner.id
     else:
-        keys = _keys_of(owner.id)
+        keys = made_by(owner.id)
         wanted = reservations.c.key_hash.in_(keys) | reservations.c.payer_hash.in_(keys)
     sums = sa.select(
         sa.func.sum(reservations.c.amount_nano).label("amount"),
@@ -168,7 +169,7 @@ async def use_of(
 
 async def _days(read: Read, account_id: str, owner: Owner, first: date) -> dict[date, Spend]:
     if owner.scope is BudgetScope.MEMBER:
-        since = key_days.c.key_hash.in_(_keys_of(owner.id)), key_days.c.day >= first.isoformat()
+        since = key_days.c.key_hash.in_(made_by(owner.id)), key_days.c.day >= first.isoformat()
         query = sa.select(key_days.c.day, *_sums(key_days)).where(*since)
         rows = await read.execute(query.group_by(key_days.c.day))
     else:
@@ -179,7 +180,7 @@ async def _days(read: Read, account_id: str, owner: Owner, first: date) -> dict[
 
 async def _total(read: Read, account_id: str, owner: Owner) -> Spend:
     if owner.scope is BudgetScope.MEMBER:
-        query = sa.select(*_sums(key_totals)).where(key_totals.c.key_hash.in_(_keys_of(owner.id)))
+        query = sa.select(*_sums(key_totals)).where(key_totals.c.key_hash.in_(made_by(owner.id)))
     else:
         query = sa.select(*_sums(owner_days)).where(*_used_by(account_id, owner))
     return _spend((await read.execute(query)).one())
@@ -199,13 +200,6 @@ def _used_by(account_id: str, owner: Owner) -> tuple[Condition, ...]:
         owner_days.c.account_id == account_id,
         owner_days.c.scope == owner.scope.value,
         owner_days.c.owner_id == owner.id,
-    )
-
-
-def _keys_of(person: str) -> sa.Select[str]:
-    # What an intern's key uses counts to the key that answers for it.
-    return sa.select(api_keys.c.hash).where(
-        api_keys.c.creator_user_id == person, api_keys.c.kind != KeyKind.INTERN.value
     )
 
 

@@ -83,8 +83,8 @@ def _budget_charge(record: GenerationRecord, seq: int, people: Mapping[str, str]
         (ACCOUNT, record.account_id): (record.cost_nano, 0),
         (WORKSPACE, record.workspace_id): cost,
     }
-    if record.external_user:
-        owners[END_USER, f"{record.workspace_id}:{record.external_user}"] = cost
+    if (end_user := _end_user_of(record)) is not None:
+        owners[END_USER, end_user] = cost
     for key_hash in record.key_hashes:
         owners[KEY, key_hash] = cost
         if (person := people.get(key_hash)) is not None:
@@ -94,6 +94,12 @@ def _budget_charge(record: GenerationRecord, seq: int, people: Mapping[str, str]
         owners[FREE, record.account_id] = 1, 0
     rights = [(BudgetId(*right[:3]), right.nano) for right in record.rights]
     return Charge(seq, owners, record.utc_day.isoformat(), rights)
+
+
+def _end_user_of(record: GenerationRecord) -> str | None:
+    """Return the id of the end user whom a request named; see `owner.end_user`."""
+    user = record.external_user
+    return f"{record.workspace_id}:{user}" if user else None
 
 
 def owners_of(charges: Sequence[Charge]) -> Sequence[tuple[str, str]]:
@@ -192,10 +198,9 @@ class _Totals:
         if record.payer_hash is not None:
             self._count_key(record.payer_hash, day, used, own, record.created_ms)
         workspace = record.workspace_id
-        self._count_owner((account, "workspace", workspace, day), used, own)
-        if record.external_user:
-            place = (account, "end_user", f"{workspace}:{record.external_user}", day)
-            self._count_owner(place, used, own)
+        self._count_owner((account, WORKSPACE, workspace, day), used, own)
+        if (end_user := _end_user_of(record)) is not None:
+            self._count_owner((account, END_USER, end_user, day), used, own)
         place = (account, day, key, record.model, record.provider or "", workspace)
         counts = self.usage.get(place)
         if counts is None:
@@ -317,6 +322,29 @@ def raising_booked(holder: str, last: str, larger: str) -> str:
     return (
         f"INSERT INTO holders (id, booked_seq) VALUES ({holder}, {last}) ON CONFLICT (id) "  # noqa: S608
         f"DO UPDATE SET booked_seq = {larger}(holders.booked_seq, excluded.booked_seq)"
+    )
+
+
+LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = ?"
+CHANGE_BUDGET: Final = (
+    "UPDATE budgets SET used_nano = used_nano + ?, leased_nano = leased_nano - ? "
+    "WHERE scope = ? AND id = ? AND period = ?"
+)
+"""For a `BudgetChange`."""
+CHANGE_LEASE: Final = (
+    "UPDATE leases SET granted_nano = granted_nano - ? "
+    "WHERE holder = ? AND scope = ? AND id = ? AND period = ?"
+)
+
+
+def makers_of(keys: str) -> str:
+    """Return the statement that says who made keys, a condition on their hashes.
+
+    What an intern's key uses counts to the key that answers for it.
+    """
+    return (
+        f"SELECT hash, creator_user_id FROM api_keys WHERE {keys} "  # noqa: S608
+        "AND creator_user_id IS NOT NULL AND kind <> 'intern'"
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tollhouse.accounting.settlement import booking
 from tollhouse.accounting.settlement.booking import (
     GENERATION,
     ONCE,
@@ -16,6 +17,7 @@ from tollhouse.accounting.settlement.booking import (
     TOTALS,
     adding,
     generation_row,
+    makers_of,
     raising_booked,
     releasing,
 )
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.settlement.booking import Row
     from tollhouse.accounting.types import GenerationRecord
+
+
+def _numbered(statement: str) -> str:
+    """Return a statement with the places of its values as this database has them."""
+    first, *parts = statement.split("?")
+    return first + "".join(f"${number}{part}" for number, part in enumerate(parts, 1))
 
 
 def _recordset(table: str, columns: Sequence[str], zeros: Sequence[str] = ()) -> str:
@@ -56,19 +64,9 @@ BUDGETS_OF: Final = (
     "JOIN unnest($1::text[], $2::text[]) AS owners (scope, id) USING (scope, id) "
     "ORDER BY scope, id, period FOR UPDATE OF budgets"
 )
-LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = $1"
-PEOPLE_OF: Final = (
-    "SELECT hash, creator_user_id FROM api_keys "
-    "WHERE hash = ANY($1::text[]) AND creator_user_id IS NOT NULL AND kind <> 'intern'"
-)
-"""Who made keys; what an intern's key uses counts to the key that answers for it."""
-CHANGE_BUDGET: Final = (
-    "UPDATE budgets SET used_nano = used_nano + $1, leased_nano = leased_nano - $2 "
-    "WHERE scope = $3 AND id = $4 AND period = $5"
-)
-CHANGE_LEASE: Final = (
-    "UPDATE leases SET granted_nano = granted_nano - $1 "
-    "WHERE holder = $2 AND scope = $3 AND id = $4 AND period = $5"
+PEOPLE_OF: Final = makers_of("hash = ANY($1::text[])")
+LEASES_OF, CHANGE_BUDGET, CHANGE_LEASE = map(
+    _numbered, (booking.LEASES_OF, booking.CHANGE_BUDGET, booking.CHANGE_LEASE)
 )
 _COLUMNS: Final = {"postings": POSTING, **{name: each.columns for name, each in TOTALS.items()}}
 _ATTEMPTS: Final = GENERATION.index("attempts")

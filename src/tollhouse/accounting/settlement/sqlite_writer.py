@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.leases import BudgetId, BudgetRow
 from tollhouse.accounting.settlement.booking import (
+    CHANGE_BUDGET,
+    CHANGE_LEASE,
     GENERATION,
+    LEASES_OF,
     ONCE,
     POSTING,
     TOTALS,
@@ -18,6 +21,7 @@ from tollhouse.accounting.settlement.booking import (
     budget_changes,
     budget_charges,
     generation_row,
+    makers_of,
     owners_of,
     raising_booked,
     releasing,
@@ -46,20 +50,7 @@ STATEMENTS: Final = {
 }
 """By table, for rows of a `Booking`."""
 BUDGETS_OF: Final = "SELECT scope, id, period, include_byok FROM budgets WHERE scope = ? AND id = ?"
-LEASES_OF: Final = "SELECT scope, id, period FROM leases WHERE holder = ?"
-PERSON_OF: Final = (
-    "SELECT hash, creator_user_id FROM api_keys "
-    "WHERE hash = ? AND creator_user_id IS NOT NULL AND kind <> 'intern'"
-)
-"""Who made a key; what an intern's key uses counts to the key that answers for it."""
-CHANGE_BUDGET: Final = (
-    "UPDATE budgets SET used_nano = used_nano + ?, leased_nano = leased_nano - ? "
-    "WHERE scope = ? AND id = ? AND period = ?"
-)
-CHANGE_LEASE: Final = (
-    "UPDATE leases SET granted_nano = granted_nano - ? "
-    "WHERE holder = ? AND scope = ? AND id = ? AND period = ?"
-)
+PERSON_OF: Final = makers_of("hash = ?")
 # Raised for what a record holds, whatever the state of the database.
 _OF_THE_RECORD: Final = (
     sqlite3.IntegrityError,
