@@ -110,8 +110,7 @@ _REPEATED: Final = frozenset({"message", "fallback_message"})
 Source: `BetaUsage.iterations` of anthropic 0.120.
 """
 _INPUTS: Final = ("prompt", "input", "read", "read_apart", "write", "write_apart")
-_object: Final = msgspec.json.Decoder(dict[str, Any])
-_objects: Final = msgspec.json.Decoder(list[dict[str, Any]])
+_object_or_objects: Final = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]])
 _fields: Final = msgspec.json.Decoder(Fields)
 _choices: Final = msgspec.json.Decoder(list[Fields])
 _LONGEST_NUMBER: Final = 20
@@ -127,8 +126,9 @@ def read_counts(data: Raw | None) -> Counts:
         return {}
     found: Counts = {}
     try:
-        for given in try_decode(_objects, data) or (try_decode(_object, data) or {},):
-            found = later(found, _read(given))
+        given = try_decode(_object_or_objects, data)
+        for each in given if isinstance(given, list) else [given or {}]:
+            found = later(found, _read(each))
     except _Unusable:
         return {}
     return found
