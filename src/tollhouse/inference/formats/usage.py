@@ -126,12 +126,15 @@ def read_counts(data: Raw | None) -> Counts:
         return {}
     found: Counts = {}
     try:
-        given = try_decode(_object_or_objects, data)
-        for each in given if isinstance(given, list) else [given or {}]:
-            found = later(found, _read(each))
+        for given in _each(try_decode(_object_or_objects, data)):
+            found = later(found, _read(given))
     except _Unusable:
         return {}
     return found
+
+
+def _each(given: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return given if isinstance(given, list) else [given or {}]
 
 
 def _read(given: Mapping[str, Any]) -> Counts:
