@@ -10,7 +10,7 @@ from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
 )
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts
@@ -186,7 +186,7 @@ class AccountingService:
         ]
         refused = reservation_refusal(amount_nano, limited, key_hash, with_own_nano)
         if refused is not None:
-            limits = reservation_limits(limited, key_hash, refused)
+            limits = limits_shown(limited, key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
@@ -206,7 +206,7 @@ class AccountingService:
         )
         if not fits:
             refused = held_by_requests(amount_nano, limited[-1])
-            limits = reservation_limits(limited, key_hash, refused)
+            limits = limits_shown(limited, key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 

@@ -515,6 +515,8 @@ class BudgetScope(StrEnum):
     KEY_LIMIT = "key_limit"
     ACCOUNT = "account"
     """Ours: an account's balance."""
+    FREE_REQUESTS = "free_requests"
+    """Ours: how many requests to free models an account has in a day."""
 
 
 @dataclass(frozen=True, slots=True)
