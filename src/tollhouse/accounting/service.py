@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,13 @@ from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
 )
-from tollhouse.accounting.admission.types import (
-    LABELS,
-    AccountFacts,
-    KeyFacts,
-    OwnerFacts,
-    label_of,
-)
+from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts
 from tollhouse.accounting.budgets import write_off
 from tollhouse.accounting.leases import KEY
-from tollhouse.accounting.limits import AccountingRules, key_status
+from tollhouse.accounting.limits import AccountingRules, Budget, key_status
 from tollhouse.accounting.owners import statements
 from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
@@ -39,13 +33,13 @@ if TYPE_CHECKING:
     from datetime import date
 
     from tollhouse.accounting.budgets import Holder
+    from tollhouse.accounting.limits import KeyStatus
     from tollhouse.accounting.owner import Owner
     from tollhouse.accounting.types import (
         CostState,
         Credits,
         FreeRequests,
         GenerationRecord,
-        KeyStatus,
         Posting,
         PostingKind,
     )
@@ -184,14 +178,15 @@ class AccountingService:
             reserved_nano=await repository.reserved_of_account(write, account_id),
         )
         shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
-        own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
+        own = [(each, statuses[each].own_budget) for each in key_hashes]
         limited = [
-            *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
-            *((budget, label) for budget, label in own if budget is not None),
+            *(budget for _, budget in shared),
+            *(replace(budget, owner_id=key) for key, budget in own if budget is not None),
+            account.fill(Budget(BudgetScope.ACCOUNT)),
         ]
-        refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
+        refused = reservation_refusal(amount_nano, limited, key_hash, with_own_nano)
         if refused is not None:
-            limits = reservation_limits(account, limited, refused)
+            limits = limits_shown(limited, key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
             raise Invalid("More credits would be reserved than can be counted.")
@@ -210,8 +205,8 @@ class AccountingService:
             takes_credits=account_type.needs_credits,
         )
         if not fits:
-            refused = held_by_requests(amount_nano)
-            limits = reservation_limits(account, limited, refused)
+            refused = held_by_requests(amount_nano, limited[-1])
+            limits = limits_shown(limited, key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 
