@@ -190,7 +190,7 @@ class Generation:
             await self._forget_reply()
             if request.output_limits is not None:
                 self._client.output_limit = await services.limit_output(request, candidate)
-            if uses_free_limits(candidate) and not services.admission.may_use_free(self.id):
+            if uses_free_limits(candidate) and not await services.admission.may_use_free(self.id):
                 continue
             try:
                 self._reply, adapter = await self._try(candidate)

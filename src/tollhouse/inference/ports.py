@@ -75,7 +75,7 @@ class Admission(Protocol):
         """End a hold without a charge; does nothing where it has ended."""
         ...
 
-    def may_use_free(self, generation_id: str) -> bool:
+    async def may_use_free(self, generation_id: str) -> bool:
         """Count an admitted request to free models, once own keys failed; false: no room."""
         ...
 
