@@ -211,6 +211,14 @@ LEASED: Final = _one(
     *(lease == its for lease, its in zip(LEASE_COLUMNS, BUDGET_COLUMNS, strict=True)),
 )
 
+DERIVED: Final = {
+    "limit_nano": LIMIT,
+    "used_nano": USED,
+    "reserved_nano": RESERVED,
+    "leased_nano": LEASED,
+}
+"""What each amount of a row has to be."""
+
 
 async def credits_changed(write: Write, account_id: str, by_nano: int) -> None:
     """Let a balance's budget follow what came into an account, or left it."""

@@ -13,9 +13,9 @@ __getattr__ = names(
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
             "FREE_PER_DAY FREE_PER_MINUTE KeyFacts label_of LABELS LimitLabel OwnerFacts Rate"
         ),
-        "ledger.service": "LedgerSampler LedgerService MOST_DIFFERENCES SAMPLED_ACCOUNTS",
-        "ledger.types": (
-            "Activity ActivityQuery Difference LedgerReport LedgerScope Statement StatementQuery"
+        "ledger": (
+            "Difference LedgerReport LedgerSampler LedgerScope LedgerService MOST_DIFFERENCES "
+            "SAMPLED_ACCOUNTS"
         ),
         "limits": "AccountingRules effective_budget key_status resets_at rules_of window_start",
         "owner": "end_user Owner OwnerLimit OwnerUse",
@@ -43,6 +43,7 @@ __getattr__ = names(
         "settlement.recovery": "RecoveredCharges Recovery",
         "settlement.settler": "ChargeWriter Flusher Settler",
         "settlement.sqlite_writer": "SqliteChargeWriter",
+        "statements": "Activity activity ActivityQuery Statement statement StatementQuery",
         "types": (
             "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
             "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "

@@ -14,7 +14,7 @@ from tollhouse.accounting.endpoints.generation import GenerationEndpoints
 from tollhouse.accounting.endpoints.holders import HolderEndpoints
 from tollhouse.accounting.endpoints.keys import KeyEndpoints
 from tollhouse.accounting.endpoints.ledger import LedgerEndpoints
-from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.ledger import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.clock import Clock

@@ -16,9 +16,16 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from tollhouse.accounting.endpoints.credits import AccountQuery
-from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.ledger.types import Activity, ActivityQuery, StatementLine, StatementQuery
+from tollhouse.accounting.ledger import LedgerService
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.statements import (
+    Activity,
+    ActivityQuery,
+    StatementLine,
+    StatementQuery,
+    activity,
+    statement,
+)
 from tollhouse.accounting.types import CostState, GenerationRecord
 from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.identity.service import IdentityService
@@ -363,7 +370,7 @@ class LedgerEndpoints:
         async with self.database.reading() as read:
             account_id = await self.identity.home(read, who, query.account_id)
             wanted = query.wanted(account_id, self.clock.now())
-            page = await self.ledger.activity(read, wanted)
+            page = await activity(read, wanted)
         return ActivityPage(data=[_item(each) for each in page.items], total_count=page.total)
 
     async def verify_ledger(self, _who: Operating) -> VerifyReply:
@@ -389,7 +396,7 @@ class LedgerEndpoints:
         """
         async with self.database.reading() as read:
             account_id = await self.identity.home(read, who, query.account_id)
-            found = await self.ledger.statement(read, query.wanted(account_id))
+            found = await statement(read, query.wanted(account_id))
         data = StatementData(
             account_id=found.account_id,
             opening_balance=format_credits(found.opening_nano),
@@ -435,13 +442,12 @@ class LedgerEndpoints:
 
 
 def _line(line: StatementLine) -> LineData:
-    moved = line.movement
     return LineData(
-        date=moved.day.isoformat(),
-        created_at=moved.at,
-        amount=format_credits(moved.change_nano),
+        date=line.day.isoformat(),
+        created_at=line.at,
+        amount=format_credits(line.change_nano),
         balance=format_credits(line.balance_nano),
-        **asdict(moved),
+        **asdict(line),
     )
 
 
