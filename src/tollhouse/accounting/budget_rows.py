@@ -26,19 +26,9 @@ from tollhouse.accounting.leases import (
 from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
 from tollhouse.accounting.types import BudgetScope
-from tollhouse.identity.types import KeyKind
+from tollhouse.accounting.uses import LEASED, RESERVED, TOTAL, USED
 from tollhouse.storage.database import Read, Write, insert
-from tollhouse.storage.tables.accounting import (
-    account_days,
-    account_totals,
-    budgets,
-    key_days,
-    key_totals,
-    leases,
-    limits,
-    owner_days,
-    reservations,
-)
+from tollhouse.storage.tables.accounting import budgets, leases, limits
 from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
@@ -109,117 +99,6 @@ def is_window_of(reset: Reset | None, budget: BudgetId) -> bool:
     return window_of(reset, date.fromisoformat(budget.window[:10])) == budget.window
 
 
-def _one(amount: sa.ColumnElement[int], *its: sa.ColumnElement[bool]) -> sa.ColumnElement[int]:
-    """Return the sum of an amount over rows of another table that belong to a budget's."""
-    total = sa.select(sa.func.coalesce(sa.func.sum(amount), 0)).where(*its)
-    return sa.cast(total.correlate(budgets).scalar_subquery(), sa.BigInteger)
-
-
-def _with_own(table: sa.Table) -> sa.ColumnElement[int]:
-    own = sa.case((budgets.c.include_byok, table.c.byok_usage_nano), else_=0)
-    return table.c.usage_nano + own
-
-
-def _in_window(table: sa.Table) -> sa.ColumnElement[bool]:
-    first, after = (sa.func.substr(budgets.c.period, *part) for part in ((1, 10), (13, 10)))
-    return sa.and_(table.c.day >= first, table.c.day < after)
-
-
-_totals = account_totals.c
-_kept = (
-    _totals.purchased_nano - _totals.refunded_nano + _totals.granted_nano + _totals.adjusted_nano
-)
-_of_account = _totals.account_id == budgets.c.id
-TOTAL: Final = _one(_kept, _of_account)
-"""What a balance's budget is limited to."""
-_its_keys = repository.made_by(budgets.c.id).correlate(budgets)
-_of_owner = sa.and_(
-    owner_days.c.scope == budgets.c.scope,
-    owner_days.c.owner_id == budgets.c.id,
-    sa.or_(budgets.c.period == "", _in_window(owner_days)),
-)
-_scope = budgets.c.scope
-USED: Final = sa.case(
-    (_scope == ACCOUNT, _one(_totals.used_nano, _of_account)),
-    (
-        _scope == FREE,
-        _one(
-            account_days.c.free_requests,
-            account_days.c.account_id == budgets.c.id,
-            _in_window(account_days),
-        ),
-    ),
-    (
-        sa.and_(_scope == KEY, budgets.c.period == ""),
-        _one(_with_own(key_totals), key_totals.c.key_hash == budgets.c.id),
-    ),
-    (
-        _scope == KEY,
-        _one(_with_own(key_days), key_days.c.key_hash == budgets.c.id, _in_window(key_days)),
-    ),
-    (
-        sa.and_(_scope == BudgetScope.MEMBER.value, budgets.c.period == ""),
-        _one(_with_own(key_totals), key_totals.c.key_hash.in_(_its_keys)),
-    ),
-    (
-        _scope == BudgetScope.MEMBER.value,
-        _one(_with_own(key_days), key_days.c.key_hash.in_(_its_keys), _in_window(key_days)),
-    ),
-    else_=_one(_with_own(owner_days), _of_owner),
-)
-_held = sa.case(
-    (budgets.c.include_byok, reservations.c.with_own_nano), else_=reservations.c.amount_nano
-)
-RESERVED: Final = sa.case(
-    (
-        _scope == ACCOUNT,
-        _one(reservations.c.amount_nano, reservations.c.account_id == budgets.c.id),
-    ),
-    (
-        _scope == KEY,
-        _one(_held, reservations.c.key_hash == budgets.c.id)
-        + _one(_held, reservations.c.payer_hash == budgets.c.id),
-    ),
-    (
-        _scope == BudgetScope.WORKSPACE.value,
-        _one(_held, reservations.c.workspace_id == budgets.c.id),
-    ),
-    (
-        _scope == BudgetScope.MEMBER.value,
-        _one(
-            _held,
-            sa.or_(
-                reservations.c.key_hash.in_(_its_keys), reservations.c.payer_hash.in_(_its_keys)
-            ),
-        ),
-    ),
-    else_=0,
-)
-_same_limit = sa.select(sa.func.max(limits.c.limit_nano)).where(
-    limits.c.scope == _scope,
-    limits.c.owner_id == budgets.c.id,
-    limits.c.limit_nano == budgets.c.limit_nano,
-)
-LIMIT: Final = sa.case(
-    (_scope == ACCOUNT, TOTAL),
-    # A window that no limit has any more is without one.
-    (sa.or_(_scope == FREE, budgets.c.limit_nano.is_(None)), budgets.c.limit_nano),
-    else_=_same_limit.correlate(budgets).scalar_subquery(),
-)
-LEASED: Final = _one(
-    leases.c.granted_nano,
-    *(lease == its for lease, its in zip(LEASE_COLUMNS, BUDGET_COLUMNS, strict=True)),
-)
-
-DERIVED: Final = {
-    "limit_nano": LIMIT,
-    "used_nano": USED,
-    "reserved_nano": RESERVED,
-    "leased_nano": LEASED,
-}
-"""What each amount of a row has to be."""
-
-
 async def credits_changed(write: Write, account_id: str, by_nano: int) -> None:
     """Let a balance's budget follow what came into an account, or left it."""
     await _change(write, ACCOUNT, account_id, limit_nano=budgets.c.limit_nano + by_nano)
@@ -275,22 +154,18 @@ async def reserved_changed(
 
 async def _owners_of(read: Read, reservation: Reservation) -> Sequence[tuple[str, str]]:
     """Return scope and id of all that a batch reserves of, in the order of the locks."""
-    people = await people_of(read, reservation.key_hashes)
     found = {(ACCOUNT, reservation.account_id), *((KEY, key) for key in reservation.key_hashes)}
+    people = await _people_of(read, reservation.key_hashes)
     found |= {(BudgetScope.MEMBER.value, person) for person in people.values()}
     if reservation.workspace_id is not None:
         found.add((BudgetScope.WORKSPACE.value, reservation.workspace_id))
     return sorted(found)
 
 
-async def people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
+async def _people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
     """Return who made some keys: those whose use counts to a person."""
-    query = sa.select(api_keys.c.hash, api_keys.c.creator_user_id).where(
-        api_keys.c.hash.in_(sorted(set(key_hashes))),
-        api_keys.c.creator_user_id.is_not(None),
-        api_keys.c.kind != KeyKind.INTERN.value,
-    )
-    return {row.hash: row.creator_user_id for row in await read.execute(query)}
+    found = await repository.owners_of_keys(read, key_hashes)
+    return {key: each.person.id for key, each in found.items() if each.person is not None}
 
 
 async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bool = True) -> bool:
@@ -313,7 +188,7 @@ async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bo
 async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
     """Let budgets follow charges that were booked just now in the same transaction."""
     keys = [key for record in records for key in record.key_hashes]
-    charges = budget_charges(records, await people_of(write, keys))
+    charges = budget_charges(records, await _people_of(write, keys))
     mine = sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners_of(charges))
     rows = await locked_rows(write, mine)
     for change in budget_changes(charges, rows, ()):

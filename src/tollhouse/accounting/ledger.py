@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.budget_rows import DERIVED
+from tollhouse.accounting.uses import DERIVED
 from tollhouse.kernel.clock import to_millis
 from tollhouse.kernel.money import NANO_PER_CREDIT
 from tollhouse.storage.tables.accounting import budgets, usage_days

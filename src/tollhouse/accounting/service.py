@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import budget_rows as rows
@@ -13,21 +12,15 @@ from tollhouse.accounting.admission.rules import (
     reservation_limits,
     reservation_refusal,
 )
-from tollhouse.accounting.admission.types import (
-    LABELS,
-    AccountFacts,
-    KeyFacts,
-    OwnerFacts,
-    label_of,
-)
+from tollhouse.accounting.admission.types import LABELS, AccountFacts, label_of
 from tollhouse.accounting.budgets import write_off
-from tollhouse.accounting.leases import KEY
+from tollhouse.accounting.leases import ACCOUNT, KEY
 from tollhouse.accounting.limits import AccountingRules, key_status
-from tollhouse.accounting.owners import statements
-from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.settlement.payloads import storable
-from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
+from tollhouse.accounting.shared_limits import BudgetService
+from tollhouse.accounting.types import KeyLimit, Reservation
+from tollhouse.accounting.uses import reserved_of, uses
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
@@ -36,10 +29,8 @@ from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import date
 
     from tollhouse.accounting.budgets import Holder
-    from tollhouse.accounting.owner import Owner
     from tollhouse.accounting.types import (
         CostState,
         Credits,
@@ -52,7 +43,7 @@ if TYPE_CHECKING:
     from tollhouse.identity.types import Subject
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.storage.database import Database, Read, Write
+    from tollhouse.storage.database import Read, Write
 
 _MOST_UNSETTLED = 1_000
 
@@ -178,10 +169,11 @@ class AccountingService:
         key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
         statuses = await self.key_statuses(write, key_hashes)
         account_type, _ = await repository.account_terms(write, account_id)
+        before = await reserved_of(write, ACCOUNT, [account_id])
         account = AccountFacts(
             account_type,
             credits=await repository.credits_of(write, account_id),
-            reserved_nano=await repository.reserved_of_account(write, account_id),
+            reserved_nano=before.get(account_id, (0, 0))[0],
         )
         shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
         own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
@@ -299,16 +291,14 @@ class AccountingService:
         """Return the counters of keys, zeros where one was never used, beside what each may use."""
         now = self._clock.now()
         today = now.astimezone(UTC).date()
-        totals = await repository.key_totals_of(read, key_hashes)
-        days = await repository.key_days_of(read, key_hashes, policy.first_day_of_windows(now))
         limits = await repository.key_limits_of(read, key_hashes)
-        reserved = await repository.reserved_of_keys(read, key_hashes, limits)
+        first = policy.first_day_of_windows(now)
         found: dict[str, KeyStatus] = {}
-        for each in key_hashes:
-            total, last_used_at = totals.get(each, (Spend(), None))
-            usage = policy.key_usage(total, days.get(each, {}), now, last_used_at)
-            limit = limits.get(each, KeyLimit())
-            found[each] = key_status(limit, usage, today, reserved.get(each, 0))
+        for key_hash, use in (await uses(read, KEY, key_hashes, first, whole=True)).items():
+            limit = limits.get(key_hash, KeyLimit())
+            usage = policy.key_usage(use.total, use.days, now, use.last_used_at)
+            reserved = use.held_for_batches(include_byok=limit.include_byok)
+            found[key_hash] = key_status(limit, usage, today, reserved)
         return found
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
@@ -336,82 +326,3 @@ class AccountingService:
         Without those that an adjustment names; of all accounts for None.
         """
         return await repository.unsettled(read, state, account_id, _MOST_UNSETTLED)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseAccountLoader:
-    """Reads what admission knows of an account and a key from the database."""
-
-    database: Database
-    clock: Clock
-    holder: str
-    """Whose charges are numbered: this process' from its start on."""
-
-    async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
-        """Return what the books say now."""
-        first = self._first()
-        async with self.database.reading_apart() as read:
-            account = await self._account(read, account_id, first)
-            totals = await repository.key_totals_of(read, [key_hash])
-            limits = await repository.key_limits_of(read, [key_hash])
-            days = await repository.key_days_of(read, [key_hash], first)
-            reserved = await repository.reserved_of_keys(read, [key_hash], limits)
-            found = await statements.owners_of_key(read, key_hash)
-            owners: list[OwnerFacts] = []
-            limits_end_users = False
-            if found is not None:
-                owners = await self._owners(read, account_id, found.all, first)
-                limits_end_users = await statements.limits_end_users(read, found.workspace_id)
-        total, _ = totals.get(key_hash, (Spend(), None))
-        return account, KeyFacts(
-            limits.get(key_hash, KeyLimit()),
-            total,
-            days.get(key_hash, {}),
-            reserved.get(key_hash, 0),
-            owners,
-            limits_end_users,
-        )
-
-    async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
-        """Do the same of an end user."""
-        first = self._first()
-        async with self.database.reading_apart() as read:
-            account = await self._account(read, account_id, first)
-            [found] = await self._owners(read, account_id, [owner], first)
-        return account, found
-
-    def _first(self) -> date:
-        # A clock that jumps back must still find the days that it has seen.
-        return policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
-
-    async def _account(self, read: Read, account_id: str, first: date) -> AccountFacts:
-        account_type, free_limits_exempt = await repository.account_terms(read, account_id)
-        free_requests, own_requests = await repository.requests_since(read, account_id, first)
-        return AccountFacts(
-            account_type,
-            free_limits_exempt,
-            await repository.credits_of(read, account_id),
-            free_requests,
-            await repository.reserved_of_account(read, account_id),
-            await repository.booked_seq(read, self.holder),
-            own_requests,
-            first,
-        )
-
-    @staticmethod
-    async def _owners(
-        read: Read, account_id: str, owners: Sequence[Owner], first: date
-    ) -> list[OwnerFacts]:
-        """Return what the books say of owners: of those without a limit, that they have none."""
-        found = list[OwnerFacts]()
-        limits = await statements.limits_of(read, owners)
-        for owner in owners:
-            own = [each for each in limits if each.owner == owner]
-            if not own:
-                found.append(OwnerFacts(owner))
-                continue
-            use = await statements.use_of(read, account_id, owner, own, first)
-            is_person = owner.scope is BudgetScope.MEMBER
-            keys = await statements.keys_of(read, owner.id) if is_person else ()
-            found.append(OwnerFacts(owner, own, use, keys))
-        return found

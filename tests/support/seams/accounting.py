@@ -24,7 +24,8 @@ __getattr__ = names(
             "first_day_of_windows free_requests is_same_posting key_usage"
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
-        "service": "AccountingService DatabaseAccountLoader",
+        "loader": "DatabaseAccountLoader",
+        "service": "AccountingService",
         "settlement": "books journal mapped_file recovery settler",
         "settlement.booking": "added booking Unbookable",
         "settlement.books": "BooksProcess ChargesNotBooked",

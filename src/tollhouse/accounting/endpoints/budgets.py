@@ -15,8 +15,8 @@ from pydantic_core import PydanticCustomError
 from tollhouse.accounting.endpoints.amounts import AMOUNT_TEXT, ExactNumbers, parsed_limit
 from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.owner import Owner, end_user
-from tollhouse.accounting.owners.service import OwnerBudget
 from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting.shared_limits import OwnerBudget
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.identity.callers import ManagingOr401, OfAccount
 from tollhouse.identity.service import IdentityService
