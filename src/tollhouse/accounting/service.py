@@ -19,7 +19,7 @@ from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.shared_limits import BudgetService
-from tollhouse.accounting.types import KeyLimit, Reservation
+from tollhouse.accounting.types import KeyLimit
 from tollhouse.accounting.uses import reserved_of, uses
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         KeyStatus,
         Posting,
         PostingKind,
+        Reservation,
     )
     from tollhouse.identity.types import Subject
     from tollhouse.kernel.clock import Clock
@@ -136,73 +137,42 @@ class AccountingService:
         """Keep others from reserving or bringing in credits until this transaction ends."""
         await repository.lock_credits(write, account_id)
 
-    async def reserve(  # noqa: PLR0913 - each is a fact of the reservation
-        self,
-        write: Write,
-        reservation_id: str,
-        account_id: str,
-        key_hash: str,
-        amount_nano: int,
-        *,
-        with_own_nano: int | None = None,
-        payer_hash: str | None = None,
-        workspace_id: str | None = None,
-    ) -> None:
+    async def reserve(self, write: Write, wanted: Reservation) -> None:
         """Set credits aside for as long as something lasts: a batch.
 
         They lower the account's available balance and what is left of the limits of the workspace,
         of who made the key, of the key and of its payer until they are lowered or ended. Charges on
         their way to the books are not seen: have the settler bring them there first. Whoever also
         books or ends reservations in the same transaction reserves first. Others that reserve of
-        this account wait for its end. An amount of 0 is refused by a negative balance alone. Limits
-        that include own provider keys hold `with_own_nano` in place of the amount, unless it is
-        None.
+        this account wait for its end. An amount of 0 is refused by a negative balance alone.
 
         Raises:
             PaymentRequired: The credits, or a limit, do not suffice.
             Invalid: More would be reserved than can be counted.
         """
-        with_own_nano = amount_nano if with_own_nano is None else with_own_nano
+        account_id, key_hashes = wanted.account_id, wanted.key_hashes
+        amount_nano, with_own_nano = wanted.amount_nano, wanted.with_own_nano
         await repository.lock_credits(write, account_id)
-        if await repository.get_reservation(write, reservation_id) is not None:
+        if await repository.get_reservation(write, wanted.id) is not None:
             return  # with what other processes gave back for it
-        key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
-        statuses = await self.key_statuses(write, key_hashes)
         account_type, _ = await repository.account_terms(write, account_id)
-        before = await reserved_of(write, ACCOUNT, [account_id])
-        account = AccountFacts(
-            account_type,
-            credits=await repository.credits_of(write, account_id),
-            reserved_nano=before.get(account_id, (0, 0))[0],
-        )
-        shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
+        before, _ = (await reserved_of(write, ACCOUNT, [account_id])).get(account_id, (0, 0))
+        owned = await repository.credits_of(write, account_id)
+        account = AccountFacts(account_type, credits=owned, reserved_nano=before)
+        shared = await self.budgets.reserved_of(write, account_id, key_hashes, wanted.workspace_id)
+        statuses = await self.key_statuses(write, key_hashes)
         own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
         limited = [
             *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
             *((budget, label) for budget, label in own if budget is not None),
         ]
         refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
+        if refused is None:
+            if before + max(amount_nano, with_own_nano) > MAX_NANO:
+                raise Invalid("More credits would be reserved than can be counted.")
+            if not await rows.set_aside(write, wanted, takes_credits=account_type.needs_credits):
+                refused = held_by_requests(amount_nano)
         if refused is not None:
-            limits = reservation_limits(account, limited, refused)
-            raise refused.payment_required(limits, self._rules.source_prefix)
-        if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
-            raise Invalid("More credits would be reserved than can be counted.")
-        fits = await rows.set_aside(
-            write,
-            Reservation(
-                reservation_id,
-                account_id,
-                key_hash,
-                amount_nano,
-                self._clock.now(),
-                payer_hash,
-                with_own_nano,
-                workspace_id,
-            ),
-            takes_credits=account_type.needs_credits,
-        )
-        if not fits:
-            refused = held_by_requests(amount_nano)
             limits = reservation_limits(account, limited, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
@@ -222,9 +192,8 @@ class AccountingService:
         await repository.lower_reservation(write, reservation_id, less, own)
         await rows.reserved_changed(write, held, -less, -own)
         # Where nothing is left, more may have been charged than was reserved.
-        write.notify(
-            Topic.ACCOUNT_HINT if held.amount_nano > less else Topic.ACCOUNT, held.account_id
-        )
+        is_hint = held.amount_nano > less
+        write.notify(Topic.ACCOUNT_HINT if is_hint else Topic.ACCOUNT, held.account_id)
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""

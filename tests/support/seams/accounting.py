@@ -48,7 +48,7 @@ __getattr__ = names(
         "types": (
             "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
             "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "
-            "PostingKind Price Rates Reset Right Spend Tier Usage"
+            "PostingKind Price Rates Reservation Reset Right Spend Tier Usage"
         ),
     },
 )
