@@ -2,24 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, fields, replace
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts
-from tollhouse.accounting.leases import ACCOUNT, KEY
+from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.owner import OwnerUse
-from tollhouse.accounting.types import BudgetScope, KeyLimit
-from tollhouse.accounting.uses import reserved_of, uses, uses_of
+from tollhouse.accounting.types import BudgetScope, Credits, KeyLimit
+from tollhouse.accounting.uses import uses, uses_of
+from tollhouse.identity.types import AccountType
+from tollhouse.storage.tables.accounting import account_days, account_totals, holders, reservations
+from tollhouse.storage.tables.identity import accounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
 
     from tollhouse.accounting.owner import Owner
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.database import Database, Read
+
+
+_reserved = sa.select(sa.func.coalesce(sa.func.sum(reservations.c.amount_nano), 0)).where(
+    reservations.c.account_id == accounts.c.id
+)
+
+
+async def account_of(read: Read, account_id: str, holder: str | None = None) -> AccountFacts:
+    """Return what the books say of an account and a holder, without what was asked for each day."""
+    booked = sa.select(holders.c.booked_seq).where(holders.c.id == holder)
+    totals = [account_totals.c[each.name] for each in fields(Credits)]
+    query = (
+        sa.select(
+            accounts.c.type,
+            accounts.c.free_limits_exempt,
+            _reserved.scalar_subquery().label("reserved_nano"),
+            sa.func.coalesce(booked.scalar_subquery(), 0).label("booked_seq"),
+            *(sa.func.coalesce(total, 0).label(total.name) for total in totals),
+        )
+        .select_from(accounts.outerjoin(account_totals))
+        .where(accounts.c.id == account_id)
+    )
+    row = (await read.execute(query)).one()
+    return AccountFacts(
+        AccountType(row.type),
+        row.free_limits_exempt,
+        Credits(*row[-len(totals) :]),
+        # PostgreSQL's sums of whole numbers are decimals.
+        reserved_nano=int(row.reserved_nano),
+        booked_seq=row.booked_seq,
+    )
+
+
+async def requests_since(
+    read: Read, account_id: str, first: date
+) -> tuple[dict[date, int], dict[date, int]]:
+    """Return an account's requests of each UTC day from `first` on.
+
+    First those to free models that are limited, then those that own provider keys served.
+    """
+    query = sa.select(account_days).where(
+        account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
+    )
+    rows = [(date.fromisoformat(row.day), row) for row in await read.execute(query)]
+    free = {day: row.free_requests for day, row in rows}
+    return free, {day: row.byok_requests for day, row in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +111,9 @@ class DatabaseAccountLoader:
         return policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
 
     async def _account(self, read: Read, account_id: str, first: date) -> AccountFacts:
-        account_type, free_limits_exempt = await repository.account_terms(read, account_id)
-        free_requests, own_requests = await repository.requests_since(read, account_id, first)
-        reserved = await reserved_of(read, ACCOUNT, [account_id])
-        return AccountFacts(
-            account_type,
-            free_limits_exempt,
-            await repository.credits_of(read, account_id),
-            free_requests,
-            reserved.get(account_id, (0, 0))[0],
-            await repository.booked_seq(read, self.holder),
-            own_requests,
-            first,
-        )
+        free, own = await requests_since(read, account_id, first)
+        found = await account_of(read, account_id, self.holder)
+        return replace(found, free_requests=free, own_requests=own, counted_from=first)
 
     @staticmethod
     async def _owners(

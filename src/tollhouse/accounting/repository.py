@@ -5,8 +5,7 @@ Booking charges is `settlement`'s; sums of what was used are in `uses`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from datetime import date, datetime
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -26,15 +25,12 @@ from tollhouse.accounting.types import (
     attempts_json,
 )
 from tollhouse.accounting.uses import COUNTS_TO_PERSON
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import to_millis
 from tollhouse.kernel.pages import Page
 from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.accounting import (
-    account_days,
     account_totals,
     generations,
-    holders,
     limits,
     postings,
     reservations,
@@ -43,6 +39,7 @@ from tollhouse.storage.tables.identity import accounts, api_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from tollhouse.kernel.pages import Window
 
@@ -86,15 +83,6 @@ async def posting_with_key(
     return Posting(**facts)
 
 
-async def credits_of(read: Read, account_id: str) -> Credits:
-    """Return an account's totals; zeros where nothing ever moved."""
-    query = sa.select(*(account_totals.c[each.name] for each in fields(Credits))).where(
-        account_totals.c.account_id == account_id
-    )
-    row = (await read.execute(query)).mappings().one_or_none()
-    return Credits() if row is None else Credits(**row)
-
-
 async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, KeyLimit]:
     """Return the limits of those keys that have any."""
     query = sa.select(limits).where(limits.c.scope == KEY, limits.c.owner_id.in_(key_hashes))
@@ -122,34 +110,6 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
     place = {"scope": KEY, "owner_id": key_hash, "reset_interval": interval}
     added = insert(write, limits).values(**place, created_at=now, **facts)
     await write.execute(added.on_conflict_do_update(index_elements=list(place), set_=facts))
-
-
-async def requests_since(
-    read: Read, account_id: str, first: date
-) -> tuple[dict[date, int], dict[date, int]]:
-    """Return an account's requests of each UTC day from `first` on.
-
-    First those to free models that are limited, then those that own provider keys served.
-    """
-    query = sa.select(account_days).where(
-        account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
-    )
-    rows = [(date.fromisoformat(row.day), row) for row in await read.execute(query)]
-    free = {day: row.free_requests for day, row in rows}
-    return free, {day: row.byok_requests for day, row in rows}
-
-
-async def account_terms(read: Read, account_id: str) -> tuple[AccountType, bool]:
-    """Return how an account pays, and whether no limit of free models holds for it."""
-    columns = accounts.c.type, accounts.c.free_limits_exempt
-    row = (await read.execute(sa.select(*columns).where(accounts.c.id == account_id))).one()
-    return AccountType(row.type), row.free_limits_exempt
-
-
-async def booked_seq(read: Read, holder: str) -> int:
-    """Return up to which number a holder's charges are in what this transaction sees."""
-    query = sa.select(holders.c.booked_seq).where(holders.c.id == holder)
-    return (await read.execute(query)).scalar_one_or_none() or 0
 
 
 async def add_reservation(write: Write, reservation: Reservation) -> None:

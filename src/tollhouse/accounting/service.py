@@ -12,15 +12,16 @@ from tollhouse.accounting.admission.rules import (
     reservation_limits,
     reservation_refusal,
 )
-from tollhouse.accounting.admission.types import LABELS, AccountFacts, label_of
+from tollhouse.accounting.admission.types import LABELS, label_of
 from tollhouse.accounting.budgets import write_off
-from tollhouse.accounting.leases import ACCOUNT, KEY
+from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.limits import AccountingRules, key_status
+from tollhouse.accounting.loader import account_of, requests_since
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.shared_limits import BudgetService
 from tollhouse.accounting.types import KeyLimit
-from tollhouse.accounting.uses import reserved_of, uses
+from tollhouse.accounting.uses import uses
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
@@ -117,7 +118,7 @@ class AccountingService:
             named = await repository.get_generation(write, account_id, generation_id)
             if named is None:
                 raise Invalid("generation_id: no such generation in this account.")
-        policy.check_credits(await repository.credits_of(write, account_id), posting)
+        policy.check_credits((await account_of(write, account_id)).credits, posting)
         await repository.add_credit(write, posting, policy.credits_change(posting))
         await rows.credits_changed(write, account_id, policy.balance_change(posting))
         if actor is not None:
@@ -155,10 +156,7 @@ class AccountingService:
         await repository.lock_credits(write, account_id)
         if await repository.get_reservation(write, wanted.id) is not None:
             return  # with what other processes gave back for it
-        account_type, _ = await repository.account_terms(write, account_id)
-        before, _ = (await reserved_of(write, ACCOUNT, [account_id])).get(account_id, (0, 0))
-        owned = await repository.credits_of(write, account_id)
-        account = AccountFacts(account_type, credits=owned, reserved_nano=before)
+        account = await account_of(write, account_id)
         shared = await self.budgets.reserved_of(write, account_id, key_hashes, wanted.workspace_id)
         statuses = await self.key_statuses(write, key_hashes)
         own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
@@ -168,9 +166,9 @@ class AccountingService:
         ]
         refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
         if refused is None:
-            if before + max(amount_nano, with_own_nano) > MAX_NANO:
+            if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
                 raise Invalid("More credits would be reserved than can be counted.")
-            if not await rows.set_aside(write, wanted, takes_credits=account_type.needs_credits):
+            if not await rows.set_aside(write, wanted, takes_credits=account.type.needs_credits):
                 refused = held_by_requests(amount_nano)
         if refused is not None:
             limits = reservation_limits(account, limited, refused)
@@ -217,13 +215,12 @@ class AccountingService:
 
     async def is_covered(self, read: Read, account_id: str) -> bool:
         """Tell whether an account pays afterwards, or its balance is not negative."""
-        account_type, _ = await repository.account_terms(read, account_id)
-        owned = await repository.credits_of(read, account_id)
-        return not account_type.needs_credits or owned.balance_nano >= 0
+        account = await account_of(read, account_id)
+        return not account.type.needs_credits or account.credits.balance_nano >= 0
 
     async def credits(self, read: Read, account_id: str) -> Credits:
         """Return an account's money."""
-        return await repository.credits_of(read, account_id)
+        return (await account_of(read, account_id)).credits
 
     async def set_key_limit(
         self, write: Write, account_id: str, key_hash: str, limit: KeyLimit
@@ -273,8 +270,8 @@ class AccountingService:
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
         today = self._clock.now().date()
-        days, _ = await repository.requests_since(read, account_id, today)
-        owned = await repository.credits_of(read, account_id)
+        days, _ = await requests_since(read, account_id, today)
+        owned = await self.credits(read, account_id)
         # With the clock set back, later days count as well: see `policy.key_usage`.
         return policy.free_requests(owned, sum(days.values()), self._rules)
 

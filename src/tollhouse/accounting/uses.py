@@ -129,7 +129,7 @@ async def uses(  # noqa: PLR0913 - each says which
         )
         query = _summed(rows, ids, *its).add_columns(last.label("last"))
         totals = {row.whose: (_spend(row), row.last) for row in await read.execute(query)}
-    reserved = await reserved_of(read, scope, ids)
+    reserved = await _reserved_of(read, scope, ids)
     found: dict[str, OwnerUse] = {}
     for each in ids:
         total, last_used_at = totals.get(each, (NO_SPEND, None))
@@ -138,15 +138,12 @@ async def uses(  # noqa: PLR0913 - each says which
     return found
 
 
-async def reserved_of(
+async def _reserved_of(
     read: Read, scope: str, ids: Collection[str]
 ) -> Mapping[str, tuple[int, int]]:
-    """Return what is reserved of some, and that of limits which include own provider keys.
-
-    Of end users nothing is: a batch has many.
-    """
+    """Return what is reserved of some, and that of limits which include own provider keys."""
     if (rows := _RESERVED.get(scope)) is None:
-        return {}
+        return {}  # of end users nothing is: a batch has many
     sums = (sa.func.sum(rows.table.c[column.name]) for column in _amounts)
     query = sa.select(rows.whose, *sums).select_from(rows.source).where(rows.whose.in_(ids))
     # PostgreSQL's sums of whole numbers are decimals.
