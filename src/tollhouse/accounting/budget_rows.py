@@ -175,7 +175,11 @@ async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
     """Let budgets follow charges that were booked just now in the same transaction."""
     keys = [key for record in records for key in record.key_hashes]
     charges = budget_charges(records, await _people_of(write, keys))
-    rows = await locked_rows(write, _OWNER.in_(owners_of(charges)))
+    if not charges:
+        return
+    ends, first = sa.func.substr(budgets.c.period, 13), min(charge.day for charge in charges)
+    has_not_ended = (budgets.c.period == "") | (ends > first)
+    rows = await locked_rows(write, _OWNER.in_(owners_of(charges)) & has_not_ended)
     for change in budget_changes(charges, rows, ()):
         await update_row(write, BudgetId(*change[2:]), used_nano=budgets.c.used_nano + change.used)
 
