@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,14 @@ from tollhouse.accounting.admission.rules import (
     reservation_limits,
     reservation_refusal,
 )
-from tollhouse.accounting.admission.types import LABELS, label_of
 from tollhouse.accounting.budgets import write_off
 from tollhouse.accounting.leases import KEY
-from tollhouse.accounting.limits import AccountingRules, key_status
+from tollhouse.accounting.limits import AccountingRules, Budget, key_status
 from tollhouse.accounting.loader import account_of, requests_since
 from tollhouse.accounting.settlement.joint_booking import book
 from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.shared_limits import BudgetService
-from tollhouse.accounting.types import KeyLimit
+from tollhouse.accounting.types import BudgetScope, KeyLimit
 from tollhouse.accounting.uses import uses
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tollhouse.accounting.budgets import Holder
+    from tollhouse.accounting.limits import KeyStatus
     from tollhouse.accounting.types import (
         CostState,
         Credits,
         FreeRequests,
         GenerationRecord,
-        KeyStatus,
         Posting,
         PostingKind,
         Reservation,
@@ -159,19 +159,20 @@ class AccountingService:
         account = await account_of(write, account_id)
         shared = await self.budgets.reserved_of(write, account_id, key_hashes, wanted.workspace_id)
         statuses = await self.key_statuses(write, key_hashes)
-        own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
+        own = [(each, statuses[each].own_budget) for each in key_hashes]
         limited = [
-            *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
-            *((budget, label) for budget, label in own if budget is not None),
+            *(budget for _, budget in shared),
+            *(replace(budget, owner_id=key) for key, budget in own if budget is not None),
+            account.fill(Budget(BudgetScope.ACCOUNT)),
         ]
-        refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
+        refused = reservation_refusal(amount_nano, limited, wanted.key_hash, with_own_nano)
         if refused is None:
             if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
                 raise Invalid("More credits would be reserved than can be counted.")
             if not await rows.set_aside(write, wanted, takes_credits=account.type.needs_credits):
-                refused = held_by_requests(amount_nano)
+                refused = held_by_requests(amount_nano, limited[-1])
         if refused is not None:
-            limits = reservation_limits(account, limited, refused)
+            limits = reservation_limits(limited, wanted.key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 

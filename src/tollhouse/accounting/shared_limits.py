@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
-from tollhouse.accounting.limits import budget_of, check_nested, interval_name
+from tollhouse.accounting.limits import Budget, budget_of, check_nested, interval_name
 from tollhouse.accounting.owner import Owner, OwnerLimit
-from tollhouse.accounting.types import Budget, BudgetScope
+from tollhouse.accounting.types import BudgetScope
 from tollhouse.accounting.uses import uses_of
 from tollhouse.audit.types import AuditAction, RedactedValue
 from tollhouse.kernel.errors import NotFound

@@ -477,6 +477,11 @@ class KeyUsage:
     monthly: Spend = NO_SPEND
     last_used_at: datetime | None = None
 
+    def since(self, reset: Reset | None) -> Spend:
+        """Return what was used in the current window; over all time where nothing is reset."""
+        windows = {Reset.DAILY: self.daily, Reset.WEEKLY: self.weekly, Reset.MONTHLY: self.monthly}
+        return self.total if reset is None else windows[reset]
+
 
 class Reset(StrEnum):
     """When a limit starts anew, in UTC."""
@@ -508,57 +513,8 @@ class BudgetScope(StrEnum):
     API_KEY = "api_key"
     WORKSPACE = "workspace"
     KEY_LIMIT = "key_limit"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A limit that requests with a key draw on, and what was used of it."""
-
-    scope: BudgetScope
-    limit_nano: int
-    spend_nano: int
-    reset: Reset | None = None
-    resets_at: datetime | None = None
-    include_byok: bool = False
-    id: str | None = None
-    """Of a workspace's, a person's or an end user's; None of a key's."""
-    reserved_nano: int = 0
-    """What batches have reserved."""
-
-    @property
-    def remaining_nano(self) -> int:
-        """What is left; negative where the limit was lowered below what is used.
-
-        Source: the public gateway's clients, which document `remaining_usd` as this difference.
-        """
-        return self.limit_nano - self.spend_nano
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing is left."""
-        return self.remaining_nano <= 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeyStatus:
-    """A key's use beside what it may use."""
-
-    usage: KeyUsage = KeyUsage()
-    limit: KeyLimit = KeyLimit()
-    budgets: tuple[Budget, ...] = ()
-    reserved_nano: int = 0
-
-    @property
-    def remaining_nano(self) -> int | None:
-        """What is left of the key's own limit, without what is reserved; None where it has none."""
-        own = self.own_budget
-        return None if own is None else max(0, own.remaining_nano - self.reserved_nano)
-
-    @property
-    def own_budget(self) -> Budget | None:
-        """The budget that the key's own limit makes; None where it has none."""
-        own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
-        return next(own, None)
+    ACCOUNT = "account"
+    """Ours: an account's balance."""
 
 
 @dataclass(frozen=True, slots=True)

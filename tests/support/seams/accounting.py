@@ -8,16 +8,20 @@ __getattr__ = names(
         "": "budget_rows endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
-        "admission.rules": "AdmissionContext drawn_budgets reservation_limits reservation_refusal",
+        "admission.budgets": "AdmissionContext claim_of",
+        "admission.rules": "reservation_limits reservation_refusal",
         "admission.types": (
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
-            "FREE_PER_DAY FREE_PER_MINUTE KeyFacts label_of LABELS LimitLabel OwnerFacts Rate"
+            "CreditLimit FREE_PER_DAY FREE_PER_MINUTE KeyFacts OwnerFacts Rate"
         ),
         "ledger": (
             "Difference LedgerReport LedgerSampler LedgerScope LedgerService MOST_DIFFERENCES "
             "SAMPLED_ACCOUNTS"
         ),
-        "limits": "AccountingRules effective_budget key_status resets_at rules_of window_start",
+        "limits": (
+            "AccountingRules Budget effective_budget key_status KeyStatus resets_at rules_of "
+            "window_start"
+        ),
         "owner": "end_user Owner OwnerLimit OwnerUse",
         "policy": (
             "balance_change check_credits credit_posting credits_change "
@@ -46,8 +50,8 @@ __getattr__ = names(
         "settlement.sqlite_writer": "SqliteChargeWriter",
         "statements": "Activity activity ActivityQuery Statement statement StatementQuery",
         "types": (
-            "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
-            "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "
+            "Attempt attempts_json Attribution BudgetScope Charge Cost CostState "
+            "Credits FREE FreeRequests GenerationRecord KeyLimit KeyUsage Posting "
             "PostingKind Price Rates Reservation Reset Right Spend Tier Usage"
         ),
     },

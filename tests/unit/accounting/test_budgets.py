@@ -94,4 +94,5 @@ class TestTheEffectiveOne:
             "api_key",
             "workspace",
             "key_limit",
+            "account",  # ours
         ]

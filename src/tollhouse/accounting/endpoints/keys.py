@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from tollhouse.accounting.endpoints.amounts import ExactNumbers, Limit
-from tollhouse.accounting.limits import effective_budget
+from tollhouse.accounting.limits import Budget, KeyStatus, effective_budget
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStatus, Reset
+from tollhouse.accounting.types import BudgetScope, KeyLimit, Reset
 from tollhouse.audit.types import AuditAction
 from tollhouse.identity.callers import HoldingKey, Managing, ManagingOr401
 from tollhouse.identity.service import IdentityService
