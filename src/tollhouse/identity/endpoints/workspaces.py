@@ -10,13 +10,13 @@ import uuid
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from tollhouse.audit.types import AuditAction
 from tollhouse.identity.callers import Managing, ManagingOr401, OfAccount
-from tollhouse.identity.endpoints.accounts import AccountId, IdentityEndpoints, add_routes
+from tollhouse.identity.endpoints.accounts import AccountId, IdentityEndpoints
 from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, Manager, PolicyScope, Workspace
 from tollhouse.kernel.wire import (
     OTHER_ACCOUNT,
@@ -29,7 +29,7 @@ from tollhouse.kernel.wire import (
     RequestModel,
     ResponseModel,
     SentTime,
-    refusals,
+    endpoint,
 )
 from tollhouse.storage.database import Write
 
@@ -179,18 +179,7 @@ class WorkspacePage(ResponseModel):
 class WorkspaceEndpoints(IdentityEndpoints):
     """The endpoints of workspaces."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        add_routes(
-            routes,
-            "Workspaces",
-            ("GET", "/workspaces", self.list_workspaces, (400, 401, 404, 500)),
-            ("POST", "/workspaces", self.create_workspace, (400, 401, 403, 404, 500)),
-            ("GET", "/workspaces/{id}", self.get_workspace, (400, 401, 403, 404, 500)),
-            ("PATCH", "/workspaces/{id}", self.change_workspace, (400, 401, 403, 404, 500)),
-            ("DELETE", "/workspaces/{id}", self.delete_workspace, (400, 401, 403, 404, 500)),
-        )
-
+    @endpoint("GET", "/workspaces", "Workspaces", 400, 401, 404, 500)
     async def list_workspaces(
         self, who: ManagingOr401, query: Annotated[AccountPageQuery, Query()]
     ) -> WorkspacePage:
@@ -200,6 +189,7 @@ class WorkspaceEndpoints(IdentityEndpoints):
             page = await self.service.workspaces(read, account_id, query.window())
         return WorkspacePage(data=[_reply(each) for each in page.items], total_count=page.total)
 
+    @endpoint("POST", "/workspaces", "Workspaces", 400, 401, 403, 404, 500)
     async def create_workspace(self, who: Managing, body: NewWorkspaceBody) -> OneWorkspace:
         """Make a workspace."""
         facts = body.facts()
@@ -212,6 +202,7 @@ class WorkspaceEndpoints(IdentityEndpoints):
             )
         return OneWorkspace(data=_reply(made))
 
+    @endpoint("GET", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def get_workspace(
         self,
         who: Managing,
@@ -223,6 +214,7 @@ class WorkspaceEndpoints(IdentityEndpoints):
             home = await self.service.home(read, who, account_id)
             return OneWorkspace(data=_reply(await self.service.workspace(read, home, id)))
 
+    @endpoint("PATCH", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def change_workspace(
         self,
         who: Managing,
@@ -241,6 +233,7 @@ class WorkspaceEndpoints(IdentityEndpoints):
             )
         return OneWorkspace(data=_reply(changed))
 
+    @endpoint("DELETE", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def delete_workspace(
         self,
         who: Managing,
@@ -358,32 +351,13 @@ class OnePolicy(ResponseModel):
 class PolicyEndpoints(IdentityEndpoints):
     """The endpoints of policies."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        refused = refusals(400, 401, 403, 404, 500)
-        for tag, path, show, change in (
-            (
-                "Accounts",
-                "/accounts/{account_id}",
-                self.get_account_policy,
-                self.set_account_policy,
-            ),
-            (
-                "Workspaces",
-                "/workspaces/{id}",
-                self.get_workspace_policy,
-                self.set_workspace_policy,
-            ),
-            ("Keys", "/keys/{hash}", self.get_key_policy, self.set_key_policy),
-        ):
-            routes.get(f"{path}/policy", tags=[tag], responses=refused)(show)
-            routes.put(f"{path}/policy", tags=[tag], responses=refused)(change)
-
+    @endpoint("GET", "/accounts/{account_id}/policy", "Accounts", 400, 401, 403, 404, 500)
     async def get_account_policy(self, who: Managing, account_id: AccountId) -> OnePolicy:
         """Show the policy of an account; one without a rule if it has none."""
         async with self.database.reading() as read:
             return _policy_reply(await self.service.policy(read, who, "account", account_id))
 
+    @endpoint("PUT", "/accounts/{account_id}/policy", "Accounts", 400, 401, 403, 404, 500)
     async def set_account_policy(
         self, who: Managing, account_id: AccountId, body: PolicyBody
     ) -> OnePolicy:
@@ -391,6 +365,7 @@ class PolicyEndpoints(IdentityEndpoints):
         async with self.database.writing() as write:
             return await self._set(write, who, account_id, account_id, body.policy("account"))
 
+    @endpoint("GET", "/workspaces/{id}/policy", "Workspaces", 400, 401, 403, 404, 500)
     async def get_workspace_policy(
         self, who: Managing, workspace: WorkspaceId, account_id: OfAccount = None
     ) -> OnePolicy:
@@ -400,6 +375,7 @@ class PolicyEndpoints(IdentityEndpoints):
                 await self.service.policy(read, who, "workspace", workspace, account_id)
             )
 
+    @endpoint("PUT", "/workspaces/{id}/policy", "Workspaces", 400, 401, 403, 404, 500)
     async def set_workspace_policy(
         self, who: Managing, workspace: WorkspaceId, body: PolicyBody, account_id: OfAccount = None
     ) -> OnePolicy:
@@ -409,11 +385,13 @@ class PolicyEndpoints(IdentityEndpoints):
             found = await self.service.workspace(write, home, workspace)
             return await self._set(write, who, home, found.id, body.policy("workspace"))
 
+    @endpoint("GET", "/keys/{hash}/policy", "Keys", 400, 401, 403, 404, 500)
     async def get_key_policy(self, who: Managing, key_hash: KeyHash) -> OnePolicy:
         """Show the policy of a key; one without a rule if it has none."""
         async with self.database.reading() as read:
             return _policy_reply(await self.service.policy(read, who, "key", key_hash))
 
+    @endpoint("PUT", "/keys/{hash}/policy", "Keys", 400, 401, 403, 404, 500)
     async def set_key_policy(self, who: Managing, key_hash: KeyHash, body: PolicyBody) -> OnePolicy:
         """Set the policy of a key; in force before the answer."""
         async with self.database.writing() as write:
@@ -434,4 +412,4 @@ class PolicyEndpoints(IdentityEndpoints):
 
 
 def _policy_reply(policy: AccessPolicy) -> OnePolicy:
-    return OnePolicy(data=PolicyReply.model_validate(policy, from_attributes=True))
+    return OnePolicy(data=PolicyReply.model_validate(policy))
