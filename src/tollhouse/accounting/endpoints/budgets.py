@@ -22,14 +22,13 @@ from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.owner import Owner, end_user
 from tollhouse.accounting.owners.service import OwnerBudget
 from tollhouse.accounting.types import BudgetScope, Reset
-from tollhouse.identity.callers import ManagingOr401, OfAccount
+from tollhouse.identity.callers import ManagingOr401, OfAccount, UserId, WorkspaceId
 from tollhouse.identity.types import Manager, Workspace
 from tollhouse.kernel.wire import (
     STORABLE,
     AccountPageQuery,
     Deleted,
     Omittable,
-    Reference,
     RequestModel,
     ResponseModel,
     SentTime,
@@ -40,8 +39,6 @@ from tollhouse.storage.database import Read, Write
 
 _INCLUDED = "include_byok_in_budgets"
 LONGEST_END_USER = 512
-WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
-UserId = Annotated[Reference, Path(description="Id of the user.")]
 EndUser = Annotated[
     str,
     Field(min_length=1, max_length=LONGEST_END_USER),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Query
+from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -23,7 +23,7 @@ from tollhouse.accounting.endpoints.shared import (
 from tollhouse.accounting.limits import effective_budget
 from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStatus, Reset
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.callers import HoldingKey, Managing, ManagingOr401
+from tollhouse.identity.callers import HoldingKey, KeyHash, Managing, ManagingOr401
 from tollhouse.identity.types import ApiKey, KeyFilter, KeyKind, NewKey
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.pages import Window
@@ -333,9 +333,6 @@ class KeyPage(ResponseModel):
 
 
 PAGE_SIZE = 100
-KeyHash = Annotated[
-    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
-]
 
 
 class KeyEndpoints(Endpoints):

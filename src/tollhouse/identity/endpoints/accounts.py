@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict, Field
 
 from tollhouse.audit.types import AuditAction, RedactedValue
-from tollhouse.identity.callers import Managing, OfAccount, Operating
+from tollhouse.identity.callers import Managing, OfAccount, Operating, UserId
 from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import AccountType, User
 from tollhouse.kernel.errors import Invalid
@@ -178,7 +178,6 @@ class AccountEndpoints(IdentityEndpoints):
 
 
 Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$"), STORABLE]
-UserId = Annotated[Reference, Path(description="Id of the user.")]
 
 
 class NewUserBody(RequestModel):
