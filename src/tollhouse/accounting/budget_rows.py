@@ -140,18 +140,12 @@ async def reserved_of(read: Read, reservations: Iterable[Reservation]) -> sa.Col
     """Return which rows batches reserve of, whichever their window is."""
     found: set[tuple[str, str]] = set()
     for each in reservations:
-        people = await _people_of(read, each.key_hashes)
+        people = await repository.people_of(read, each.key_hashes)
         found |= {(ACCOUNT, each.account_id), *((KEY, key) for key in each.key_hashes)}
         found |= {(BudgetScope.MEMBER.value, person) for person in people.values()}
         if each.workspace_id is not None:
             found.add((BudgetScope.WORKSPACE.value, each.workspace_id))
     return _OWNER.in_(sorted(found))
-
-
-async def _people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
-    """Return who made some keys: those whose use counts to a person."""
-    found = await repository.owners_of_keys(read, key_hashes)
-    return {key: each.person.id for key, each in found.items() if each.person is not None}
 
 
 async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bool = True) -> bool:
@@ -174,7 +168,7 @@ async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bo
 async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
     """Let budgets follow charges that were booked just now in the same transaction."""
     keys = [key for record in records for key in record.key_hashes]
-    charges = budget_charges(records, await _people_of(write, keys))
+    charges = budget_charges(records, await repository.people_of(write, keys))
     if not charges:
         return
     ends, first = sa.func.substr(budgets.c.period, 13), min(charge.day for charge in charges)

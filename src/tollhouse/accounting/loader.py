@@ -88,12 +88,10 @@ class DatabaseAccountLoader:
             account = await self._account(read, account_id, first)
             limits = await repository.key_limits_of(read, [key_hash])
             use = (await uses(read, KEY, [key_hash], first, whole=True))[key_hash]
-            found = (await repository.owners_of_keys(read, [key_hash])).get(key_hash)
-            owners: Sequence[OwnerFacts] = ()
-            limits_end_users = False
-            if found is not None:
-                owners = await self._owners(read, account_id, found.all, first)
-                limits_end_users = await repository.limits_end_users(read, found.workspace.id)
+            found = (await repository.owners_of_keys(read, [key_hash])).get(key_hash, ())
+            owners = await self._owners(read, account_id, found, first)
+            workspaces = [each.id for each in found if each.scope is BudgetScope.WORKSPACE]
+            limits_end_users = await repository.limits_end_users(read, workspaces)
         limit = limits.get(key_hash, KeyLimit())
         reserved = use.held_for_batches(include_byok=limit.include_byok)
         return account, KeyFacts(limit, use.total, use.days, reserved, owners, limits_end_users)

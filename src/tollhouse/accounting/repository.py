@@ -6,7 +6,7 @@ Booking charges is `settlement`'s; sums of what was used are in `uses`.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -182,31 +182,27 @@ def _generation(row: sa.RowMapping) -> GenerationRecord:
 # Limits of workspaces, people and end users
 
 
-class KeyOwners(NamedTuple):
-    """Whose budgets the requests of a key draw on, beside its end users'."""
+async def owners_of_keys(read: Read, key_hashes: Iterable[str]) -> Mapping[str, Sequence[Owner]]:
+    """Return whose budgets requests with keys draw on, of those keys that ever were.
 
-    workspace: Owner
-    person: Owner | None
-    """Who made it; None also of an intern's, which another key answers for."""
-
-    @property
-    def all(self) -> Sequence[Owner]:
-        """Both."""
-        return (self.workspace,) if self.person is None else (self.person, self.workspace)
-
-
-async def owners_of_keys(read: Read, key_hashes: Iterable[str]) -> Mapping[str, KeyOwners]:
-    """Return whose budgets requests with keys draw on, of those keys that ever were."""
+    That is who made one, unless it is an intern's, which another key answers for, and its
+    workspace; without end users.
+    """
     columns = api_keys.c.hash, api_keys.c.workspace_id, api_keys.c.creator_user_id
-    query = sa.select(*columns, COUNTS_TO_PERSON.label("has_person"))
-    found: dict[str, KeyOwners] = {}
+    query = sa.select(*columns, COUNTS_TO_PERSON.label("counts"))
+    found: dict[str, Sequence[Owner]] = {}
     for row in await read.execute(query.where(api_keys.c.hash.in_(sorted(set(key_hashes))))):
-        person = row.creator_user_id if row.has_person else None
-        found[row.hash] = KeyOwners(
-            Owner(BudgetScope.WORKSPACE, row.workspace_id),
-            None if person is None else Owner(BudgetScope.MEMBER, person),
-        )
+        workspace = Owner(BudgetScope.WORKSPACE, row.workspace_id)
+        person = row.creator_user_id if row.counts else None
+        people = () if person is None else (Owner(BudgetScope.MEMBER, person),)
+        found[row.hash] = (*people, workspace)
     return found
+
+
+async def people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
+    """Return who made some keys: those whose use counts to a person."""
+    found = await owners_of_keys(read, key_hashes)
+    return {key: owners[0].id for key, owners in found.items() if len(owners) > 1}
 
 
 async def keys_of(read: Read, person: str) -> Collection[str]:
@@ -227,9 +223,10 @@ async def limits_of(read: Read, owners: Iterable[Owner]) -> Sequence[OwnerLimit]
     return sorted(found, key=place)
 
 
-async def limits_end_users(read: Read, workspace_id: str) -> bool:
+async def limits_end_users(read: Read, workspaces: Iterable[str]) -> bool:
     """Tell whether an end user of a workspace has a limit."""
-    query = sa.select(limits.c.owner_id).where(*_of_end_users(workspace_id)).limit(1)
+    theirs = sa.or_(sa.false(), *(sa.and_(*_of_end_users(each)) for each in workspaces))
+    query = sa.select(limits.c.owner_id).where(theirs).limit(1)
     return (await read.execute(query)).first() is not None
 
 

@@ -53,8 +53,8 @@ class BudgetService:
         self, read: Read, account_id: str, key_hash: str
     ) -> Sequence[OwnerBudget]:
         """Return what requests with a key draw on beside its own limit, apart from end users'."""
-        found = (await repository.owners_of_keys(read, [key_hash])).get(key_hash)
-        return [] if found is None else await self.budgets(read, account_id, found.all)
+        found = await repository.owners_of_keys(read, [key_hash])
+        return await self.budgets(read, account_id, found.get(key_hash, ()))
 
     async def reserved_of(
         self, read: Read, account_id: str, key_hashes: Sequence[str], workspace_id: str | None
@@ -63,8 +63,8 @@ class BudgetService:
 
         That is what its workspace may use, and the people who made one of its keys.
         """
-        of_keys = (await repository.owners_of_keys(read, key_hashes)).values()
-        owners = [each.person for each in of_keys if each.person is not None]
+        people = await repository.people_of(read, key_hashes)
+        owners = [Owner(BudgetScope.MEMBER, person) for person in people.values()]
         if workspace_id is not None:
             owners.append(Owner(BudgetScope.WORKSPACE, workspace_id))
         return await self.budgets(read, account_id, owners)
