@@ -257,12 +257,12 @@ class _Look:
         for name, part in _PARTS.items():
             self._parts[name] = part.format_map(self._parts)
 
-    async def rows(self, statement: str) -> Sequence[Mapping[str, Any]]:
+    async def rows(self, statement: str) -> Sequence[dict[str, Any]]:
         """Return what a statement finds, at most as much as is asked for."""
         found = sa.text(f"{statement.format_map(self._parts)} LIMIT {self._most}")
         if self._scope.account_id is not None:
             found = found.bindparams(account=self._scope.account_id)
-        return (await self._read.execute(found)).mappings().all()
+        return [dict(row) for row in (await self._read.execute(found)).mappings()]
 
     async def differences(self) -> list[Difference]:
         """Return what rows and counters show."""
@@ -312,7 +312,7 @@ class _Look:
         return [
             each
             for row in (await self._read.execute(query)).mappings()
-            for each in _in_row("budgets", _BUDGET, DERIVED, row)
+            for each in _in_row("budgets", _BUDGET, DERIVED, dict(row))
         ]
 
 
@@ -324,7 +324,8 @@ def _in_row(
     for name in names:
         stored, recomputed = row["s_" + name], row["r_" + name]
         if stored != recomputed:
-            texts = [None if each is None else str(each) for each in (stored, recomputed)]
+            # PostgreSQL's sums of whole numbers are decimals.
+            texts = [None if each is None else str(int(each)) for each in (stored, recomputed)]
             yield Difference(f"{table}.{name}", whose, *texts)
 
 

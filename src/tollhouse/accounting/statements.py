@@ -216,10 +216,11 @@ async def activity(read: Read, query: ActivityQuery) -> Page[Activity]:
     rows = sa.select(*place, *sums).where(*wanted).group_by(*place)
     page = rows.order_by(days.day.desc(), *place[1:])
     page = page.limit(query.window.limit).offset(query.window.offset)
-    items = tuple(
+    items: list[Activity] = []
+    for row in (await read.execute(page)).mappings():
+        facts: dict[str, Any] = dict(row)
         # PostgreSQL's sums of whole numbers are decimals.
-        Activity(**row | {name: int(row[name]) for name in _COUNTERS})
-        for row in map(dict, (await read.execute(page)).mappings())
-    )
+        facts |= {name: int(facts[name]) for name in _COUNTERS}
+        items.append(Activity(**facts))
     count = sa.select(sa.func.count()).select_from(rows.subquery())
-    return Page(items, (await read.execute(count)).scalar_one())
+    return Page(tuple(items), (await read.execute(count)).scalar_one())

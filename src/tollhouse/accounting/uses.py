@@ -30,7 +30,7 @@ from tollhouse.storage.tables.accounting import (
 from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
 
     from tollhouse.accounting.owner import OwnerLimit
@@ -57,6 +57,7 @@ def _of_people(table: sa.FromClause) -> _Rows:
     return _Rows(table, api_keys.c.creator_user_id, table.join(api_keys, made))
 
 
+_SPEND: Final = ("usage_nano", "byok_usage_nano")
 _amounts = (reservations.c.amount_nano, reservations.c.with_own_nano)
 _reserved_by_keys = sa.union_all(  # one with a payer counts to both
     sa.select(reservations.c.key_hash, *_amounts),
@@ -119,7 +120,7 @@ async def uses(  # noqa: PLR0913 - each says which
     rows = _DAYS[scope]
     its = of_account if rows.table is owner_days else ()
     day = rows.table.c.day
-    query = _summed(rows, ids, *its, day >= first.isoformat())
+    query = _summed(rows, ids, _SPEND, *its, day >= first.isoformat())
     for row in await read.execute(query.add_columns(day).group_by(day)):
         days[row.whose][date.fromisoformat(row.day)] = _spend(row)
     if whole:
@@ -127,7 +128,7 @@ async def uses(  # noqa: PLR0913 - each says which
         last = (
             sa.func.max(rows.table.c.last_used_at) if "last_used_at" in rows.table.c else sa.null()
         )
-        query = _summed(rows, ids, *its).add_columns(last.label("last"))
+        query = _summed(rows, ids, _SPEND, *its).add_columns(last.label("last"))
         totals = {row.whose: (_spend(row), row.last) for row in await read.execute(query)}
     reserved = await _reserved_of(read, scope, ids)
     found: dict[str, OwnerUse] = {}
@@ -144,17 +145,15 @@ async def _reserved_of(
     """Return what is reserved of some, and that of limits which include own provider keys."""
     if (rows := _RESERVED.get(scope)) is None:
         return {}  # of end users nothing is: a batch has many
-    sums = (sa.func.sum(rows.table.c[column.name]) for column in _amounts)
-    query = sa.select(rows.whose, *sums).select_from(rows.source).where(rows.whose.in_(ids))
+    names = [column.name for column in _amounts]
+    found = await read.execute(_summed(rows, ids, names))
     # PostgreSQL's sums of whole numbers are decimals.
-    return {
-        id_: (int(amount), int(with_own))
-        for id_, amount, with_own in await read.execute(query.group_by(rows.whose))
-    }
+    return {row.whose: (int(row.amount_nano), int(row.with_own_nano)) for row in found}
 
 
-def _summed(rows: _Rows, ids: Collection[str], *its: Condition) -> sa.Select[*tuple[Any, ...]]:
-    names = ("usage_nano", "byok_usage_nano")
+def _summed(
+    rows: _Rows, ids: Collection[str], names: Iterable[str], *its: Condition
+) -> sa.Select[*tuple[Any, ...]]:
     sums = (sa.func.sum(rows.table.c[name]).label(name) for name in names)
     query = sa.select(rows.whose.label("whose"), *sums).select_from(rows.source)
     return query.where(rows.whose.in_(ids), *its).group_by(rows.whose)
