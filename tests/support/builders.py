@@ -19,6 +19,7 @@ from tests.support.seams.accounting import (
     Cost,
     CostState,
     GenerationRecord,
+    Reservation,
     Usage,
     attempts_json,
 )
@@ -120,6 +121,13 @@ _PLAIN: dict[str, Any] = {
     "latency_ms": 120,
     "generation_ms": 340,
 }
+
+
+def reservation(
+    id_: str, account_id: str, key_hash: str, nano: int, at: datetime, **fields: Any
+) -> Reservation:
+    """Return credits that a batch sets aside, as many with own provider keys unless told."""
+    return Reservation(id_, account_id, key_hash, nano, at, **{"with_own_nano": nano, **fields})
 
 
 def generation_record(*, cost_nano: int = 1_000, **fields: Any) -> GenerationRecord:

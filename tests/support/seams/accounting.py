@@ -14,9 +14,9 @@ __getattr__ = names(
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
             "CreditLimit FREE_PER_DAY FREE_PER_MINUTE KeyFacts OwnerFacts Rate"
         ),
-        "ledger.service": "LedgerSampler LedgerService MOST_DIFFERENCES SAMPLED_ACCOUNTS",
-        "ledger.types": (
-            "Activity ActivityQuery Difference LedgerReport LedgerScope Statement StatementQuery"
+        "ledger": (
+            "Difference LedgerReport LedgerSampler LedgerScope LedgerService MOST_DIFFERENCES "
+            "SAMPLED_ACCOUNTS"
         ),
         "limits": (
             "AccountingRules Budget effective_budget key_status KeyStatus resets_at rules_of "
@@ -28,7 +28,8 @@ __getattr__ = names(
             "first_day_of_windows free_requests is_same_posting key_usage"
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
-        "service": "AccountingService DatabaseAccountLoader",
+        "loader": "DatabaseAccountLoader",
+        "service": "AccountingService",
         "settlement": "books journal mapped_file recovery settler",
         "settlement.booking": "added booking Unbookable",
         "settlement.books": "BooksProcess ChargesNotBooked",
@@ -47,10 +48,11 @@ __getattr__ = names(
         "settlement.recovery": "RecoveredCharges Recovery",
         "settlement.settler": "ChargeWriter Flusher Settler",
         "settlement.sqlite_writer": "SqliteChargeWriter",
+        "statements": "Activity activity ActivityQuery Statement statement StatementQuery",
         "types": (
             "Attempt attempts_json Attribution BudgetScope Charge Cost CostState "
             "Credits FREE FreeRequests GenerationRecord KeyLimit KeyUsage Posting "
-            "PostingKind Price Rates Reset Right Spend Tier Usage"
+            "PostingKind Price Rates Reservation Reset Right Spend Tier Usage"
         ),
     },
 )
