@@ -1,7 +1,8 @@
 """The rows of budgets follow what they are derived from: credits, limits, reservations, charges.
 
 A row is made when one of several processes first needs it. From then on it changes in every
-transaction that changes one of these; where one process spends alone there are none.
+transaction that changes one of these (for charges in `settlement/booking.py`); where one process
+spends alone there are none.
 
     a new row   is summed up while nobody writes to the table: who has charged before is in the sum,
                 who charges later finds the row
@@ -24,7 +25,6 @@ from tollhouse.accounting.leases import (
     window_of,
 )
 from tollhouse.accounting.limits import interval_of
-from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.identity.types import KeyKind
 from tollhouse.storage.database import Read, Write, insert
@@ -44,7 +44,7 @@ from tollhouse.storage.tables.identity import api_keys
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tollhouse.accounting.types import GenerationRecord, Reservation, Reset
+    from tollhouse.accounting.types import Reservation, Reset
 
 BUDGET_COLUMNS = (budgets.c.scope, budgets.c.id, budgets.c.period)
 LEASE_COLUMNS = (leases.c.scope, leases.c.id, leases.c.period)
@@ -300,16 +300,6 @@ async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bo
     owners = [each for each in changed if takes_credits or each[0] != ACCOUNT]
     rows = await locked_rows(write, sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners))
     return all(row.room >= 0 for budget, row in rows.items() if budget.covers(today))
-
-
-async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
-    """Let budgets follow charges that were booked just now in the same transaction."""
-    keys = [key for record in records for key in record.key_hashes]
-    charges = budget_charges(records, await people_of(write, keys))
-    mine = sa.tuple_(budgets.c.scope, budgets.c.id).in_(owners_of(charges))
-    rows = await locked_rows(write, mine)
-    for change in budget_changes(charges, rows, ()):
-        await update_row(write, BudgetId(*change[2:]), used_nano=budgets.c.used_nano + change.used)
 
 
 def budget_id(row: sa.Row[Any]) -> BudgetId:

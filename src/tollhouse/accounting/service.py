@@ -26,7 +26,6 @@ from tollhouse.accounting.limits import AccountingRules, key_status
 from tollhouse.accounting.owners import statements
 from tollhouse.accounting.owners.service import BudgetService
 from tollhouse.accounting.settlement.joint_booking import book
-from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
@@ -249,7 +248,6 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
-        await rows.charged(write, [each for each in map(storable, records) if each.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -14,12 +14,10 @@ import sqlalchemy as sa
 
 from tests.support.builders import Tenant, generation_record
 from tests.support.seams.accounting import (
-    BlockingWriter,
     BookCharges,
     Booked,
     Books,
     ChargesNotBooked,
-    ChargeWriter,
     GenerationRecord,
     JournalPart,
     PostgresqlChargeWriter,
@@ -47,16 +45,13 @@ class InProcessWriter:
     def __init__(self, database: Database, holder: str) -> None:
         self._turn: AbstractAsyncContextManager[object] = nullcontext()
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._runner = asyncio.Runner()
         self._closed = False
-        self._writer: PostgresqlChargeWriter | SqliteChargeWriter
         if database.dialect == "postgresql":
             self._writer = PostgresqlChargeWriter(dsn(database.url), holder)
-            self._books = Books(BlockingWriter(self._runner.run, self._writer), Path())
         else:
             self._writer = SqliteChargeWriter(str(database.url.database), holder)
-            self._books = Books(self._writer, Path())
             self._turn = database.write_lock
+        self._books = Books(self._writer, Path())
 
     async def write(
         self,
@@ -72,8 +67,7 @@ class InProcessWriter:
 
     async def _ask(self, message: BookCharges | Release) -> Sequence[SetAside]:
         async with self._turn:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._thread, self._books.answer, message)
+            answer = await self._in_thread(self._books.answer, message)
         if isinstance(answer, Booked):
             return answer.set_aside
         raise ChargesNotBooked(str(answer))
@@ -81,18 +75,15 @@ class InProcessWriter:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            await self._in_thread(self._writer.close)
             self._thread.shutdown()
 
-    def _close(self) -> None:
-        if isinstance(self._writer, SqliteChargeWriter):
-            self._writer.close()
-        else:
-            self._runner.run(self._writer.close())
-        self._runner.close()
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
 
 
-def charge_writer(database: Database, holder: str = HOLDER) -> ChargeWriter:
+def charge_writer(database: Database, holder: str = HOLDER) -> InProcessWriter:
     """Make the charge writer for a database."""
     return InProcessWriter(database, holder)
 

@@ -25,23 +25,20 @@ __getattr__ = names(
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
         "service": "AccountingService DatabaseAccountLoader",
-        "settlement": "books journal mapped_file recovery settler",
-        "settlement.booking": "added booking Unbookable",
-        "settlement.books": "BooksProcess ChargesNotBooked",
-        "settlement.child": "Books",
+        "settlement": "books_process journal recovery settler",
+        "settlement.booking": "Unbookable",
+        "settlement.books": (
+            "BookCharges Booked BookFile Books NotBooked Open Release SetAside Unreadable"
+        ),
+        "settlement.books_process": "BooksProcess ChargesNotBooked",
         "settlement.journal": (
             "GROWTH_BYTES Journal JournalContents JournalPart journals_in parse RECORD_BYTES "
             "SHRINK_BYTES"
         ),
-        "settlement.messages": (
-            "BookCharges Booked BookFile NotBooked Open Release SetAside Unreadable"
-        ),
-        "settlement.notes": "JournalNotes MissingCharges",
-        "settlement.payloads": "payload_of record_of",
-        "settlement.postgresql_child": "BlockingWriter",
+        "settlement.records": "JournalNotes MissingCharges payload_of record_of",
         "settlement.postgresql_writer": "PostgresqlChargeWriter",
         "settlement.recovery": "RecoveredCharges Recovery",
-        "settlement.settler": "ChargeWriter Flusher Settler",
+        "settlement.settler": "Flusher Settler",
         "settlement.sqlite_writer": "SqliteChargeWriter",
         "types": (
             "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,8 +26,6 @@ from tests.support.seams.accounting import (
     Settler,
     Unbookable,
     Unreadable,
-    added,
-    booking,
     payload_of,
     record_of,
 )
@@ -432,11 +429,3 @@ def test_a_record_shows_nothing_that_its_caller_said() -> None:
     said = Attribution(*(f"said {number}" for number in range(8)))
     record = generation_record(id="gen-1", attribution=said, upstream_id="said")
     assert repr(record) == "GenerationRecord(id='gen-1')"
-
-
-def test_a_charge_counts_to_its_utc_day() -> None:
-    at = datetime(2026, 3, 10, 1, 0, tzinfo=timezone(timedelta(hours=2)))
-    record = generation_record(id="g", created_at=at)
-    rows = dict(booking(added([record], {"g"})).changes())
-    [row] = rows["key_days"]
-    assert "2026-03-09" in row

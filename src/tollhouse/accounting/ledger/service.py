@@ -30,7 +30,7 @@ from tollhouse.storage.tables.accounting import generations, postings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tollhouse.accounting.settlement.notes import MissingCharges
+    from tollhouse.accounting.settlement.records import MissingCharges
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.pages import Page
     from tollhouse.storage.database import Database, Read

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date, datetime
 
-    from tollhouse.accounting.settlement.notes import MissingCharges
+    from tollhouse.accounting.settlement.records import MissingCharges
     from tollhouse.kernel.pages import Window
 
 
