@@ -15,7 +15,7 @@ from tollhouse.accounting.admission.leasing import SharedBudgets
 from tollhouse.accounting.budgets import spend_alone
 from tollhouse.accounting.ledger.service import LedgerSampler
 from tollhouse.accounting.service import DatabaseAccountLoader
-from tollhouse.accounting.settlement.books_process import BooksProcess
+from tollhouse.accounting.settlement.books import BooksProcess
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.recovery import Recovery
 from tollhouse.accounting.settlement.settler import Settler

@@ -20,10 +20,10 @@ from tests.support.seams.accounting import (
     ChargesNotBooked,
     GenerationRecord,
     JournalPart,
-    PostgresqlChargeWriter,
+    PostgresqlDriver,
     Release,
     SetAside,
-    SqliteChargeWriter,
+    SqliteDriver,
     payload_of,
 )
 from tollhouse.storage.connections import dsn
@@ -42,16 +42,17 @@ HOLDER = "the-process"
 class InProcessWriter:
     """Books as the books process does, in a thread of this one."""
 
-    def __init__(self, database: Database, holder: str) -> None:
-        self._turn: AbstractAsyncContextManager[object] = nullcontext()
+    def __init__(
+        self,
+        driver: PostgresqlDriver | SqliteDriver,
+        holder: str,
+        turn: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
+        self._turn = turn or nullcontext()
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._closed = False
-        if database.dialect == "postgresql":
-            self._writer = PostgresqlChargeWriter(dsn(database.url), holder)
-        else:
-            self._writer = SqliteChargeWriter(str(database.url.database), holder)
-            self._turn = database.write_lock
-        self._books = Books(self._writer, Path())
+        self._driver = driver
+        self._books = Books(driver, Path(), holder)
 
     async def write(
         self,
@@ -70,12 +71,12 @@ class InProcessWriter:
             answer = await self._in_thread(self._books.answer, message)
         if isinstance(answer, Booked):
             return answer.set_aside
-        raise ChargesNotBooked(str(answer))
+        raise ChargesNotBooked(getattr(answer, "reason", ""))
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            await self._in_thread(self._writer.close)
+            await self._in_thread(self._driver.close)
             self._thread.shutdown()
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -85,7 +86,10 @@ class InProcessWriter:
 
 def charge_writer(database: Database, holder: str = HOLDER) -> InProcessWriter:
     """Make the charge writer for a database."""
-    return InProcessWriter(database, holder)
+    if database.dialect == "postgresql":
+        return InProcessWriter(PostgresqlDriver(dsn(database.url)), holder)
+    driver = SqliteDriver(str(database.url.database))
+    return InProcessWriter(driver, holder, database.write_lock)
 
 
 def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationRecord:

@@ -18,7 +18,7 @@ from tests.component.accounting.ledger_reader import (
 from tests.support.builders import Tenant
 from tests.support.child_processes import is_running, own_children
 from tests.support.seams.accounting import BooksProcess, ChargesNotBooked, Journal, Settler
-from tests.support.seams.accounting import books_process as module
+from tests.support.seams.accounting import books as module
 from tests.support.waiting import take_turns, until
 from tollhouse.storage.database import Database
 

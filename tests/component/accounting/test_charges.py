@@ -154,7 +154,7 @@ async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_lon
     ledger_reader: LedgerReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite_writer.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite.BUSY_TIMEOUT_MS", 1)
     async with database.writing() as write:
         await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
         with capture_logs() as logs:

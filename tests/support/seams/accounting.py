@@ -25,21 +25,20 @@ __getattr__ = names(
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
         "service": "AccountingService DatabaseAccountLoader",
-        "settlement": "books_process journal recovery settler",
-        "settlement.booking": "Unbookable",
-        "settlement.books": (
+        "settlement": "books journal recovery settler",
+        "settlement.child": (
             "BookCharges Booked BookFile Books NotBooked Open Release SetAside Unreadable"
         ),
-        "settlement.books_process": "BooksProcess ChargesNotBooked",
+        "settlement.books": "BooksProcess ChargesNotBooked",
         "settlement.journal": (
             "GROWTH_BYTES Journal JournalContents JournalPart journals_in parse RECORD_BYTES "
             "SHRINK_BYTES"
         ),
         "settlement.records": "JournalNotes MissingCharges payload_of record_of",
-        "settlement.postgresql_writer": "PostgresqlChargeWriter",
+        "settlement.postgresql": "PostgresqlDriver",
         "settlement.recovery": "RecoveredCharges Recovery",
         "settlement.settler": "Flusher Settler",
-        "settlement.sqlite_writer": "SqliteChargeWriter",
+        "settlement.sqlite": "SqliteDriver",
         "types": (
             "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
             "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "

@@ -1,221 +1,187 @@
-"""The books process: it reads charges from the journal and writes them to the database.
-
-It keeps nothing between two groups: the server says where a group is, and empties the file once the
-group is booked. A group that is booked again, because one of the two was killed in between, changes
-nothing. `sqlite_writer` or `postgresql_writer` is run, and imports no more than its database needs.
-
-What the two say to each other, each on a channel of its own:
-
-    Open                    first: which database, and where the journal is
-    BookFile, BookCharges   one group of charges after the other; Release once all of a holder's are
-                            booked; and for each
-    Booked, NotBooked       what became of it; or
-    Unreadable              the file does not hold what the server wrote into it
-"""
+"""The books process from the server's side: started, asked to book, and started anew."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from binascii import crc32
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-import msgspec
+import structlog
 
-from tollhouse.accounting.settlement.booking import Unbookable
-from tollhouse.accounting.settlement.records import CHECKSUM_BYTES, record_of
-from tollhouse.kernel.channel import Channel, ChannelClosed
-from tollhouse.kernel.failpoints import blocking_failpoint
+from tollhouse.accounting.settlement.child import (
+    FROM_BOOKS,
+    TO_BOOKS,
+    BookCharges,
+    Booked,
+    BookFile,
+    NotBooked,
+    Open,
+    Release,
+    SetAside,
+    Unreadable,
+)
+from tollhouse.accounting.settlement.records import payload_of
+from tollhouse.kernel.channel import ChannelError
+from tollhouse.kernel.errors import Bug
+from tollhouse.kernel.subprocesses import own_module, start
+from tollhouse.storage.connections import dsn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from asyncio.subprocess import Process
+    from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
+    import sqlalchemy as sa
+
+    from tollhouse.accounting.settlement.child import FromBooks, ToBooks
+    from tollhouse.accounting.settlement.journal import JournalPart
     from tollhouse.accounting.types import GenerationRecord
 
-LARGEST_TRANSACTION: Final = 1_000
-"""Charges that are booked in one transaction."""
-_LARGEST: Final = 1024 * 1024 * 1024
-"""Bytes of a message: as many charges as ever wait, each as long as callers can make it."""
+COMMANDS: Final = {
+    "sqlite": own_module("tollhouse.accounting.settlement.sqlite"),
+    "postgresql": own_module("tollhouse.accounting.settlement.postgresql"),
+}
+GROUP_SECONDS: Final = 60.0
+"""How long a group may take; a process that takes longer is killed and started anew."""
+_END_SECONDS: Final = 5.0
+_log = structlog.get_logger(__name__)
 
 
-class Open(msgspec.Struct, tag="open", frozen=True):
-    """Where the books and the journal are."""
+class ChargesNotBooked(Exception):
+    """The database cannot be written, or the books process is gone."""
 
-    database: str
-    """The path of an SQLite file, or a URL for PostgreSQL: with its password, so it is no argument
-    of the process, and not shown."""
-    journal: str
-    holder: str
-    """Whose charges these are: a server's, from its start to its end."""
-
-    def __repr__(self) -> str:
-        """Show no password."""
-        return f"{type(self).__name__}(journal={self.journal!r})"
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        """The name of an error."""
 
 
-class BookFile(msgspec.Struct, tag="file", frozen=True):
-    """Book what is at the beginning of a file of the journal."""
+class BooksProcess:
+    """The process that books groups of charges; one at a time, and started when it is needed."""
 
-    name: str
-    size: int
-    """How many bytes of it."""
-    checksum: int
-    """Their CRC-32."""
-    first: int
-    """The number of the first of its charges; those of a holder are numbered from 1 on."""
+    def __init__(
+        self, url: sa.URL, journal: Path, turn: AbstractAsyncContextManager[object], holder: str
+    ) -> None:
+        """Start nothing yet; `holder` is whose numbers the charges have.
 
+        It writes while `turn` is entered: an SQLite file has one writer at a time, and who waits in
+        this process waits for as long as it takes, and not for the file's own busy timeout.
+        """
+        database = str(url.database) if url.get_backend_name() == "sqlite" else dsn(url)
+        self._open = Open(database, str(journal), holder)
+        self._command = COMMANDS[url.get_backend_name()]
+        self._turn = turn
+        self._process: Process | None = None
+        self._watch: asyncio.Task[None] | None = None
 
-class BookCharges(msgspec.Struct, tag="charges", frozen=True):
-    """Book these charges."""
+    async def start(self) -> Process:
+        """Start the process, if it does not run; `OSError` where it cannot be."""
+        if self._process is None or self._process.returncode is not None:
+            self._process = await start(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of a charge
+            )
+            self._watch = asyncio.create_task(_tell_end(self._process), name="books process")
+            await _send(self._process, self._open)
+        return self._process
 
-    payloads: list[bytes]
-    first: int = 0
-    """The number of the first one; 0 where they have none: an earlier holder left them."""
+    async def write(
+        self,
+        records: Sequence[GenerationRecord],
+        part: JournalPart | None = None,
+        first: int = 0,
+    ) -> Sequence[SetAside]:
+        """Book a group of charges; those already booked change nothing.
 
-    def __repr__(self) -> str:
-        """Show how many, and nothing that they hold."""
-        return f"{type(self).__name__}({len(self.payloads)} charges)"
-
-
-class Release(msgspec.Struct, tag="release", frozen=True):
-    """End a holder, which may be another one than this server."""
-
-    holder: str
-
-
-class SetAside(msgspec.Struct, frozen=True):
-    """A charge that no database state would take."""
-
-    payload: bytes
-    reason: str
-    """The name of an error; its text may quote the charge."""
-
-    def __repr__(self) -> str:
-        """Show nothing that it holds."""
-        return f"{type(self).__name__}(reason={self.reason!r})"
-
-
-class Booked(msgspec.Struct, tag="booked", frozen=True):
-    """The group is in the books, apart from these; or a holder was released."""
-
-    set_aside: list[SetAside]
-
-
-class NotBooked(msgspec.Struct, tag="not_booked", frozen=True):
-    """The database cannot be written; a part of the group may be in the books."""
-
-    reason: str
-    """The name of an error."""
-
-
-class Unreadable(msgspec.Struct, tag="unreadable", frozen=True):
-    """The file is gone, or was changed from outside; nothing was booked."""
-
-
-ToBooks = Open | BookFile | BookCharges | Release
-FromBooks = Booked | NotBooked | Unreadable
-TO_BOOKS: Final[Channel[ToBooks]] = Channel(ToBooks, largest=_LARGEST)
-FROM_BOOKS: Final[Channel[FromBooks]] = Channel(FromBooks, largest=_LARGEST)
-
-
-class Writer(Protocol):
-    """Writes to the database, each time in one transaction."""
-
-    def write(self, records: Sequence[GenerationRecord], last: int) -> None:
-        """Book charges; those already booked change nothing.
-
-        It notes that of their holder all up to the number of the last one are booked; 0: they have
-        no numbers.
+        It may be read from that part of the journal. Its numbers begin with `first`; with 0 it has
+        none, since an earlier process left it. What cannot be stored as it is, whatever the state
+        of the database, is returned.
 
         Raises:
-            Unbookable: One of them cannot be stored, whatever the state of the database.
-            Exception: The database cannot be reached or written. As before, nothing is booked.
+            ChargesNotBooked: The database cannot be reached or written; nothing of the group is
+                known to be booked.
         """
+        async with self._turn:
+            answer: FromBooks = Unreadable()
+            if part is not None:
+                answer = await self._ask(BookFile(part.name, part.size, part.checksum, first))
+                if isinstance(answer, Unreadable):
+                    _log.error("journal_changed_from_outside", file=part.name)
+            if isinstance(answer, Unreadable):
+                answer = await self._ask(BookCharges(list(map(payload_of, records)), first))
+        return _set_aside(answer)
 
-    def release(self, holder: str) -> None:
-        """End a holder: see `booking.releasing`."""
+    async def release(self, holder: str) -> None:
+        """End a holder all of whose charges are booked; again changes nothing that counts.
 
+        Raises:
+            ChargesNotBooked: The database cannot be reached or written.
+        """
+        async with self._turn:
+            _set_aside(await self._ask(Release(holder)))
 
-class Books:
-    """Books groups of charges."""
+    async def close(self) -> None:
+        """End the process, which has nothing more to do then."""
+        if self._process is not None:
+            await self._end(self._process, _END_SECONDS)
 
-    def __init__(self, writer: Writer, journal: Path) -> None:
-        self._writer = writer
-        self._journal = journal
-
-    def answer(self, message: ToBooks) -> FromBooks:
-        """Do what the server asks for."""
+    async def _ask(self, message: ToBooks) -> FromBooks:
+        """Return the answer to a message; one whose process is gone may have been done."""
+        process = await self.start()
+        if process.stdout is None:
+            raise Bug("the books process has no pipes")
         try:
-            match message:
-                case BookCharges(payloads, first):
-                    return self._book_all(payloads, first)
-                case BookFile(name, size, checksum, first):
-                    payloads = _payloads(self._journal / name, size, checksum)
-                    return Unreadable() if payloads is None else self._book_all(payloads, first)
-                case Release(holder):
-                    blocking_failpoint("books.release.before")
-                    self._writer.release(holder)
-                    blocking_failpoint("books.release.after")
-                    return Booked([])
-                case Open():
-                    return NotBooked("it is open")
-        except Exception as error:  # noqa: BLE001 - the edge: whatever it was, the server tries again
-            return NotBooked(type(error).__name__)
+            async with asyncio.timeout(GROUP_SECONDS):
+                await _send(process, message)
+                return await FROM_BOOKS.reader(process.stdout).receive()
+        except ChannelError as error:  # it has ended by itself, which is told
+            watch, self._watch = self._watch, None
+            await self._end(process, _END_SECONDS)
+            if watch is not None:
+                await watch
+            raise ChargesNotBooked(type(error).__name__) from None
+        except TimeoutError as error:
+            await self._end(process, 0.0)
+            raise ChargesNotBooked(type(error).__name__) from None
+        except BaseException:
+            await self._end(process, 0.0)  # its answer must not be taken for the next one's
+            raise
 
-    def _book_all(self, payloads: Sequence[bytes], first: int) -> Booked:
-        """Book charges, numbered from `first` on, and tell which of them never can be."""
-        blocking_failpoint("books.read")
-        set_aside: list[SetAside] = []
-        for start in range(0, len(payloads), LARGEST_TRANSACTION):
-            part = payloads[start : start + LARGEST_TRANSACTION]
-            self._book(part, set_aside, first and first + start)
-        return Booked(set_aside)
-
-    def _book(self, payloads: Sequence[bytes], set_aside: list[SetAside], first: int) -> None:
-        last = first and first + len(payloads) - 1
-        try:
-            blocking_failpoint("books.write.before")
-            self._writer.write(list(map(record_of, payloads)), last)
-            blocking_failpoint("books.write.after")
-        except (Unbookable, msgspec.MsgspecError) as error:
-            if len(payloads) > 1:
-                for place, payload in enumerate(payloads):
-                    self._book([payload], set_aside, first and first + place)
-                return
-            self._writer.write([], last)
-            set_aside.append(SetAside(payloads[0], type(error.__cause__ or error).__name__))
+    async def _end(self, process: Process, seconds: float) -> None:
+        self._process = None
+        if self._watch is not None:
+            self._watch.cancel()
+        if process.stdin is not None:
+            process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds)
+        with suppress(ProcessLookupError):
+            process.kill()
+        if process.stdout is not None:
+            with suppress(OSError):  # the pipe may have broken before
+                await process.stdout.read()
+        await process.wait()
 
 
-def _payloads(path: Path, size: int, checksum: int) -> Sequence[bytes] | None:
-    """Return the charges at the beginning of a file; None where it is not as it was written."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(size)
-    except OSError:
-        return None
-    if crc32(data) != checksum:
-        return None
-    return [line[CHECKSUM_BYTES:] for line in data.splitlines()]
+def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
+    match answer:
+        case Booked(set_aside):
+            return set_aside
+        case NotBooked(reason):
+            raise ChargesNotBooked(reason)
+        case Unreadable():
+            raise Bug("the books process read no file")
 
 
-def serve(writer: Callable[[str, str], Writer]) -> None:
-    """Answer the server until it is gone, and end at once: nothing is left to tidy up.
+async def _send(process: Process, message: ToBooks) -> None:
+    if process.stdin is None:
+        raise Bug("the books process has no pipes")
+    await TO_BOOKS.send(process.stdin, message)
 
-    `writer` makes one for a database and a holder.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):  # are for the gateway, which may need time
-        signal.signal(number, signal.SIG_IGN)
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    try:
-        begin = TO_BOOKS.receive_blocking(source)
-        if isinstance(begin, Open):
-            books = Books(writer(begin.database, begin.holder), Path(begin.journal))
-            while True:
-                answer = books.answer(TO_BOOKS.receive_blocking(source))
-                blocking_failpoint("books.answer.after")
-                FROM_BOOKS.send_blocking(sink, answer)
-    except (ChannelClosed, BrokenPipeError):
-        os._exit(0)
-    os._exit(1)
+
+async def _tell_end(process: Process) -> None:
+    """Log that a process has ended by itself: killed, or out of memory."""
+    _log.error("books_process_gone", code=await process.wait())

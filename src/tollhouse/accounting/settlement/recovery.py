@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tollhouse.accounting.settlement.books_process import BooksProcess
+    from tollhouse.accounting.settlement.books import BooksProcess
     from tollhouse.accounting.settlement.journal import JournalContents
     from tollhouse.accounting.types import GenerationRecord
 

@@ -31,7 +31,7 @@ from tollhouse.kernel.failpoints import blocking_failpoint
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from tollhouse.accounting.settlement.books_process import BooksProcess
+    from tollhouse.accounting.settlement.books import BooksProcess
     from tollhouse.accounting.settlement.journal import Journal, JournalPart
     from tollhouse.accounting.settlement.records import JournalNotes
     from tollhouse.accounting.types import GenerationRecord, Right

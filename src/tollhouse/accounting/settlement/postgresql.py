@@ -1,27 +1,21 @@
-"""Books charges in a PostgreSQL database; `python -m` runs it as the books process."""
+"""A PostgreSQL database for the books process; `python -m` runs that."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
 
-from tollhouse.accounting.settlement.booking import (
-    Step,
-    Unbookable,
-    advance,
-    booking,
-    releasing,
-)
-from tollhouse.accounting.settlement.books import serve
+from tollhouse.accounting.settlement.booking import Dialect, Step, Unbookable, advance
+from tollhouse.accounting.settlement.child import serve
 from tollhouse.storage.postgresql_connection import open_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tollhouse.accounting.settlement.booking import Steps
-    from tollhouse.accounting.types import GenerationRecord
 
 # Raised for what a record holds, whatever the state of the database.
 _OF_THE_RECORD: Final = (
@@ -41,37 +35,33 @@ _LOST: Final = (
 )
 
 
-class PostgresqlChargeWriter:
-    """Books groups of one holder's charges over a connection that is opened again if lost.
+class PostgresqlDriver:
+    """Books over a connection that is opened again if it is lost; see `child.Driver`.
 
-    See `books.Writer`. It runs an event loop of its own, which nobody else waits for.
+    It runs an event loop of its own, which nobody else waits for.
     """
 
-    def __init__(self, dsn: str, holder: str) -> None:
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._holder = holder
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.Runner()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
 
-    def write(self, records: Sequence[GenerationRecord], last: int = 0) -> None:
-        """Book a group; an exception where the database cannot be reached or written."""
+    def run(self, steps: Callable[[], Steps]) -> None:
+        """Do steps in one transaction; an exception where the database cannot be written."""
         try:
-            self._runner.run(
-                self._twice(lambda: booking("postgresql", records, self._holder, last))
-            )
+            self._loop.run(self._twice(steps))
         except _OF_THE_RECORD as error:
             raise Unbookable(str(error)) from error
-
-    def release(self, holder: str) -> None:
-        """End a holder."""
-        self._runner.run(self._twice(lambda: releasing("postgresql", holder)))
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
-            connection, self._connection = self._connection, None
-            self._runner.run(connection.close(timeout=1))
-        self._runner.close()
+            with suppress(*_LOST):
+                self._loop.run(self._connection.close(timeout=1))
+            self._connection = None
+        self._loop.close()
 
     async def _twice(self, steps: Callable[[], Steps]) -> None:
         """Do steps, and again over a new connection if this one is lost.
@@ -103,4 +93,4 @@ class PostgresqlChargeWriter:
 
 
 if __name__ == "__main__":
-    serve(PostgresqlChargeWriter)
+    serve(PostgresqlDriver)

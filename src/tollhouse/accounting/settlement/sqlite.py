@@ -1,25 +1,18 @@
-"""Books charges in an SQLite file; `python -m` runs it as the books process."""
+"""An SQLite file for the books process; `python -m` runs that."""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.settlement.booking import (
-    Step,
-    Unbookable,
-    advance,
-    booking,
-    releasing,
-)
-from tollhouse.accounting.settlement.books import serve
+from tollhouse.accounting.settlement.booking import Dialect, Step, Unbookable, advance
+from tollhouse.accounting.settlement.child import serve
 from tollhouse.storage.connections import BUSY_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from tollhouse.accounting.settlement.booking import Steps
-    from tollhouse.accounting.types import GenerationRecord
 
 # Raised for what a record holds, whatever the state of the database.
 _OF_THE_RECORD: Final = (
@@ -32,18 +25,19 @@ _TOO_LARGE: Final = "integer overflow"
 """What SQLite says of a sum."""
 
 
-class SqliteChargeWriter:
-    """Books groups of one holder's charges over a connection of its own; see `books.Writer`."""
+class SqliteDriver:
+    """Books over a connection of its own; see `child.Driver`."""
 
-    def __init__(self, path: str, holder: str) -> None:
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._holder = holder
         self._connection: sqlite3.Connection | None = None
 
-    def write(self, records: Sequence[GenerationRecord], last: int = 0) -> None:
-        """Book a group; `sqlite3.Error` where the file cannot be written."""
+    def run(self, steps: Callable[[], Steps]) -> None:
+        """Do steps in one transaction; `sqlite3.Error` where the file cannot be written."""
         try:
-            self._run(booking("sqlite", records, self._holder, last))
+            self._run(self._connect(), steps())
         except _OF_THE_RECORD as error:
             raise Unbookable(str(error)) from error
         except sqlite3.OperationalError as error:
@@ -51,24 +45,22 @@ class SqliteChargeWriter:
                 raise Unbookable(_TOO_LARGE) from error
             raise
 
-    def release(self, holder: str) -> None:
-        """End a holder."""
-        self._run(releasing("sqlite", holder))
-
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _run(self, steps: Steps) -> None:
+    def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = sqlite3.connect(
-                self._path, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000
-            )
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            self._connection.execute("PRAGMA synchronous = FULL")
-        connection = self._connection
+            seconds = BUSY_TIMEOUT_MS / 1000
+            made = sqlite3.connect(self._path, isolation_level=None, timeout=seconds)
+            made.execute("PRAGMA foreign_keys = ON")
+            made.execute("PRAGMA synchronous = FULL")
+            self._connection = made
+        return self._connection
+
+    def _run(self, connection: sqlite3.Connection, steps: Steps) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
             step = advance(steps)
@@ -83,4 +75,4 @@ class SqliteChargeWriter:
 
 
 if __name__ == "__main__":
-    serve(SqliteChargeWriter)
+    serve(SqliteDriver)
