@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.ledger import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.settlement.records import JournalNotes

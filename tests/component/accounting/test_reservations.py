@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
-from tests.support.builders import OPERATOR, Tenant
+from tests.support.builders import OPERATOR, Tenant, reservation
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
@@ -36,6 +36,7 @@ class CreditsClient:
         self.told: list[str | None] = []
         for topic in (Topic.ACCOUNT, Topic.ACCOUNT_HINT):
             database.notifications.subscribe(topic, self.told.append)
+        self.clock = clock
         self.service = AccountingService(clock, ids)
         self.identity = IdentityService(clock, ids)
 
@@ -68,7 +69,8 @@ class CreditsClient:
     ) -> None:
         account_id, key_hash = tenant.account.id, key_hash or tenant.key.hash
         async with self.writing() as write:
-            await self.service.reserve(write, id_, account_id, key_hash, nano, **fields)
+            wanted = reservation(id_, account_id, key_hash, nano, self.clock.now(), **fields)
+            await self.service.reserve(write, wanted)
 
     async def limit_in_common(
         self, tenant: Tenant, scope: BudgetScope, nano: int, *, include: bool

@@ -132,9 +132,9 @@ def _settling_budgets(
     keys = {key for record in fresh for key in record.key_hashes}
     people = yield Step(sql.PEOPLE[dialect], (_json(keys),))
     charges = budget_charges(fresh, dict(map(tuple, people)))
-    found = yield Step(
-        sql.BUDGETS[dialect], (_json({each for one in charges for each in one.owners}),)
-    )
+    owners = {owner for charge in charges for owner in charge.owners}
+    first_day = min(charge.day for charge in charges)
+    found = yield Step(sql.BUDGETS[dialect], (_json(owners), first_day))
     rows = {BudgetId(*row[:3]): BudgetRow(None, include_byok=bool(row[3])) for row in found}
     mine = (yield Step(sql.LEASES, (holder,))) if holder else ()
     settled = settle(0, charges, rows, {BudgetId(*row) for row in mine})

@@ -206,20 +206,17 @@ PEOPLE: Final = {
 }
 """Who made some keys. What an intern's key uses counts to the key that answers for it."""
 _BUDGETS: Final = (
-    "SELECT scope, id, period, include_byok FROM budgets WHERE (scope, id) IN (SELECT {}) "
+    "SELECT scope, id, period, include_byok FROM budgets WHERE (scope, id) IN (SELECT {}) "  # noqa: S608
+    f"AND (period = '' OR substr(period, 13) > ?2) {_ORDER}"
 )
 BUDGETS: Final = {
     "sqlite": _BUDGETS.format(
         "json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?1)"
-    )
-    + _ORDER,
-    "postgresql": _BUDGETS.format(
-        "value ->> 0, value ->> 1 FROM json_array_elements(?1::json) AS value"
-    )
-    + _ORDER
+    ),
+    "postgresql": _BUDGETS.format("value ->> 0, value ->> 1 FROM json_array_elements(?1::json)")
     + _LOCK,
 }
-"""Those of some owners."""
+"""Those of some owners, without windows that ended before a day."""
 ANY_BUDGET: Final = "SELECT 1 FROM budgets LIMIT 1"
 LEASES: Final = "SELECT scope, id, period FROM leases WHERE holder = ?1"
 CHANGE_BUDGET: Final = (
