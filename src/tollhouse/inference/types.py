@@ -130,6 +130,12 @@ class Model:
     """Of one account; None for what holds for all models of its kind."""
     aliases: tuple[str, ...] = ()
     """Other names by which requests may name it."""
+    is_free_variant: bool = field(init=False, repr=False, compare=False)
+    """Whether the limits of free models hold for it."""
+
+    def __post_init__(self) -> None:
+        # Once: every request asks.
+        object.__setattr__(self, "is_free_variant", self.id.endswith(FREE_VARIANT))
 
     @property
     def author(self) -> str:
@@ -140,11 +146,6 @@ class Model:
     def slug(self) -> str:
         """Its id without the author."""
         return self.id.partition("/")[2]
-
-    @property
-    def is_free_variant(self) -> bool:
-        """Whether the limits of free models hold for it."""
-        return self.id.endswith(FREE_VARIANT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator
 
 VARIABLE: Final = "TOLLHOUSE_TEST_FAILPOINTS"
 REACHED: Final = "reached"
@@ -32,16 +32,18 @@ _passes: dict[str, int] = {}
 
 async def failpoint(name: str) -> None:
     """Stop here for as long as a test wants it; everything else of the process goes on."""
-    for _ in _looks(name):
+    if (folder := _folder()) is not None:
         import asyncio  # noqa: PLC0415 - a books process does without it
 
-        await asyncio.sleep(_LOOK_SECONDS)
+        for _ in _pauses(folder, name):
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def blocking_failpoint(name: str) -> None:
     """Stop this thread for as long as a test wants it."""
-    for _ in _looks(name):
-        time.sleep(_LOOK_SECONDS)
+    if (folder := _folder()) is not None:
+        for _ in _pauses(folder, name):
+            time.sleep(_LOOK_SECONDS)
 
 
 @cache
@@ -50,13 +52,8 @@ def _folder() -> Path | None:
     return Path(named) if named else None
 
 
-def _looks(name: str) -> Iterable[None]:
-    """Count a pass; return a pause after the other for as long as this caller has to stop."""
-    folder = _folder()
-    return () if folder is None else _pauses(folder, name)
-
-
 def _pauses(folder: Path, name: str) -> Generator[None]:
+    """Count a pass; return a pause after the other for as long as this caller has to stop."""
     reached = folder / REACHED
     try:
         wanted = int((folder / name).read_text())

@@ -30,7 +30,7 @@ from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, Fields, raw, try_decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 Counts = dict[str, int]
 """What a provider reported, by the names of `COUNTS`."""
@@ -156,23 +156,26 @@ def _are_objects(value: object) -> bool:
     return bool(many) and all(isinstance(each, dict) for each in many)
 
 
-def _flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     for name in INSTEAD:
         if isinstance(given.get(name), dict):
             given = {**given, **given[name]}
             break
+    found: list[tuple[str, Any]] = []
     for name, value in given.items():
-        if name in _OBJECTS:
-            if isinstance(value, dict):
-                inner = cast("dict[str, Any]", value)
-                yield from ((f"{name}.{each}", number) for each, number in inner.items())
-            elif value not in (None, []):  # PHP's servers write an empty object as `[]`
-                raise _Unusable
-        else:
-            yield name, value
+        if name not in _OBJECTS:
+            found.append((name, value))
+        elif isinstance(value, dict):
+            inner = cast("dict[str, Any]", value)
+            found += [(f"{name}.{each}", number) for each, number in inner.items()]
+        elif value not in (None, []):  # PHP's servers write an empty object as `[]`
+            raise _Unusable
+    return found
 
 
 def _number(value: object) -> int:
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
     if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
         try:
             value = float(value)

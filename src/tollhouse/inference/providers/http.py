@@ -236,14 +236,8 @@ class HttpReply:
         """Take the head."""
         self._status = status
         self.headers = headers
-        # Nobody is asked for it, but caches in between send what they have.
-        match headers.get("content-encoding", "identity").strip().lower():
-            case "identity" | "":
-                pass
-            case "gzip" | "x-gzip" | "deflate":
-                self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB).decompress
-            case _:
-                self._give_up(ProtocolViolation("compressed in another way", sent=True))
+        if "content-encoding" in headers:
+            self._decompress(headers["content-encoding"].strip().lower())
         self._news.wake()
 
     def on_body(self, piece: bytes) -> None:
@@ -268,6 +262,16 @@ class HttpReply:
     def on_error(self, error: UpstreamError) -> None:
         """Take note of a failure."""
         self._fail(_failure_of(error, self._name))
+
+    def _decompress(self, coding: str) -> None:
+        # Nobody is asked for it, but caches in between send what they have.
+        match coding:
+            case "identity" | "":
+                pass
+            case "gzip" | "x-gzip" | "deflate":
+                self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB).decompress
+            case _:
+                self._give_up(ProtocolViolation("compressed in another way", sent=True))
 
     def _inflated(self, piece: bytes, inflate: Callable[[bytes, int], bytes]) -> bytes:
         """Return what a piece of a compressed body is; nothing where that cannot be said."""

@@ -57,6 +57,9 @@ class ResponseHeaders(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._values[self._spellings[name]].strip().decode("latin-1")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._spellings
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._spellings)
 

@@ -268,11 +268,16 @@ def _details(block: ReasoningBlock, maker: str) -> Iterator[dict[str, object]]:
         yield {"type": "reasoning.encrypted", "data": wrapped(block.encrypted, maker), **common}
 
 
+_CHANGED: Final = REASONING_FIELDS | _PROOFS.keys()
+
+
 def shown_message(message: Fields, maker: str, *, hides: bool, tells_field: bool = True) -> Fields:
     """Return a provider's message or delta as a client of its own format gets it.
 
     Raises `msgspec.DecodeError` if its reasoning is not a string.
     """
+    if _CHANGED.isdisjoint(message) and split_thinking(message.get("content", NULL)) is None:
+        return message
     shown = _filled(_marked(message, maker), maker, tells_field=tells_field)
     return without(shown, REASONING_FIELDS) if hides else shown
 
