@@ -18,6 +18,7 @@ from tollhouse.accounting.admission import rules as check
 from tollhouse.accounting.admission.accounts import AccountCache
 from tollhouse.accounting.admission.budgets import (
     AdmissionContext,
+    SpendClaim,
     budget_id,
     claim_of,
     given_limits,
@@ -26,6 +27,7 @@ from tollhouse.accounting.admission.budgets import (
 from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
 from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from tollhouse.accounting.admission.accounts import AccountLoader
-    from tollhouse.accounting.admission.budgets import SpendClaim
     from tollhouse.accounting.admission.leasing import SharedBudgets
     from tollhouse.accounting.admission.types import AdmissionRefusal
     from tollhouse.accounting.limits import AccountingRules, Budget
@@ -103,8 +104,6 @@ class AdmissionController:
             RateLimited: Too many requests to free models, or to a model with a limit of its own.
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
-        if self._shared is not None:
-            request.free_later = False  # others count it, too: there is no second time to ask them
         admitted = self.try_admit(request)
         if admitted is None and self._context(request) is None:
             await self._read(request)
@@ -145,8 +144,12 @@ class AdmissionController:
         if claim is not None and self._shared is not None:
             self._shared.end(claim)
 
-    def may_use_free(self, generation_id: str) -> bool:
-        """Count a request to free models after all, since own keys have failed; false: no room."""
+    async def may_use_free(self, generation_id: str) -> bool:
+        """Count a request to free models after all, since own keys have failed; false: no room.
+
+        Raises:
+            Unavailable: Others count, too, and the database did not answer.
+        """
         hold = self._holds.get(generation_id)
         if hold is None or not hold.request.free_later:
             return True
@@ -155,12 +158,36 @@ class AdmissionController:
         context = AdmissionContext(hold.account, hold.request, self._rules, hold.today, now)
         try:
             may_use_free = check.check_request_limits(context, self._clock.now())
+            if may_use_free and self._shared is not None:
+                may_use_free = await self._leaves_one_free(self._shared, hold, context)
         except RateLimited:
             return False
         if self._counts_as_free(context, may_use_free=may_use_free):
             hold.account.free.held_nano += 1
             hold.counted = [*hold.counted, (hold.account.free, 1)]
         return may_use_free
+
+    async def _leaves_one_free(
+        self, shared: SharedBudgets, hold: AdmissionContext, context: AdmissionContext
+    ) -> bool:
+        """Tell whether other processes leave room for a request, which claims it then."""
+        await in_task()
+        if not context.counts_as_free:
+            return True
+        if not await self._is_counted(shared, context):
+            return False
+        free = budget_id(context.account.free, context.today)
+        claim = SpendClaim(hold.request.generation_id, {free: 1})
+        if not await shared.wait(claim, context.now, given_limits(context, claim)):
+            return False
+        if self._holds.get(hold.request.generation_id) is not hold:
+            self._give_back(claim)  # its client has gone
+            return False
+        if hold.claim is None:
+            hold.claim = claim
+        else:
+            hold.claim.amounts = {**hold.claim.amounts, **claim.amounts}
+        return True
 
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
         """Return how a request would be received now; nothing is held or counted."""

@@ -86,7 +86,7 @@ def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | Non
     """Return the limit of a minute that a request counts towards; None where none does."""
     request = context.request
     counts = not request.free or (may_use_free and context.counts_as_free)
-    return request.rate if counts else None
+    return request.rate if counts and not request.free_later else None
 
 
 def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
