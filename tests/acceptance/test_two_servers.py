@@ -127,3 +127,20 @@ def test_so_it_is_where_the_notification_was_lost(
     )
     elsewhere.change("PATCH", "/keys/{key}", {"disabled": True})
     wait_until(lambda: elsewhere.answers(401))
+
+
+def test_they_hold_no_more_together_than_the_in_flight_budget(servers: list[ServerProcess]) -> None:
+    # Half of the balance: as much as 100,000 tokens cost. Each server alone has room for both.
+    accounts = Accounts(servers[0])
+    client = accounts.create("0.4")
+    with httpx2.Client(base_url=servers[1].base_url, timeout=20) as http:
+        elsewhere = AccountClient(http, client.key, client.key_hash, client.account_id)
+        with client.slow_request(max_tokens=80_000):
+            reply = elsewhere.ask(MODEL, max_tokens=40_000)
+            assert reply.status_code == 402, reply.text
+            metadata = reply.json()["error"]["metadata"]
+            assert metadata["reason"] == "in_flight_budget_exhausted"
+            assert metadata["limit_source"] == "service_in_flight_budget"
+            assert elsewhere.ask(MODEL, max_tokens=10_000).status_code == 200
+        wait_until(lambda: elsewhere.ask(MODEL, max_tokens=40_000).status_code == 200)
+    accounts.close()

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from tollhouse.accounting import repository
-from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, BudgetRow, window_of
+from tollhouse.accounting.leases import (
+    ACCOUNT,
+    FREE,
+    IN_FLIGHT,
+    KEY,
+    BudgetId,
+    BudgetRow,
+    window_of,
+)
 from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.accounting.uses import LEASED, LIMIT, RESERVED, USED
@@ -72,7 +80,7 @@ async def _derive(write: Write, *which: sa.ColumnElement[bool]) -> None:
     """Give rows what they have to be."""
     found = await write.execute(sa.select(*BUDGET_COLUMNS).where(*which))
     for budget in map(budget_id, found.all()):
-        if budget.scope not in {ACCOUNT, FREE}:
+        if budget.scope not in {ACCOUNT, FREE, IN_FLIGHT}:
             mine = limits.c.scope == budget.scope, limits.c.owner_id == budget.id
             limit, with_own = None, False
             for row in await write.execute(sa.select(limits).where(*mine)):

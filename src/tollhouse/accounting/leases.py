@@ -28,6 +28,9 @@ ACCOUNT: Final = "account"
 KEY: Final = "key"
 FREE: Final = "free_requests"
 """Of an account on a day: it counts requests, and settings say how many there may be."""
+IN_FLIGHT: Final = "in_flight"
+"""What all requests of an account under way may hold: nothing uses it up, and settings say how much
+of the balance that is."""
 
 
 class BudgetId(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.leases import ACCOUNT, FREE, KEY
+from tollhouse.accounting.leases import ACCOUNT, FREE, IN_FLIGHT, KEY
 from tollhouse.accounting.owner import Owner, OwnerUse
 from tollhouse.accounting.types import NO_SPEND, BudgetScope, Spend
 from tollhouse.identity.types import KeyKind
@@ -206,6 +206,7 @@ USED: Final = sa.case(
     (_scope == FREE, _one(account_days.c.free_requests, account_days, *_free)),
     *(((_scope == scope) & _is_for_ever, _used(rows)) for scope, rows in _TOTALS.items()),
     *((_scope == scope, _used(rows, _in_window(rows.table))) for scope, rows in _DAYS.items()),
+    else_=0,  # of the in-flight budget
 )
 RESERVED: Final = sa.case(
     *((_scope == scope, sum(map(_reserved, every))) for scope, every in _RESERVED.items()),
@@ -219,7 +220,7 @@ _same_limit = sa.select(sa.func.max(limits.c.limit_nano)).where(
 LIMIT: Final = sa.case(
     (_scope == ACCOUNT, TOTAL),
     # A window that no limit has any more is without one.
-    ((_scope == FREE) | budgets.c.limit_nano.is_(None), budgets.c.limit_nano),
+    (_scope.in_([FREE, IN_FLIGHT]) | budgets.c.limit_nano.is_(None), budgets.c.limit_nano),
     else_=_same_limit.correlate(budgets).scalar_subquery(),
 )
 LEASED: Final = _one(

@@ -106,6 +106,7 @@ def build_accounting(
             holder,
             socket.gethostname(),
             wait_seconds=core.rules.wait_seconds,
+            settlement_seconds=core.rules.settlement_seconds,
             on_cut_off=partial(os.kill, os.getpid(), signal.SIGTERM),
         )
     admission = AdmissionController(

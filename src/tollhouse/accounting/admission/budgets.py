@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.leases import FREE, KEY, BudgetId, window_of
+from tollhouse.accounting.leases import FREE, IN_FLIGHT, KEY, BudgetId, window_of
 from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import BudgetScope
+from tollhouse.identity.types import AccountType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -87,6 +88,25 @@ class AdmissionContext:
         request = self.request
         return request.free and not request.own_key and not self.account.facts.free_limits_exempt
 
+    def in_flight_nano(self) -> int | None:
+        """Return what all requests in flight may hold: a part of the balance, up to the ceiling.
+
+        What batches have reserved is no part of that balance. None where the budget does not hold
+        for a request.
+
+        Source: its second and fifth rule: prepaid accounts below a balance, and (if that is
+        switched on) those that never used anything; not free models, own provider keys, nor what
+        has no token cost.
+        """
+        account, rules = self.account, self.rules
+        if not self.request.estimate_nano or account.facts.type is not AccountType.PREPAID:
+            return None
+        available, is_new = account.balance.left_nano, not account.balance.spend_nano
+        if available >= rules.threshold_nano and not (rules.new_accounts and is_new):
+            return None
+        part = available * rules.fraction.numerator // rules.fraction.denominator
+        return max(0, min(part, rules.ceiling_nano))
+
     def held_of(self, owner_id: str) -> int:
         """Return what it holds of the budget of a key, or of the account."""
         return next((nano for each, nano in self.counted if each.owner_id == owner_id), 0)
@@ -148,6 +168,8 @@ class SpendClaim(Claim):
         return {budget: self._cost(budget, record) for budget in self.amounts}
 
     def _cost(self, budget: BudgetId, record: GenerationRecord) -> int:
+        if budget.scope == IN_FLIGHT:
+            return 0
         if budget.scope == FREE:
             return int(record.free_limited)
         own = record.spend.byok_usage_nano if budget in self.with_own else 0
@@ -164,6 +186,11 @@ def budget_id(budget: Budget, day: date) -> BudgetId:
     return BudgetId(scope, budget.owner_id, window_of(budget.reset, day))
 
 
+def in_flight_id(context: AdmissionContext) -> BudgetId:
+    """Return what the database calls what requests of an account have under way."""
+    return BudgetId(IN_FLIGHT, context.request.account_id)
+
+
 def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
     """Return what a request claims; None where it draws on nothing that is limited."""
     claim = SpendClaim(context.request.generation_id, amounts := dict[BudgetId, int]())
@@ -176,6 +203,8 @@ def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | N
                 with_own.append(name)
     if may_use_free and context.counts_as_free and not context.request.free_later:
         amounts[budget_id(context.account.free, context.today)] = 1
+    if context.in_flight_nano() is not None:
+        amounts[in_flight_id(context)] = context.request.estimate_nano
     return claim if amounts else None
 
 
@@ -191,6 +220,8 @@ def reserved_of(budgets: Sequence[Budget], amount_nano: int, with_own_nano: int)
 
 def given_limits(context: AdmissionContext, claim: SpendClaim) -> Mapping[BudgetId, int]:
     """Return the limits of a claim's budgets that the settings have, and not the database."""
-    free = context.account.free
-    name = budget_id(free, context.today)
-    return {name: free.limit_nano} if name in claim.amounts else {}
+    free, in_flight_nano = context.account.free, context.in_flight_nano()
+    given = {budget_id(free, context.today): free.limit_nano}
+    if in_flight_nano is not None:
+        given[in_flight_id(context)] = in_flight_nano
+    return {name: limit for name, limit in given.items() if name in claim.amounts}

@@ -258,9 +258,10 @@ class AdmissionController:
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record, number)
         if hold is not None:
+            cost_nano = 0 if record.is_byok else record.cost_nano
             if hold.claim is not None and self._shared is not None:
-                self._shared.end(hold.claim, record.rights, number)
-            self._end(hold, 0 if record.is_byok else record.cost_nano)
+                self._shared.end(hold.claim, record.rights, number, cost_nano)
+            self._end(hold, cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
         """Learn that charges are in the database, the last one with that number."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -19,7 +20,7 @@ from tollhouse.accounting import budgets
 from tollhouse.accounting.admission.budgets import SpendClaim
 from tollhouse.accounting.budget_rows import make_rows
 from tollhouse.accounting.budgets import Asking, MissingRows
-from tollhouse.accounting.leases import BudgetId
+from tollhouse.accounting.leases import IN_FLIGHT, BudgetId
 from tollhouse.accounting.rights import Claim, Decided, Rights, Timing
 from tollhouse.accounting.types import Right
 from tollhouse.kernel.concurrency import wait_for_event
@@ -60,15 +61,22 @@ class SharedBudgets:
         machine: str,
         *,
         wait_seconds: float,
+        settlement_seconds: float,
         on_cut_off: Callable[[], None],
     ) -> None:
-        """Ask nothing yet; `on_cut_off` is called once an operator has written this process off."""
+        """Ask nothing yet; `on_cut_off` is called once an operator has written this process off.
+
+        What a request has cost stays in the in-flight budget for `settlement_seconds`.
+        """
         self._database = database
         self._clock = clock
         self._holder = holder
         self._machine = machine
         self._timing = Timing(wait=max(wait_seconds, LEAST_WAIT_SECONDS))
         self._rights = Rights(self._timing)
+        self._settlement_seconds = settlement_seconds
+        self._recent: deque[tuple[float, Claim]] = deque()
+        """What requests that have ended still hold of the in-flight budget, and until when."""
         self._on_cut_off = on_cut_off
         self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._reservations: dict[str, Reservation] = {}
@@ -102,6 +110,7 @@ class SharedBudgets:
 
     def take(self, claim: SpendClaim) -> bool:
         """Tell whether a request may begin at once; it holds what it claims then."""
+        self._end_recent(self._clock.monotonic())
         return self._rights.try_begin(claim)
 
     async def wait(
@@ -184,15 +193,27 @@ class SharedBudgets:
     def rights_of(self, claim: SpendClaim, record: GenerationRecord) -> tuple[Right, ...]:
         """Return what a request's charge uses up of this process's rights."""
         used = self._rights.used_by(claim, claim.costs(record))
-        return tuple([Right(*budget, nano) for budget, nano in used])
+        return tuple([Right(*budget, nano) for budget, nano in used if budget.scope != IN_FLIGHT])
 
-    def end(self, claim: Claim, used: Sequence[Right] = (), number: int = 0) -> None:
-        """End a request, with its charge, if it has one: that one's rights and number."""
+    def end(
+        self, claim: Claim, used: Sequence[Right] = (), number: int = 0, cost_nano: int = 0
+    ) -> None:
+        """End a request, with its charge, if it has one: that one's rights, number and cost."""
+        if cost_nano and self._settlement_seconds:
+            for budget in claim.amounts:
+                if budget.scope == IN_FLIGHT:
+                    until = self._clock.monotonic() + self._settlement_seconds
+                    self._recent.append((until, Claim(claim.id, {budget: cost_nano})))
+                    self._rights.lease(budget).held += cost_nano
         rights = [(BudgetId(*right[:3]), right.nano) for right in used]
         self._rights.end(claim, rights, number)
         if self._rights.is_pressed:
             self._tell(Decided(self._rights.serve()))
             self._changed.set()
+
+    def _end_recent(self, now: float) -> None:
+        while self._recent and self._recent[0][0] <= now:
+            self.end(self._recent.popleft()[1])
 
     def booked(self, number: int) -> None:
         """Learn that the charges up to a number are in the database."""
@@ -212,9 +233,10 @@ class SharedBudgets:
         failed = 0
         while True:
             now = self._clock.monotonic()
+            self._end_recent(now)
             operation = self._rights.next_operation(now, self._clock.now().date().isoformat())
             if operation is None:
-                await wait_for_event(self._changed, max(0.0, self._rights.wakes_at() - now))
+                await wait_for_event(self._changed, max(0.0, self._wakes_at() - now))
                 self._changed.clear()
                 continue
             try:
@@ -240,6 +262,11 @@ class SharedBudgets:
                     self._forget()
                     self._on_cut_off()
                     return
+
+    def _wakes_at(self) -> float:
+        wakes_at = self._rights.wakes_at()
+        ends = self._recent and self._rights.is_pressed
+        return min(wakes_at, self._recent[0][0]) if ends else wakes_at
 
     async def _operate(self, operation: Operation) -> Answer:
         asking = Asking(

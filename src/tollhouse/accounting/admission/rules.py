@@ -25,7 +25,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.accounting.admission.budgets import budget_id, reserved_of
+from tollhouse.accounting.admission.budgets import budget_id, in_flight_id, reserved_of
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
     AdmissionRefusal,
@@ -38,7 +38,6 @@ from tollhouse.accounting.admission.types import (
 from tollhouse.accounting.leases import FREE
 from tollhouse.accounting.limits import Budget, resets_at
 from tollhouse.accounting.types import BudgetScope, Reset
-from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.errors import RateLimited, RateWindow
 from tollhouse.kernel.money import format_credits
@@ -223,6 +222,10 @@ IN_FLIGHT: Final = Words(
     "Wait a moment and send the request again, lower max_tokens, or {larger}.",
     "in_flight_budget",
 )
+IN_FLIGHT_ELSEWHERE: Final = (
+    "Requests under way or just ended hold what is left of an in-flight budget of {whole} credits; "
+    "this one needs {cost}{batches}."
+)
 BATCH_HELD: Final = Words(
     "credits_held",
     "The batch may cost {cost} credits; requests under way hold what would be left for it.",
@@ -286,7 +289,7 @@ def _of_request(
     facts = {
         "may_cost": may_cost,
         "smaller": smaller,
-        "whole": format_credits(budget_nano(context) or 0),
+        "whole": format_credits(context.in_flight_nano() or 0),
         "in_flight": format_credits(context.account.in_flight.held_nano(context.now)),
         "open_ended": ", since it names no max_tokens," if request.open_ended else "",
     }
@@ -317,7 +320,7 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
             held = budget, nano
     if balance.spend_nano > balance.limit_nano:
         return _refusal(NEGATIVE, balance, "")
-    if (whole := budget_nano(context)) is not None:
+    if (whole := context.in_flight_nano()) is not None:
         estimate_nano = context.request.estimate_nano
         if estimate_nano > whole:
             return _of_request(context, TOO_HEAVY, balance, estimate_nano)
@@ -331,7 +334,7 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
 
 def limits_too_small(context: AdmissionContext) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
-    found, whole = set[Source](), budget_nano(context)
+    found, whole = set[Source](), context.in_flight_nano()
     for budget, nano in context.counted:
         if max(nano, 1) > budget.left_nano or (budget.held_nano and _is_held(budget, nano)):
             found.add(label_of(budget, context.key_hash).source)
@@ -367,7 +370,11 @@ def current_credit_limits(
     context: AdmissionContext, refused: AdmissionRefusal | None
 ) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a request; the one that refuses it first."""
-    in_flight, more, whole = context.account.in_flight, list[CreditLimit](), budget_nano(context)
+    in_flight, more, whole = (
+        context.account.in_flight,
+        list[CreditLimit](),
+        context.in_flight_nano(),
+    )
     if whole is not None:
         in_flight.held_nano(context.now)
         recent, running = in_flight.recent_nano, in_flight.running_nano
@@ -385,26 +392,6 @@ def limits_shown(
     found = [CreditLimit.of(budget, key_hash) for budget in budgets if budget.is_limited]
     first = None if refused is None else refused.source
     return sorted([*found, *more], key=lambda limit: first is not None and limit.source != first)
-
-
-def budget_nano(context: AdmissionContext) -> int | None:
-    """Return what all requests in flight may hold: a part of the balance, up to the ceiling.
-
-    What batches have reserved is no part of that balance. None where the budget does not hold for
-    a request.
-
-    Source: its second and fifth rule: prepaid accounts below a balance, and (if that is switched
-    on) those that never used anything; not free models, own provider keys, nor what has no token
-    cost.
-    """
-    account, rules = context.account, context.rules
-    if not context.request.estimate_nano or account.facts.type is not AccountType.PREPAID:
-        return None
-    available = account.balance.left_nano
-    if available >= rules.threshold_nano and (account.balance.spend_nano or not rules.new_accounts):
-        return None
-    part = available * rules.fraction.numerator // rules.fraction.denominator
-    return max(0, min(part, rules.ceiling_nano))
 
 
 def contended(context: AdmissionContext) -> Sequence[Budget]:
@@ -428,11 +415,14 @@ def held_elsewhere(context: AdmissionContext, claim: SpendClaim) -> AdmissionRef
     """
     if {budget.scope for budget in claim.short} == {FREE}:
         raise no_free_requests(context)
-    account = context.account
+    account, wait = context.account, _when_others_end(context)
     short = (held for held in context.counted if budget_id(held[0], context.today) in claim.short)
     budget, nano = next(short, (account.balance, context.held_of(account.id)))
+    if budget is account.balance and in_flight_id(context) in claim.short:
+        words = IN_FLIGHT._replace(message=IN_FLIGHT_ELSEWHERE)
+        return _of_request(context, words, budget, context.request.estimate_nano, wait)
     words = _words(budget).held._replace(message=HELD_ELSEWHERE)
-    return _of_request(context, words, budget, nano, _when_others_end(context))
+    return _of_request(context, words, budget, nano, wait)
 
 
 # Limits of reservations
