@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from tests.support.clock import START
 from tests.support.seams.accounting import (
     Attempt,
@@ -100,7 +102,7 @@ def charge(cost_nano: int = 1_000, **fields: Any) -> Charge:
         provider_cost_nano=cost_nano,
         cost=Cost(cost_nano, cost_nano, 0),
     )
-    return replace(plain, **fields)
+    return structs.replace(plain, **fields)
 
 
 _PLAIN: dict[str, Any] = {

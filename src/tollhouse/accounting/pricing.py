@@ -10,11 +10,12 @@ customer nothing, whatever the provider bills.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Cost, CostState, Price, Rates, Units, Usage
 from tollhouse.kernel.money import MAX_NANO, divide_half_up

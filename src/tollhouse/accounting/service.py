@@ -10,7 +10,7 @@ from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
 )
 from tollhouse.accounting.budgets import write_off
@@ -172,7 +172,7 @@ class AccountingService:
             if not await rows.set_aside(write, wanted, takes_credits=account.type.needs_credits):
                 refused = held_by_requests(amount_nano, limited[-1])
         if refused is not None:
-            limits = reservation_limits(limited, wanted.key_hash, refused)
+            limits = limits_shown(limited, wanted.key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 

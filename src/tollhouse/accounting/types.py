@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one reply in disjoint classes: the sum of the classes is the total.
 
     Providers count differently (chat's `prompt_tokens` contains the cached ones, Anthropic's
@@ -58,7 +57,11 @@ class Usage:
     @property
     def tokens(self) -> dict[str, int]:
         """The tokens of each class by name, as they are stored."""
-        return {name: count for name, count in asdict(self).items() if "searches" not in name}
+        return {
+            name: count
+            for name, count in msgspec.structs.asdict(self).items()
+            if "searches" not in name
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,7 @@ _ZERO = Decimal(0)
 FREE = Price(Rates(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, gc=False):
     """What a usage costs, in nano-credits."""
 
     total_nano: int
@@ -172,8 +174,7 @@ class CostState(StrEnum):
     bill the work all the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """What is booked for a generation."""
 
     state: CostState
@@ -515,6 +516,8 @@ class BudgetScope(StrEnum):
     KEY_LIMIT = "key_limit"
     ACCOUNT = "account"
     """Ours: an account's balance."""
+    FREE_REQUESTS = "free_requests"
+    """Ours: how many requests to free models an account has in a day."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ __getattr__ = names(
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
         "admission.budgets": "AdmissionContext claim_of",
-        "admission.rules": "reservation_limits reservation_refusal",
+        "admission.rules": "limits_shown reservation_refusal",
         "admission.types": (
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
             "CreditLimit FREE_PER_DAY FREE_PER_MINUTE KeyFacts OwnerFacts Rate"

@@ -11,28 +11,38 @@ Methods of a state do not wait, so that a check and the hold that follows it are
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from datetime import date
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
-from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts, Rate
+from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts
 from tollhouse.accounting.limits import INTERVALS, Budget
 from tollhouse.accounting.owner import Owner, end_user
-from tollhouse.accounting.types import BudgetScope, GenerationRecord, KeyLimit, Reset
+from tollhouse.accounting.policy import free_requests_a_day
+from tollhouse.accounting.types import (
+    NO_SPEND,
+    BudgetScope,
+    GenerationRecord,
+    KeyLimit,
+    Reset,
+    Spend,
+)
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
+    from datetime import date
 
     from tollhouse.accounting.admission.types import AdmissionRequest
+    from tollhouse.accounting.limits import AccountingRules
     from tollhouse.kernel.clock import Clock
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
+_ONE: Final = Spend(1)
 _NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
@@ -80,48 +90,41 @@ class InFlight:
         return self._recent[0][0] if self._recent else None
 
 
-@dataclass(slots=True, eq=False)
 class AccountState:
     """What admission knows of one account: its money, holds, free requests and keys."""
 
-    id: str
-    facts: AccountFacts = field(default_factory=AccountFacts)
-    balance: Budget = field(init=False)
-    in_flight: InFlight = field(default_factory=InFlight)
-    keys: dict[str, Budget] = field(default_factory=dict[str, Budget])
-    """What each key may use; what interns use whose key it answers for counts as its own."""
-    owners: dict[Owner, dict[Reset | None, Budget]] = field(
-        default_factory=dict[Owner, dict[Reset | None, Budget]]
-    )
-    """Those that have a limit, or had one on which requests may draw that still run."""
-    end_users_of: set[str] = field(default_factory=set[str])
-    """Workspaces of which some end user has a limit."""
-    minutes: dict[str | None, SlidingMinute] = field(
-        default_factory=dict[str | None, SlidingMinute]
-    )
-    free_held: int = 0
-    own_free: dict[str, date] = field(default_factory=dict[str, date])
-    """Generations that cost no fee with own keys and are not counted as such yet, by their days."""
-    _owners_of: dict[str, Sequence[Owner]] = field(default_factory=dict[str, "Sequence[Owner]"])
-    """Who made a key, and its workspace."""
-    _people: dict[str, str] = field(default_factory=dict[str, str])
-    """Who made a key, of those who have a limit."""
-    _drawn: dict[tuple[str, ...], tuple[Sequence[Budget], ...]] = field(
-        default_factory=dict[tuple[str, ...], "tuple[Sequence[Budget], ...]"]
-    )
-    """What requests with some keys draw on: the people's, all others, and both together."""
-    _unbooked: deque[tuple[int, GenerationRecord]] = field(
-        default_factory=deque[tuple[int, GenerationRecord]]
-    )
-    """Charges that are not known to be booked, and their numbers."""
-    _free_days: Counter[date] = field(default_factory=Counter)
-    _own_days: Counter[date] | None = None
-    """Requests that own keys served; None where the books were not read."""
+    def __init__(self, account_id: str) -> None:
+        """Know nothing before something is loaded."""
+        self.id = account_id
+        self.facts = AccountFacts()
+        self.balance = Budget(BudgetScope.ACCOUNT, owner_id=account_id)
+        self.free = Budget(BudgetScope.FREE_REQUESTS, owner_id=account_id)
+        """Limited requests to free models of a UTC day."""
+        self.in_flight = InFlight()
+        self.keys: dict[str, Budget] = {}
+        """What each key may use; what interns use whose key it answers for counts as its own."""
+        self.owners: dict[Owner, dict[Reset | None, Budget]] = {}
+        """Those that have a limit, or had one on which requests may draw that still run."""
+        self.end_users_of: set[str] = set()
+        """Workspaces of which some end user has a limit."""
+        self.minutes: defaultdict[str | None, SlidingMinute] = defaultdict(SlidingMinute)
+        """The latest requests that a rate counts, by its model."""
+        self.own_free: dict[str, date] = {}
+        """Generations that cost no fee with own keys, and are not counted as such yet."""
+        self._own_days: Counter[date] | None = None
+        """Requests that own keys served; None where the books were not read."""
+        self._owners_of: dict[str, Sequence[Owner]] = {}
+        """Who made a key, and its workspace."""
+        self._people: dict[str, str] = {}
+        """Who made a key, of those who have a limit."""
+        self._drawn: dict[tuple[str, ...], tuple[Sequence[Budget], ...]] = {}
+        """What requests with some keys draw on: the people's, all others, and both together."""
+        self._unbooked: deque[tuple[int, GenerationRecord]] = deque()
+        """Charges that are not known to be booked, and their numbers."""
 
-    def __post_init__(self) -> None:
-        self.balance = self.facts.fill(Budget(BudgetScope.ACCOUNT, owner_id=self.id))
-
-    def load(self, facts: AccountFacts, *, count_own: bool = True) -> Sequence[GenerationRecord]:
+    def load(
+        self, facts: AccountFacts, rules: AccountingRules, *, count_own: bool
+    ) -> Sequence[GenerationRecord]:
         """Replace the facts by what the books say now, and add what is on its way to them.
 
         Returns that. `count_own`: also requests with own keys. Where nobody else writes books, what
@@ -130,8 +133,12 @@ class AccountState:
         unbooked = [record for number, record in self._unbooked if number > facts.booked_seq]
         self.facts = facts
         facts.fill(self.balance, unbooked)
-        self._free_days = Counter(facts.free_requests)
-        self._free_days.update(record.utc_day for record in unbooked if record.free_limited)
+        limit = KeyLimit(free_requests_a_day(facts.credits, rules), Reset.DAILY)
+        days = {day: Spend(n) for day, n in facts.free_requests.items()}
+        self.free.load(limit, NO_SPEND, days, 0)
+        for record in unbooked:
+            if record.free_limited:
+                self.free.charged(record.utc_day, _ONE)
         if count_own or self._own_days is None:
             self._own_days = Counter(facts.own_requests)
             self._own_days.update(record.utc_day for record in unbooked if record.is_byok)
@@ -216,7 +223,7 @@ class AccountState:
         self._unbooked.append((number, record))
         day, spend = record.utc_day, record.spend
         if record.free_limited:
-            self._free_days[day] += 1
+            self.free.charged(day, _ONE)
         if record.is_byok:
             self.count_own(record)
         self.balance.charged(day, spend)
@@ -235,25 +242,15 @@ class AccountState:
 
     def idle(self, now: float) -> bool:
         """Tell whether nothing would be lost by forgetting it."""
-        owned = (budget for budgets in self.owners.values() for budget in budgets.values())
+        owned = [budget for budgets in self.owners.values() for budget in budgets.values()]
+        budgets = (self.balance, self.free, *self.keys.values(), *owned)
         return (
-            not self.in_flight.held_nano(now)
-            and not self.free_held
-            and not self._unbooked
-            and not self.own_free
-            and not any(each.held_nano for each in (self.balance, *self.keys.values(), *owned))
+            not (self.in_flight.held_nano(now) or self._unbooked or self.own_free)
+            and not any(budget.held_nano for budget in budgets)
             and all(minute.idle(now) for minute in self.minutes.values())
         )
 
     # Requests
-
-    def minute(self, rate: Rate) -> SlidingMinute:
-        """Return the latest requests that a rate counts."""
-        return self.minutes.setdefault(rate.model, SlidingMinute())
-
-    def free_used(self, today: date) -> int:
-        """Return a day's limited requests to free models, those under way and later ones too."""
-        return self.free_held + sum(n for day, n in self._free_days.items() if day >= today)
 
     def has_free_own(self, day: date, a_month: int) -> bool:
         """Tell whether another request with own keys, on some day, costs no fee."""
@@ -287,24 +284,32 @@ class AccountLoader(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+class Reading(NamedTuple):
+    """When something was read."""
+
+    changed: int
+    """After which change of the account,"""
+    hinted: int
+    """after which hint,"""
+    at: float
+
+
 class CachedAccount:
     """An account in memory, and what was read of it when."""
 
-    state: AccountState
-    changed: int = 0
-    """Raised with every change of it that is known."""
-    read: dict[Name, tuple[int, float]] = field(default_factory=dict[Name, tuple[int, float]])
-    """Each key, or end user, that was read: after which change, and when."""
-    users: int = 0
-    """How many wait for it to be read, or read it."""
-    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    outdated: set[Name] = field(default_factory=set[Name])
-    """Those that are to be read again beside the next request of theirs."""
-    refreshing: dict[Name, asyncio.Task[None]] = field(
-        default_factory=dict[Name, asyncio.Task[None]]
-    )
-    """Those that are read again beside the requests."""
+    def __init__(self, account_id: str) -> None:
+        """Have nothing read."""
+        self.state = AccountState(account_id)
+        self.changed = 0
+        """Raised with every change of it that the next request has to know."""
+        self.hinted = 0
+        """Raised with every one that requests need not wait for."""
+        self.read: dict[Name, Reading] = {}
+        self.users = 0
+        """How many wait for it to be read, or read it."""
+        self.loading = asyncio.Lock()
+        self.refreshing: dict[Name, asyncio.Task[None]] = {}
+        """Those that are read again beside the requests."""
 
     def names(self, key_hashes: Sequence[str], end_user: Owner | None) -> Sequence[Name]:
         """Return what has to be known: an end user where some of its workspace have limits."""
@@ -312,13 +317,10 @@ class CachedAccount:
             return key_hashes
         return (*key_hashes, end_user)
 
-    def missing(self, names: Iterable[Name]) -> Name | None:
-        """Return the first that was not read since the latest change, or None."""
-        for name in names:  # of every request: no generator
-            found = self.read.get(name)
-            if found is None or found[0] != self.changed:
-                return name
-        return None
+    def is_known(self, name: Name) -> bool:
+        """Tell whether something was read since the latest change."""
+        found = self.read.get(name)
+        return found is not None and found.changed == self.changed
 
 
 class AccountCache:
@@ -326,6 +328,7 @@ class AccountCache:
 
     def __init__(
         self,
+        rules: AccountingRules,
         loader: AccountLoader,
         clock: Clock,
         *,
@@ -338,6 +341,7 @@ class AccountCache:
         others, None where there are none. `on_change` is called with the id of an account that has
         changed or was read again.
         """
+        self._rules = rules
         self._loader = loader
         self._clock = clock
         self._max_age = max_age_seconds
@@ -351,13 +355,20 @@ class AccountCache:
     def known(
         self, account_id: str, key_hashes: Sequence[str], end_user: Owner | None = None
     ) -> AccountState | None:
-        """Return an account whose facts and keys are fresh; None where it has to be read."""
+        """Return an account whose facts and keys are fresh; None where it has to be read.
+
+        What is merely old is read again beside the requests, which go on with what is known.
+        """
         entry = self._entries.get(account_id)
-        if entry is None or entry.missing(names := entry.names(key_hashes, end_user)) is not None:
+        if entry is None:
             return None
-        if entry.outdated or self._max_age is not None:
-            for name in names:
-                self._reload_if_due(entry, account_id, name)
+        for name in entry.names(key_hashes, end_user):
+            if not entry.is_known(name):
+                return None
+            reading = entry.read[name]
+            old = self._max_age is not None and self._clock.monotonic() - reading.at > self._max_age
+            if (old or reading.hinted != entry.hinted) and name not in entry.refreshing:
+                entry.refreshing[name] = asyncio.create_task(self._reloaded(entry, name))
         return entry.state
 
     def state(self, account_id: str) -> AccountState | None:
@@ -378,8 +389,10 @@ class AccountCache:
             # The time limit holds for those who wait for another's reading, too.
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
                 # What changed while one key was read makes the others be read again.
-                while (missing := entry.missing(entry.names(key_hashes, end_user))) is not None:
-                    await self._read(entry, account_id, missing)
+                while missing := [
+                    name for name in entry.names(key_hashes, end_user) if not entry.is_known(name)
+                ]:
+                    await self._read(entry, missing[0])
         except TimeoutError as error:
             raise Unavailable(_NOT_READ, retry_after=1) from error
         finally:
@@ -398,16 +411,19 @@ class AccountCache:
 
     def invalidate(self, account_id: str | None) -> None:
         """Have an account, or every one, read again before its next request."""
-        for each in self._entries if account_id is None else (account_id,):
-            if (entry := self._entries.get(each)) is not None:
-                entry.changed += 1
-                self._on_change(each)
+        for entry in self._those(account_id):
+            entry.changed += 1
+            self._on_change(entry.state.id)
 
     def refresh(self, account_id: str | None) -> None:
         """Have an account, or every one, read again beside the next request of each of its keys."""
-        for each in self._entries if account_id is None else (account_id,):
-            if (entry := self._entries.get(each)) is not None:
-                entry.outdated.update(entry.read)
+        for entry in self._those(account_id):
+            entry.hinted += 1
+
+    def _those(self, account_id: str | None) -> Sequence[CachedAccount]:
+        if account_id is None:
+            return [*self._entries.values()]
+        return [self._entries[account_id]] if account_id in self._entries else []
 
     def _entry(self, account_id: str) -> CachedAccount:
         entry = self._entries.get(account_id)
@@ -415,7 +431,7 @@ class AccountCache:
             if len(self._entries) >= self._full:
                 self._forget_idle()
                 self._full = max(MOST_REMEMBERED, len(self._entries) * 11 // 10)
-            entry = self._entries[account_id] = CachedAccount(AccountState(account_id))
+            entry = self._entries[account_id] = CachedAccount(account_id)
         return entry
 
     def _forget_idle(self) -> None:
@@ -424,48 +440,34 @@ class AccountCache:
             if not entry.users and not entry.refreshing and entry.state.idle(now):
                 del self._entries[account_id]
 
-    async def _read(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        change = entry.changed
+    async def _read(self, entry: CachedAccount, name: Name) -> None:
+        account, changed, hinted = entry.state, entry.changed, entry.hinted
         try:
             if isinstance(name, Owner):
-                account, found = await self._loader.load_owner(account_id, name)
+                facts, found = await self._loader.load_owner(account.id, name)
             else:
-                account, found = await self._loader.load(account_id, name)
+                facts, found = await self._loader.load(account.id, name)
         except Exception as error:
-            _log.error("account_not_read", account=account_id, error=type(error).__name__)
+            _log.error("account_not_read", account=account.id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
-        if account.booked_seq < self._booked_seq:
+        if facts.booked_seq < self._booked_seq:
             # Some charges were booked meanwhile, and are in neither: who reads again finds them.
             return
-        unbooked = entry.state.load(account, count_own=self._max_age is not None)
+        unbooked = account.load(facts, self._rules, count_own=self._max_age is not None)
         if isinstance(found, OwnerFacts):
-            entry.state.load_owner(found, unbooked)
+            account.load_owner(found, unbooked)
         else:
-            entry.state.load_key(str(name), found, unbooked)
-        entry.read[name] = (change, self._clock.monotonic())
+            account.load_key(str(name), found, unbooked)
+        entry.read[name] = Reading(changed, hinted, self._clock.monotonic())
 
-    def _reload_if_due(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        if name in entry.outdated and name not in entry.refreshing:
-            entry.outdated.discard(name)
-            self._reload(entry, account_id, name)
-        if self._max_age is not None:
-            _, read_at = entry.read[name]
-            if self._clock.monotonic() - read_at > self._max_age:
-                self._reload(entry, account_id, name)
-
-    def _reload(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        """Read again beside the requests, which go on with what is known."""
-        if name not in entry.refreshing:
-            task = asyncio.create_task(self._reloaded(entry, account_id, name))
-            entry.refreshing[name] = task
-
-    async def _reloaded(self, entry: CachedAccount, account_id: str, name: Name) -> None:
+    async def _reloaded(self, entry: CachedAccount, name: Name) -> None:
         try:
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
-                await self._read(entry, account_id, name)
-            self._on_change(account_id)
+                await self._read(entry, name)
+            self._on_change(entry.state.id)
         except (TimeoutError, Unavailable):
             # The next request that finds it old, in a while, tries again.
-            entry.read[name] = (entry.read[name][0], self._clock.monotonic())
+            now = self._clock.monotonic()
+            entry.read[name] = entry.read[name]._replace(hinted=entry.hinted, at=now)
         finally:
             del entry.refreshing[name]

@@ -17,10 +17,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.leases import FREE, KEY, BudgetId, window_of
-from tollhouse.accounting.policy import free_requests_a_day
 from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.accounting.rights import Claim
-from tollhouse.accounting.types import BudgetScope, Reset
+from tollhouse.accounting.types import BudgetScope
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -59,7 +58,6 @@ class AdmissionContext:
     """The part of that which it costs then."""
     is_free_own: bool = False
     """Whether it costs no fee with own keys, since the allowance has room for it."""
-    holds_free: bool = False
     claim: SpendClaim | None = None
     """What it holds of budgets that other processes spend, too."""
 
@@ -166,12 +164,6 @@ def budget_id(budget: Budget, day: date) -> BudgetId:
     return BudgetId(scope, budget.owner_id, window_of(budget.reset, day))
 
 
-def free_budget(context: AdmissionContext) -> BudgetId:
-    """Return what the database calls an account's free requests of a day."""
-    window = window_of(Reset.DAILY, context.today)
-    return BudgetId(FREE, context.request.account_id, window)
-
-
 def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
     """Return what a request claims; None where it draws on nothing that is limited."""
     claim = SpendClaim(context.request.generation_id, amounts := dict[BudgetId, int]())
@@ -183,7 +175,7 @@ def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | N
             if budget.include_byok:
                 with_own.append(name)
     if may_use_free and context.counts_as_free and not context.request.free_later:
-        amounts[free_budget(context)] = 1
+        amounts[budget_id(context.account.free, context.today)] = 1
     return claim if amounts else None
 
 
@@ -199,6 +191,6 @@ def reserved_of(budgets: Sequence[Budget], amount_nano: int, with_own_nano: int)
 
 def given_limits(context: AdmissionContext, claim: SpendClaim) -> Mapping[BudgetId, int]:
     """Return the limits of a claim's budgets that the settings have, and not the database."""
-    budget = free_budget(context)
-    limit = free_requests_a_day(context.account.facts.credits, context.rules)
-    return {budget: limit} if budget in claim.amounts else {}
+    free = context.account.free
+    name = budget_id(free, context.today)
+    return {name: free.limit_nano} if name in claim.amounts else {}

@@ -14,30 +14,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tollhouse.accounting.admission import rules as check
 from tollhouse.accounting.admission.accounts import AccountCache
 from tollhouse.accounting.admission.budgets import (
     AdmissionContext,
+    SpendClaim,
     budget_id,
     claim_of,
-    free_budget,
     given_limits,
     reserved_of,
 )
 from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
-from tollhouse.accounting.admission.rules import (
-    awaited,
-    check_request_limits,
-    contended,
-    counted_rate,
-    credit_refusal,
-    current_credit_limits,
-    current_request_limits,
-    held_elsewhere,
-    limits_too_small,
-    too_many_in_a_minute,
-)
 from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
@@ -46,7 +36,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from tollhouse.accounting.admission.accounts import AccountLoader
-    from tollhouse.accounting.admission.budgets import SpendClaim
     from tollhouse.accounting.admission.leasing import SharedBudgets
     from tollhouse.accounting.admission.types import AdmissionRefusal
     from tollhouse.accounting.limits import AccountingRules, Budget
@@ -93,7 +82,7 @@ class AdmissionController:
         self._clock = clock
         self._reserve_capacity = reserve_capacity
         self._accounts = AccountCache(
-            loader, clock, max_age_seconds=max_age_seconds, on_change=self._wake
+            rules, loader, clock, max_age_seconds=max_age_seconds, on_change=self._wake
         )
         self._today = clock.now().date()
         """The latest UTC day that a request came on."""
@@ -115,8 +104,6 @@ class AdmissionController:
             RateLimited: Too many requests to free models, or to a model with a limit of its own.
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
-        if self._shared is not None:
-            request.free_later = False  # others count it, too: there is no second time to ask them
         admitted = self.try_admit(request)
         if admitted is None and self._context(request) is None:
             await self._read(request)
@@ -139,7 +126,7 @@ class AdmissionController:
             return None
         claim = None
         if self._shared is not None:
-            if counted_rate(context, may_use_free=may_use_free) is not None:
+            if check.counted_rate(context, may_use_free=may_use_free) is not None:
                 return None
             claim = claim_of(context, may_use_free=may_use_free)
             if claim is not None and not self._shared.take(claim):
@@ -157,8 +144,12 @@ class AdmissionController:
         if claim is not None and self._shared is not None:
             self._shared.end(claim)
 
-    def may_use_free(self, generation_id: str) -> bool:
-        """Count a request to free models after all, since own keys have failed; false: no room."""
+    async def may_use_free(self, generation_id: str) -> bool:
+        """Count a request to free models after all, since own keys have failed; false: no room.
+
+        Raises:
+            Unavailable: Others count, too, and the database did not answer.
+        """
         hold = self._holds.get(generation_id)
         if hold is None or not hold.request.free_later:
             return True
@@ -166,12 +157,37 @@ class AdmissionController:
         now = self._clock.monotonic()
         context = AdmissionContext(hold.account, hold.request, self._rules, hold.today, now)
         try:
-            may_use_free = check_request_limits(context, self._clock.now())
+            may_use_free = check.check_request_limits(context, self._clock.now())
+            if may_use_free and self._shared is not None:
+                may_use_free = await self._leaves_one_free(self._shared, hold, context)
         except RateLimited:
             return False
-        self._count_free(context, may_use_free=may_use_free)
-        hold.holds_free = context.holds_free
+        if self._counts_as_free(context, may_use_free=may_use_free):
+            hold.account.free.held_nano += 1
+            hold.counted = [*hold.counted, (hold.account.free, 1)]
         return may_use_free
+
+    async def _leaves_one_free(
+        self, shared: SharedBudgets, hold: AdmissionContext, context: AdmissionContext
+    ) -> bool:
+        """Tell whether other processes leave room for a request, which claims it then."""
+        await in_task()
+        if not context.counts_as_free:
+            return True
+        if not await self._is_counted(shared, context):
+            return False
+        free = budget_id(context.account.free, context.today)
+        claim = SpendClaim(hold.request.generation_id, {free: 1})
+        if not await shared.wait(claim, context.now, given_limits(context, claim)):
+            return False
+        if self._holds.get(hold.request.generation_id) is not hold:
+            self._give_back(claim)  # its client has gone
+            return False
+        if hold.claim is None:
+            hold.claim = claim
+        else:
+            hold.claim.amounts = {**hold.claim.amounts, **claim.amounts}
+        return True
 
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
         """Return how a request would be received now; nothing is held or counted."""
@@ -186,9 +202,9 @@ class AdmissionController:
         except TollhouseError as refusal:
             error = refusal
         return AdmissionPreview(
-            credit_limits=current_credit_limits(context, refused),
-            too_small=limits_too_small(context),
-            request_limits=current_request_limits(context, self._clock.now()),
+            credit_limits=check.current_credit_limits(context, refused),
+            too_small=check.limits_too_small(context),
+            request_limits=check.current_request_limits(context, self._clock.now()),
             credits_nano=context.account.balance.is_limited * context.held_of(request.account_id),
             key_nano=context.held_of(context.key_hash),
             admitted=_admitted(context, may_use_free=may_use_free),
@@ -294,9 +310,9 @@ class AdmissionController:
         if request.free_later:
             may_use_free = True
         elif request.free or request.rate is not None:
-            may_use_free = check_request_limits(context, self._clock.now())
+            may_use_free = check.check_request_limits(context, self._clock.now())
             may_use_free = may_use_free and not request.others_use_free
-        return may_use_free, credit_refusal(context)
+        return may_use_free, check.credit_refusal(context)
 
     def _begin(
         self, context: AdmissionContext, claim: SpendClaim | None, *, may_use_free: bool
@@ -309,8 +325,8 @@ class AdmissionController:
             raise
         account, request = context.account, context.request
         context.claim = claim
-        if not request.free_later:
-            self._count_free(context, may_use_free=may_use_free)
+        if not request.free_later and self._counts_as_free(context, may_use_free=may_use_free):
+            context.counted = [*context.counted, (account.free, 1)]
         account.in_flight.running_nano += request.estimate_nano
         for budget, nano in context.counted:
             budget.held_nano += nano
@@ -321,12 +337,11 @@ class AdmissionController:
         return _admitted(context, may_use_free=may_use_free)
 
     @staticmethod
-    def _count_free(context: AdmissionContext, *, may_use_free: bool) -> None:
-        if (rate := counted_rate(context, may_use_free=may_use_free)) is not None:
-            context.account.minute(rate).take(context.now)
-        if may_use_free and context.counts_as_free:
-            context.holds_free = True
-            context.account.free_held += 1
+    def _counts_as_free(context: AdmissionContext, *, may_use_free: bool) -> bool:
+        """Count a request towards its minute; tell whether it counts towards the day's, too."""
+        if (rate := check.counted_rate(context, may_use_free=may_use_free)) is not None:
+            context.account.minutes[rate.model].take(context.now)
+        return may_use_free and context.counts_as_free
 
     def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
         account, request = hold.account, hold.request
@@ -334,7 +349,6 @@ class AdmissionController:
         account.in_flight.end(request.estimate_nano, actual_nano, now, window)
         for budget, nano in hold.counted:
             budget.held_nano -= nano
-        account.free_held -= hold.holds_free
         if account.own_free:
             account.own_free.pop(request.generation_id, None)
         if self._queues:
@@ -351,7 +365,7 @@ class AdmissionController:
             self.release(oldest.request.generation_id)
 
     def _error(self, context: AdmissionContext, refused: AdmissionRefusal) -> TollhouseError:
-        limits = current_credit_limits(context, refused)
+        limits = check.current_credit_limits(context, refused)
         return refused.payment_required(limits, self._rules.source_prefix)
 
     def _context(self, request: AdmissionRequest) -> AdmissionContext | None:
@@ -384,7 +398,7 @@ class AdmissionController:
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
         """Tell whether a request would take what others of its account wait for."""
-        wanted = contended(context)
+        wanted = check.contended(context)
         return any(
             any(ticket.awaits is None or ticket.awaits is budget for budget in wanted)
             for ticket in self._queues.get(context.request.account_id, ())
@@ -415,7 +429,7 @@ class AdmissionController:
                     continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
-                ticket.awaits = None if refused is None else awaited(context, refused)
+                ticket.awaits = None if refused is None else check.awaited(context, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
                 if is_first:
                     change = context.account.in_flight.next_change(context.now)
@@ -466,7 +480,7 @@ class AdmissionController:
                 return None
             if self._leaves_free(now, claim):
                 return None
-            raise self._error(now, held_elsewhere(now, claim))
+            raise self._error(now, check.held_elsewhere(now, claim))
         finally:
             self._give_back(held)
 
@@ -478,7 +492,9 @@ class AdmissionController:
             Unavailable: The database did not answer.
         """
         request = context.request
-        rate = counted_rate(context, may_use_free=request.free and not request.others_use_free)
+        rate = check.counted_rate(
+            context, may_use_free=request.free and not request.others_use_free
+        )
         if rate is None or request.counted:
             return True
         wait = await shared.take_token(request.account_id, rate)
@@ -487,13 +503,13 @@ class AdmissionController:
         elif request.free and not request.only_free:
             request.others_use_free = True
         else:
-            raise too_many_in_a_minute(rate, wait, self._clock.now())
+            raise check.too_many_in_a_minute(rate, wait, self._clock.now())
         return request.counted
 
     @staticmethod
     def _leaves_free(context: AdmissionContext, claim: SpendClaim) -> bool:
         """Have a request go on without free models, if others leave it none and it wants more."""
-        request, of_free = context.request, free_budget(context)
+        request, of_free = context.request, budget_id(context.account.free, context.today)
         if request.only_free or of_free not in claim.amounts:
             return False
         if claim.short and of_free not in claim.short:

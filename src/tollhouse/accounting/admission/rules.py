@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from math import ceil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.accounting.admission.budgets import budget_id, reserved_of
@@ -36,7 +37,6 @@ from tollhouse.accounting.admission.types import (
 )
 from tollhouse.accounting.leases import FREE
 from tollhouse.accounting.limits import Budget, resets_at
-from tollhouse.accounting.policy import free_requests_a_day
 from tollhouse.accounting.types import BudgetScope, Reset
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -44,10 +44,9 @@ from tollhouse.kernel.errors import RateLimited, RateWindow
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.accounting.admission.budgets import AdmissionContext, SpendClaim
-    from tollhouse.accounting.admission.types import AdmissionRequest
 
 
 # Limits of requests
@@ -73,13 +72,14 @@ def current_request_limits(context: AdmissionContext, at: datetime) -> Sequence[
     if request.free and not context.counts_as_free:
         return found
     if (rate := request.rate) is not None:
-        used, leaves = account.minute(rate).current(context.now)
+        used, leaves = account.minutes[rate.model].current(context.now)
         free_again = None if leaves is None else at + timedelta(seconds=leaves)
         found.append(RequestLimit(rate.bucket, rate.per_minute, used, 0, free_again))
     if request.free:
-        limit, held = free_requests_a_day(account.facts.credits, context.rules), account.free_held
-        used, midnight = account.free_used(context.today) - held, _midnight(context)
-        found.append(RequestLimit(FREE_PER_DAY, limit, used, held, midnight))
+        day = account.free.on(context.today)
+        found.append(
+            RequestLimit(FREE_PER_DAY, day.limit_nano, day.spend_nano, day.held_nano, day.resets_at)
+        )
     return found
 
 
@@ -87,26 +87,19 @@ def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | Non
     """Return the limit of a minute that a request counts towards; None where none does."""
     request = context.request
     counts = not request.free or (may_use_free and context.counts_as_free)
-    return request.rate if counts else None
-
-
-def count_request(context: AdmissionContext, *, may_use_free: bool) -> None:
-    """Count a request that begins towards the limit of a minute."""
-    rate = counted_rate(context, may_use_free=may_use_free)
-    if rate is not None:
-        context.account.minute(rate).take(context.now)
+    return request.rate if counts and not request.free_later else None
 
 
 def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
-    account, request, rules = context.account, context.request, context.rules
+    account, request = context.account, context.request
     if request.free and not context.counts_as_free:
         return None
-    most = free_requests_a_day(account.facts.credits, rules)
-    if request.free and account.free_used(context.today) >= most:
+    day = account.free.on(context.today)
+    if request.free and day.left_nano <= day.held_nano:
         return no_free_requests(context)
     if (rate := request.rate) is None:
         return None
-    wait = account.minute(rate).wait(rate.per_minute, context.now)
+    wait = account.minutes[rate.model].wait(rate.per_minute, context.now)
     return None if wait <= 0 else too_many_in_a_minute(rate, wait, at)
 
 
@@ -120,12 +113,12 @@ def too_many_in_a_minute(rate: Rate, wait: float, at: datetime) -> RateLimited:
 
 def no_free_requests(context: AdmissionContext) -> RateLimited:
     """Return the refusal of a request to a free model where nothing is left of its UTC day."""
-    raised = context.rules.free_per_day_raised
-    limit = free_requests_a_day(context.account.facts.credits, context.rules)
+    raised, day = context.rules.free_per_day_raised, context.account.free.on(context.today)
+    limit = day.limit_nano
     more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
     return _too_many(
         f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-        RateWindow(limit, 0, _midnight(context)),
+        RateWindow(limit, 0, resets_at(Reset.DAILY, context.today)),
     )
 
 
@@ -134,15 +127,13 @@ def _too_many(message: str, window: RateWindow) -> RateLimited:
     return RateLimited(message, metadata=metadata, window=window)
 
 
-def _midnight(context: AdmissionContext) -> datetime:
-    return resets_at(Reset.DAILY, context.today)
-
-
 # What a refusal for want of credits says
+
+_NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Words(NamedTuple):
-    """A refusal, with the facts in braces that `_refusal` knows."""
+    """A refusal, with the facts in braces that `_refusal` and `_of_request` know."""
 
     reason: str
     message: str
@@ -220,7 +211,7 @@ NEGATIVE: Final = Words(
 )
 TOO_HEAVY: Final = Words(
     "weight_exceeds_budget",
-    "The request would hold {estimate} credits{open_ended} and the whole in-flight budget is "
+    "The request would hold {cost} credits{open_ended} and the whole in-flight budget is "
     "{whole}{batches}.",
     "Set max_tokens or lower it, shorten the prompt, or {larger}; the same request again does not "
     "help.",
@@ -228,7 +219,7 @@ TOO_HEAVY: Final = Words(
 IN_FLIGHT: Final = Words(
     "in_flight_budget_exhausted",
     "Requests under way or just ended hold {in_flight} of an in-flight budget of {whole} credits; "
-    "this one needs {estimate}{batches}.",
+    "this one needs {cost}{batches}.",
     "Wait a moment and send the request again, lower max_tokens, or {larger}.",
     "in_flight_budget",
 )
@@ -239,57 +230,76 @@ BATCH_HELD: Final = Words(
 )
 
 
-def _words(budget: Budget) -> Refusals:
-    return OF_BALANCE if budget.scope is BudgetScope.ACCOUNT else OF_LIMITS
-
-
 def _refusal(
     words: Words,
     budget: Budget,
     key_hash: str,
     cost_nano: int = 0,
-    retry_after: float | None = None,
-    **facts: str,
+    facts: Mapping[str, str] = _NO_FACTS,
 ) -> AdmissionRefusal:
-    """Return the refusal of what a key asks that may cost so much, with some more facts."""
-    label, left = label_of(budget, key_hash), budget.left_nano
-    reserved, reset = budget.reserved_nano, budget.resets_at
-    wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
-    values = facts | {
+    """Return the refusal of what a key asks and may cost so much, with facts of its own."""
+    label, left, reserved = label_of(budget, key_hash), budget.left_nano, budget.reserved_nano
+    amounts = {
+        "limit": budget.limit_nano,
+        "used": budget.spend_nano,
+        "balance": budget.remaining_nano,
+        "left": max(0, left),
+        "held": budget.held_nano,
+        "free": max(0, left - budget.held_nano),
+        "reserved": reserved,
+        "cost": cost_nano,
+    }
+    texts = {name: format_credits(nano) for name, nano in amounts.items()} | {
         "noun": label.noun,
         "named": label.named,
-        "Named": label.named[0].upper() + label.named[1:],
+        "Named": _capital(label.named),
         "larger": label.remedy,
-        "Larger": label.remedy[0].upper() + label.remedy[1:],
-        "limit": format_credits(budget.limit_nano),
-        "used": format_credits(budget.spend_nano),
-        "balance": format_credits(budget.remaining_nano),
-        "left": format_credits(max(0, left)),
-        "held": format_credits(budget.held_nano),
-        "free": format_credits(max(0, left - budget.held_nano)),
-        "reserved": format_credits(reserved),
+        "Larger": _capital(label.remedy),
         "batches": f"; batches have reserved {format_credits(reserved)} credits" * bool(reserved),
         "or_batches": ", or wait for batches to end" * bool(reserved),
-        "or_reset": wait,
-        "cost": format_credits(cost_nano),
+        "or_reset": "",
     }
-    reason, message, remedy = (text.format_map(values) for text in words[:3])
-    source = words.source or label.source
-    return AdmissionRefusal(reason, source, message, remedy, retry_after)
+    if (reset := budget.resets_at) is not None:
+        texts["or_reset"] = f", or wait for its reset at {iso_utc_seconds(reset)}"
+    reason, message, remedy = (text.format_map({**texts, **facts}) for text in words[:3])
+    return AdmissionRefusal(reason, words.source or label.source, message, remedy)
 
 
-def _size(request: AdmissionRequest, cost_nano: int, left_nano: int, larger: str) -> dict[str, str]:
-    """Return how large a request is, and what makes it fit: nothing that it asks lowers its fee."""
+def _of_request(
+    context: AdmissionContext,
+    words: Words,
+    budget: Budget,
+    cost_nano: int,
+    retry_after: float | None = None,
+) -> AdmissionRefusal:
+    """Return the refusal of a request: nothing that it asks for lowers its fee."""
+    request, key_hash = context.request, context.key_hash
+    larger, cost = label_of(budget, key_hash).remedy, format_credits(cost_nano)
     smaller = f"Lower max_tokens or the prompt's size, or {larger}"
-    cost, fee = format_credits(cost_nano), format_credits(request.fee_nano)
     may_cost = f"The request may cost {cost} credits"
-    if left_nano < request.fee_nano <= cost_nano:
-        may_cost = f"The request's fee alone is {fee} credits"
-        smaller = larger[0].upper() + larger[1:]
+    if budget.left_nano < request.fee_nano <= cost_nano:
+        may_cost = f"The request's fee alone is {format_credits(request.fee_nano)} credits"
+        smaller = _capital(larger)
     elif request.open_ended:
         parts = "fee and prompt" if request.fee_nano else "prompt"
         may_cost = f"The request's {parts} alone may cost {cost} credits"
-    return {"may_cost": may_cost, "smaller": smaller}
+    facts = {
+        "may_cost": may_cost,
+        "smaller": smaller,
+        "whole": format_credits(budget_nano(context) or 0),
+        "in_flight": format_credits(context.account.in_flight.held_nano(context.now)),
+        "open_ended": ", since it names no max_tokens," if request.open_ended else "",
+    }
+    refusal = _refusal(words, budget, key_hash, cost_nano, facts)
+    return refusal if retry_after is None else refusal._replace(retry_after=retry_after)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _words(budget: Budget) -> Refusals:
+    return OF_BALANCE if budget.scope is BudgetScope.ACCOUNT else OF_LIMITS
 
 
 # Limits of credits
@@ -299,34 +309,35 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
     held, balance = None, context.account.balance
     for budget, nano in context.counted:
-        least = nano or 1
         left = budget.limit_nano - budget.spend_nano - budget.reserved_nano
-        if least > left:
-            return _spent(context, budget, nano)
+        if (nano or 1) > left:
+            words = _words(budget)
+            return _of_request(context, words.small if left > 0 else words.spent, budget, nano)
         if held is None and budget.held_nano and _is_held(budget, nano):
             held = budget, nano
     if balance.spend_nano > balance.limit_nano:
-        return negative_balance(balance)
+        return _refusal(NEGATIVE, balance, "")
     if (whole := budget_nano(context)) is not None:
-        if context.request.estimate_nano > whole:
-            return _in_flight(context, TOO_HEAVY, whole, None)
-        if (held is None or held[0] is balance) and (full := _held_budget(context, whole)):
-            return full
-    return None if held is None else _held(context, *held)
+        estimate_nano = context.request.estimate_nano
+        if estimate_nano > whole:
+            return _of_request(context, TOO_HEAVY, balance, estimate_nano)
+        wait = None if held and held[0] is not balance else _wait_in_flight(context, whole)
+        if wait is not None:
+            return _of_request(context, IN_FLIGHT, balance, estimate_nano, wait)
+    if held is None:
+        return None
+    return _of_request(context, _words(held[0]).held, *held, _when_others_end(context))
 
 
 def limits_too_small(context: AdmissionContext) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
-    found, balance = set[Source](), context.account.balance
+    found, whole = set[Source](), budget_nano(context)
     for budget, nano in context.counted:
         if max(nano, 1) > budget.left_nano or (budget.held_nano and _is_held(budget, nano)):
             found.add(label_of(budget, context.key_hash).source)
-    if balance.remaining_nano < 0:
+    if context.account.balance.remaining_nano < 0:
         found.add("credits")
-    whole = budget_nano(context)
-    if whole is not None and (
-        context.request.estimate_nano > whole or _held_budget(context, whole)
-    ):
+    if whole is not None and _wait_in_flight(context, whole) is not None:
         found.add("in_flight_budget")
     return found
 
@@ -337,21 +348,43 @@ def _is_held(budget: Budget, nano: int) -> bool:
     return least > budget.left_nano - budget.held_nano
 
 
+def _wait_in_flight(context: AdmissionContext, whole: int) -> float | None:
+    """Return when a request fits into the in-flight budget; None: it does now."""
+    in_flight = context.account.in_flight
+    excess = in_flight.held_nano(context.now) + context.request.estimate_nano - whole
+    if excess <= 0:
+        return None
+    wait = in_flight.seconds_until(excess, context.now)
+    return _when_others_end(context) if wait is None else ceil(wait)
+
+
+def _when_others_end(context: AdmissionContext) -> float:
+    """Return after how many seconds to try again, where nobody knows how long others take."""
+    return max(1.0, context.rules.settlement_seconds)
+
+
 def current_credit_limits(
     context: AdmissionContext, refused: AdmissionRefusal | None
 ) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a request; the one that refuses it first."""
-    in_flight, budget = context.account.in_flight, budget_nano(context)
-    found = _limits(context.budgets, context.key_hash)
-    if budget is not None:
+    in_flight, more, whole = context.account.in_flight, list[CreditLimit](), budget_nano(context)
+    if whole is not None:
         in_flight.held_nano(context.now)
         recent, running = in_flight.recent_nano, in_flight.running_nano
-        found.append(CreditLimit("in_flight_budget", budget, recent, running))
-    return sorted(found, key=lambda limit: refused is None or limit.source != refused.source)
+        more = [CreditLimit("in_flight_budget", whole, recent, running)]
+    return limits_shown(context.budgets, context.key_hash, refused, more)
 
 
-def _limits(budgets: Sequence[Budget], key_hash: str) -> list[CreditLimit]:
-    return [CreditLimit.of(budget, key_hash) for budget in budgets if budget.is_limited]
+def limits_shown(
+    budgets: Sequence[Budget],
+    key_hash: str,
+    refused: AdmissionRefusal | None,
+    more: Sequence[CreditLimit] = (),
+) -> Sequence[CreditLimit]:
+    """Return the limits that budgets are for what a key asks; the one that refuses it first."""
+    found = [CreditLimit.of(budget, key_hash) for budget in budgets if budget.is_limited]
+    first = None if refused is None else refused.source
+    return sorted([*found, *more], key=lambda limit: first is not None and limit.source != first)
 
 
 def budget_nano(context: AdmissionContext) -> int | None:
@@ -387,56 +420,6 @@ def awaited(context: AdmissionContext, refused: AdmissionRefusal) -> Budget:
     return context.account.balance
 
 
-def negative_balance(balance: Budget) -> AdmissionRefusal:
-    """Return the refusal of everything, free models too, where the balance is negative."""
-    return _refusal(NEGATIVE, balance, "")
-
-
-def _spent(context: AdmissionContext, budget: Budget, nano: int) -> AdmissionRefusal:
-    words, left = _words(budget), budget.left_nano
-    larger = label_of(budget, context.key_hash).remedy
-    size = _size(context.request, nano, left, larger)
-    return _refusal(
-        words.spent if left <= 0 else words.small, budget, context.key_hash, nano, None, **size
-    )
-
-
-def _held(context: AdmissionContext, budget: Budget, nano: int) -> AdmissionRefusal:
-    words, wait = _words(budget).held, when_others_end(context)
-    return _refusal(words, budget, context.key_hash, nano, wait)
-
-
-def when_others_end(context: AdmissionContext) -> float:
-    """Return after how many seconds to try again, where nobody knows how long others take."""
-    return max(1.0, context.rules.settlement_seconds)
-
-
-def _held_budget(context: AdmissionContext, budget: int) -> AdmissionRefusal | None:
-    in_flight = context.account.in_flight
-    excess = in_flight.held_nano(context.now) + context.request.estimate_nano - budget
-    if excess <= 0:
-        return None
-    wait = in_flight.seconds_until(excess, context.now)
-    retry_after = when_others_end(context) if wait is None else ceil(wait)
-    return _in_flight(context, IN_FLIGHT, budget, retry_after)
-
-
-def _in_flight(
-    context: AdmissionContext, words: Words, budget: int, retry_after: float | None
-) -> AdmissionRefusal:
-    request, account = context.request, context.account
-    return _refusal(
-        words,
-        account.balance,
-        context.key_hash,
-        retry_after=retry_after,
-        whole=format_credits(budget),
-        estimate=format_credits(request.estimate_nano),
-        in_flight=format_credits(account.in_flight.held_nano(context.now)),
-        open_ended=", since it names no max_tokens," if request.open_ended else "",
-    )
-
-
 def held_elsewhere(context: AdmissionContext, claim: SpendClaim) -> AdmissionRefusal:
     """Return the refusal of a request to which others leave too little, in other processes.
 
@@ -449,7 +432,7 @@ def held_elsewhere(context: AdmissionContext, claim: SpendClaim) -> AdmissionRef
     short = (held for held in context.counted if budget_id(held[0], context.today) in claim.short)
     budget, nano = next(short, (account.balance, context.held_of(account.id)))
     words = _words(budget).held._replace(message=HELD_ELSEWHERE)
-    return _refusal(words, budget, context.key_hash, nano, when_others_end(context))
+    return _of_request(context, words, budget, nano, _when_others_end(context))
 
 
 # Limits of reservations
@@ -466,17 +449,11 @@ def reservation_refusal(
     for budget, nano in reserved_of(budgets, amount_nano, with_own_nano or amount_nano):
         if nano > budget.left_nano:
             return _refusal(_words(budget).batch, budget, key_hash, nano)
-    balance = budgets[-1]
-    return negative_balance(balance) if not amount_nano and balance.remaining_nano < 0 else None
+    if not amount_nano and budgets[-1].remaining_nano < 0:
+        return _refusal(NEGATIVE, budgets[-1], key_hash)
+    return None
 
 
 def held_by_requests(amount_nano: int, balance: Budget) -> AdmissionRefusal:
     """Return the refusal of a batch for which requests under way leave too little."""
-    return _refusal(BATCH_HELD, balance, "", amount_nano, 1.0)
-
-
-def reservation_limits(
-    budgets: Sequence[Budget], key_hash: str, refused: AdmissionRefusal
-) -> Sequence[CreditLimit]:
-    """Return every limit of credits that holds for a batch; the one that refuses it first."""
-    return sorted(_limits(budgets, key_hash), key=lambda limit: limit.source != refused.source)
+    return _refusal(BATCH_HELD, balance, "", amount_nano)._replace(retry_after=1.0)

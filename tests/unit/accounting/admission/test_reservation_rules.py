@@ -16,7 +16,7 @@ from tests.support.seams.accounting import (
     CreditLimit,
     Credits,
     Reset,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
 )
 from tests.support.seams.identity import AccountType
@@ -61,7 +61,7 @@ def limit_of(
 
 
 def shown(of: Funds, found: AdmissionRefusal) -> Sequence[CreditLimit]:
-    return reservation_limits(of, OWN, found)
+    return limits_shown(of, OWN, found)
 
 
 def refusal(amount_nano: int, of: Funds) -> AdmissionRefusal | None:
