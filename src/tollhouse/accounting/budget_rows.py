@@ -1,7 +1,8 @@
 """The rows of budgets follow what they are derived from: credits, limits, reservations, charges.
 
 A row is made when one of several processes first needs it. From then on it changes in every
-transaction that changes one of these; where one process spends alone there are none.
+transaction that changes one of these (for charges in `settlement/booking.py`); where one process
+spends alone there are none.
 
     a new row   is summed up while nobody writes to the table: who has charged before is in the sum,
                 who charges later finds the row
@@ -17,7 +18,6 @@ import sqlalchemy as sa
 from tollhouse.accounting import repository
 from tollhouse.accounting.leases import ACCOUNT, FREE, KEY, BudgetId, BudgetRow, window_of
 from tollhouse.accounting.limits import interval_of
-from tollhouse.accounting.settlement.booking import budget_changes, budget_charges, owners_of
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.accounting.uses import LEASED, LIMIT, RESERVED, USED
 from tollhouse.storage.database import Read, Write, insert
@@ -25,9 +25,9 @@ from tollhouse.storage.tables.accounting import budgets, leases, limits
 from tollhouse.storage.tables.identity import api_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from tollhouse.accounting.types import GenerationRecord, Reservation, Reset
+    from tollhouse.accounting.types import Reservation, Reset
 
 BUDGET_COLUMNS = (budgets.c.scope, budgets.c.id, budgets.c.period)
 LEASE_COLUMNS = (leases.c.scope, leases.c.id, leases.c.period)
@@ -163,19 +163,6 @@ async def set_aside(write: Write, reservation: Reservation, *, takes_credits: bo
         for budget, row in rows.items()
         if budget.covers(today) and (takes_credits or budget.scope != ACCOUNT)
     )
-
-
-async def charged(write: Write, records: Sequence[GenerationRecord]) -> None:
-    """Let budgets follow charges that were booked just now in the same transaction."""
-    keys = [key for record in records for key in record.key_hashes]
-    charges = budget_charges(records, await repository.people_of(write, keys))
-    if not charges:
-        return
-    ends, first = sa.func.substr(budgets.c.period, 13), min(charge.day for charge in charges)
-    has_not_ended = (budgets.c.period == "") | (ends > first)
-    rows = await locked_rows(write, _OWNER.in_(owners_of(charges)) & has_not_ended)
-    for change in budget_changes(charges, rows, ()):
-        await update_row(write, BudgetId(*change[2:]), used_nano=budgets.c.used_nano + change.used)
 
 
 def budget_id(row: sa.Row[Any]) -> BudgetId:

@@ -23,7 +23,7 @@ from tollhouse.storage.tables.identity import accounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.accounting.settlement.notes import MissingCharges
+    from tollhouse.accounting.settlement.records import MissingCharges
     from tollhouse.kernel.clock import Clock
     from tollhouse.storage.database import Database, Read
 

@@ -18,7 +18,6 @@ from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.limits import AccountingRules, Budget, key_status
 from tollhouse.accounting.loader import account_of, requests_since
 from tollhouse.accounting.settlement.joint_booking import book
-from tollhouse.accounting.settlement.payloads import storable
 from tollhouse.accounting.shared_limits import BudgetService
 from tollhouse.accounting.types import BudgetScope, KeyLimit
 from tollhouse.accounting.uses import uses
@@ -209,7 +208,6 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
-        await rows.charged(write, [each for each in map(storable, records) if each.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new

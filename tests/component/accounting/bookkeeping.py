@@ -12,7 +12,7 @@ from tests.support.seams.accounting import (
     AccountingService,
     Activity,
     ActivityQuery,
-    ChargeWriter,
+    BooksProcess,
     Credits,
     Difference,
     GenerationRecord,
@@ -38,7 +38,7 @@ class Bookkeeping:
     database: Database
     accounting: AccountingService
     ledger: LedgerService
-    writer: ChargeWriter
+    writer: BooksProcess
     clock: FakeClock
 
     async def add(

@@ -12,8 +12,8 @@ from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
+    BooksProcess,
     BudgetScope,
-    ChargeWriter,
     DatabaseAccountLoader,
     KeyLimit,
     Owner,
@@ -206,7 +206,7 @@ class TestReserving:
         assert sum((await amounts(ledger_reader)).values()) == 10 * passed
 
     async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         await client.credit(acme, 100)
         await client.limit(acme, KeyLimit(10))
@@ -219,7 +219,7 @@ class TestReserving:
         await client.reserve(acme, 50, "batch-3", key_hash="another")
 
     async def test_counts_the_use_of_the_keys_window(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess, clock: FakeClock
     ) -> None:
         await client.credit(acme, 100)
         await client.limit(acme, KeyLimit(10, Reset.DAILY))
@@ -229,7 +229,7 @@ class TestReserving:
         await client.reserve(acme, 10)
 
     async def test_of_nothing_is_refused_by_a_negative_balance_alone(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         await client.limit(acme, KeyLimit(0))
         await client.reserve(acme, 0)
@@ -295,7 +295,7 @@ class TestStanding:
 
 class TestCovering:
     async def test_is_a_balance_that_is_not_negative_unless_the_account_pays_afterwards(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         assert await client.is_covered(acme)
         await writer.write([record_for(acme, cost_nano=5)])

@@ -30,24 +30,20 @@ __getattr__ = names(
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
         "loader": "DatabaseAccountLoader",
         "service": "AccountingService",
-        "settlement": "books journal mapped_file recovery settler",
-        "settlement.booking": "added booking Unbookable",
+        "settlement": "books journal recovery settler",
+        "settlement.child": (
+            "BookCharges Booked BookFile Books NotBooked Open Release SetAside Unreadable"
+        ),
         "settlement.books": "BooksProcess ChargesNotBooked",
-        "settlement.child": "Books",
         "settlement.journal": (
             "GROWTH_BYTES Journal JournalContents JournalPart journals_in parse RECORD_BYTES "
             "SHRINK_BYTES"
         ),
-        "settlement.messages": (
-            "BookCharges Booked BookFile NotBooked Open Release SetAside Unreadable"
-        ),
-        "settlement.notes": "JournalNotes MissingCharges",
-        "settlement.payloads": "payload_of record_of",
-        "settlement.postgresql_child": "BlockingWriter",
-        "settlement.postgresql_writer": "PostgresqlChargeWriter",
+        "settlement.records": "JournalNotes MissingCharges payload_of record_of",
+        "settlement.postgresql": "PostgresqlDriver",
         "settlement.recovery": "RecoveredCharges Recovery",
-        "settlement.settler": "ChargeWriter Flusher Settler",
-        "settlement.sqlite_writer": "SqliteChargeWriter",
+        "settlement.settler": "Flusher Settler",
+        "settlement.sqlite": "SqliteDriver",
         "statements": "Activity activity ActivityQuery Statement statement StatementQuery",
         "types": (
             "Attempt attempts_json Attribution BudgetScope Charge Cost CostState "
