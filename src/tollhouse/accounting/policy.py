@@ -54,7 +54,15 @@ def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
     but not 0. The posting's own is always positive: what it means for the customer stands in its
     two sides. Raises `Invalid` where these facts make no posting of this kind.
     """
-    _check_facts(kind, amount_nano, generation_id, note)
+    if kind is PostingKind.ADJUSTMENT:
+        if amount_nano == 0:
+            raise Invalid("The amount of an adjustment must not be zero.")
+        if not (note and note.strip()):
+            raise Invalid("An adjustment needs a note that says why.")
+    elif amount_nano <= 0:
+        raise Invalid("The amount must be a positive number of credits.")
+    elif generation_id is not None:
+        raise Invalid("Only an adjustment can name a generation.")
     source, destination = _COUNTERPARTS[kind], CUSTOMER + account_id
     if kind is PostingKind.REFUND or amount_nano < 0:
         source, destination = destination, source
@@ -70,21 +78,6 @@ def credit_posting(  # noqa: PLR0913 - each is a fact of the posting
         note=note,
         created_at=now,
     )
-
-
-def _check_facts(
-    kind: PostingKind, amount_nano: int, generation_id: str | None, note: str | None
-) -> None:
-    if kind is PostingKind.ADJUSTMENT:
-        if amount_nano == 0:
-            raise Invalid("The amount of an adjustment must not be zero.")
-        if not (note and note.strip()):
-            raise Invalid("An adjustment needs a note that says why.")
-        return
-    if amount_nano <= 0:
-        raise Invalid("The amount must be a positive number of credits.")
-    if generation_id is not None:
-        raise Invalid("Only an adjustment can name a generation.")
 
 
 def balance_change(posting: Posting) -> int:

@@ -144,7 +144,10 @@ class Rights:
         if not self.waiting:
             return []
         admitted: dict[str, Claim] = {}
-        for claim in sorted(self.waiting, key=lambda claim: claim.id not in granted):
+        in_order = self.waiting
+        if granted:
+            in_order = sorted(self.waiting, key=lambda claim: claim.id not in granted)
+        for claim in in_order:
             lacking = self._lacking(claim, granted=claim.id in granted)
             if lacking or claim.reserves or not self._lacked.isdisjoint(claim.amounts):
                 self._lacked.update(lacking, claim.short)
@@ -327,12 +330,14 @@ class Rights:
                 self._past.add(budget)
         self._recalled.difference_update(answer.recalled)
         self._recalled.update(budget for budget, recalled in answer.recalled.items() if recalled)
-        for claim in self.waiting:
+        # Those that were asked for are the first ones, still.
+        asked, fit = self.waiting[:MOST_AT_ONCE], frozenset(answer.fit)
+        for claim in asked:
             claim.short = claim.short.union(answer.short.get(claim.id, ()))
-        over = {ask.id for ask in operation.asks if ask.last}.union(answer.hopeless)
-        reserved = [each for each in self.waiting if each.reserves and each.id in answer.fit]
-        admitted = [*reserved, *self.serve(answer.fit)]
-        refused = [claim for claim in self.waiting if claim.id in over.difference(answer.fit)]
+        over = {ask.id for ask in operation.asks if ask.last}.union(answer.hopeless) - fit
+        reserved = [each for each in asked if each.reserves and each.id in fit]
+        admitted = [*reserved, *self.serve(fit)]
+        refused = [claim for claim in self.waiting[:MOST_AT_ONCE] if claim.id in over]
         gone = {claim.id for claim in (*reserved, *refused)}
         if not gone:
             return Decided(admitted)
