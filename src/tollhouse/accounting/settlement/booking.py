@@ -136,7 +136,8 @@ def _settling_budgets(
     first_day = min(charge.day for charge in charges)
     found = yield Step(sql.BUDGETS[dialect], (_json(owners), first_day))
     rows = {BudgetId(*row[:3]): BudgetRow(None, include_byok=bool(row[3])) for row in found}
-    mine = (yield Step(sql.LEASES, (holder,))) if holder else ()
+    has_rights = holder and any(charge.rights for charge in charges)
+    mine = (yield Step(sql.LEASES, (holder,))) if has_rights else ()
     settled = settle(0, charges, rows, {BudgetId(*row) for row in mine})
     used, rights = settled.used, settled.rights
     # In the order of the locks.
