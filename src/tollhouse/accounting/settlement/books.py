@@ -27,6 +27,7 @@ from tollhouse.kernel.subprocesses import own_module, start
 from tollhouse.storage.connections import dsn
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
     from asyncio.subprocess import Process
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
@@ -84,8 +85,9 @@ class BooksProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of a charge
             )
-            self._watch = asyncio.create_task(_tell_end(self._process), name="books process")
-            await _send(self._process, self._open)
+            watch = _tell_end(self._process)
+            self._watch = asyncio.create_task(watch, name="books process")
+            await TO_BOOKS.send(_pipes(self._process)[0], self._open)
         return self._process
 
     async def write(
@@ -131,17 +133,13 @@ class BooksProcess:
     async def _ask(self, message: ToBooks) -> FromBooks:
         """Return the answer to a message; one whose process is gone may have been done."""
         process = await self.start()
-        if process.stdout is None:
-            raise Bug("the books process has no pipes")
+        into, out_of = _pipes(process)
         try:
             async with asyncio.timeout(GROUP_SECONDS):
-                await _send(process, message)
-                return await FROM_BOOKS.reader(process.stdout).receive()
+                await TO_BOOKS.send(into, message)
+                return await FROM_BOOKS.reader(out_of).receive()
         except ChannelError as error:  # it has ended by itself, which is told
-            watch, self._watch = self._watch, None
-            await self._end(process, _END_SECONDS)
-            if watch is not None:
-                await watch
+            await self._end(process, _END_SECONDS, is_told=True)
             raise ChargesNotBooked(type(error).__name__) from None
         except TimeoutError as error:
             await self._end(process, 0.0)
@@ -150,21 +148,21 @@ class BooksProcess:
             await self._end(process, 0.0)  # its answer must not be taken for the next one's
             raise
 
-    async def _end(self, process: Process, seconds: float) -> None:
-        self._process = None
-        if self._watch is not None:
-            self._watch.cancel()
-        if process.stdin is not None:
-            process.stdin.close()
+    async def _end(self, process: Process, seconds: float, *, is_told: bool = False) -> None:
+        watch, self._process, self._watch = self._watch, None, None
+        if watch is not None and not is_told:
+            watch.cancel()
+        into, out_of = _pipes(process)
+        into.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), seconds)
         with suppress(ProcessLookupError):
             process.kill()
-        if process.stdout is not None:
-            with suppress(OSError):  # the pipe may have broken before
-                await process.stdout.read()
+        with suppress(OSError):  # the pipe may have broken before
+            await out_of.read()
         await process.wait()
-
+        if watch is not None:
+            await asyncio.wait([watch])
 
 def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
     match answer:
@@ -176,10 +174,10 @@ def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
             raise Bug("the books process read no file")
 
 
-async def _send(process: Process, message: ToBooks) -> None:
-    if process.stdin is None:
+def _pipes(process: Process) -> tuple[StreamWriter, StreamReader]:
+    if process.stdin is None or process.stdout is None:
         raise Bug("the books process has no pipes")
-    await TO_BOOKS.send(process.stdin, message)
+    return process.stdin, process.stdout
 
 
 async def _tell_end(process: Process) -> None:
