@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
+from tests.support.child_processes import is_running
 from tests.support.failpoints import Failpoints
 from tests.support.forked import run_forked
 from tests.support.intern_client import (
@@ -178,9 +179,12 @@ class InternCrashes:
             self._stops.go_on()
             self.server = self._start()
             return
-        for pid in self._wait(lambda: self._find(victim), f"no {victim} to kill"):
+        killed = self._wait(lambda: self._find(victim), f"no {victim} to kill")
+        for pid in killed:
             kill(pid)
         self._stops.go_on()
+        # On a busy machine one that is to die still answers for a while, and looks well.
+        self._wait(lambda: not any(map(is_running, killed)), f"{victim} does not die")
 
     def _find(self, victim: str) -> list[int]:
         """Return the processes to kill; it may take a moment until they are there."""

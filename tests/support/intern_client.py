@@ -140,7 +140,8 @@ class InternClient:
 
     def script_output(self, name: str, text: str) -> str:
         done = self.run_script(name, text)
-        assert done.returncode == 0, (done.stdout, done.stderr)
+        log = self.server.stderr_text()[-3_000:]
+        assert done.returncode == 0, (done.stdout, done.stderr, log)
         return done.stdout.decode()
 
 

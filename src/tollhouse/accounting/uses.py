@@ -6,7 +6,7 @@ admission learns what is left, `budget_rows` what a new row has, and the ledger 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -45,42 +45,45 @@ COUNTS_TO_PERSON: Final = api_keys.c.kind != KeyKind.INTERN.value
 class _Rows(NamedTuple):
     """Rows that count to somebody."""
 
-    table: sa.FromClause
+    table: sa.Table
     whose: sa.ColumnElement[str]
     source: sa.FromClause
     """What joins the two."""
 
 
-def _of_people(table: sa.FromClause) -> _Rows:
+def _of(whose: sa.Column[str]) -> _Rows:
+    """Return rows that name whom they count to."""
+    return _Rows(whose.table, whose, whose.table)
+
+
+def _of_maker(key: sa.Column[str]) -> _Rows:
     """Return rows of keys as those of the people who made these."""
-    made = sa.and_(api_keys.c.hash == table.c.key_hash, COUNTS_TO_PERSON)
-    return _Rows(table, api_keys.c.creator_user_id, table.join(api_keys, made))
+    made = key.table.join(api_keys, sa.and_(api_keys.c.hash == key, COUNTS_TO_PERSON))
+    return _Rows(key.table, api_keys.c.creator_user_id, made)
 
 
-_SPEND: Final = ("usage_nano", "byok_usage_nano")
-_amounts = (reservations.c.amount_nano, reservations.c.with_own_nano)
-_reserved_by_keys = sa.union_all(  # one with a payer counts to both
-    sa.select(reservations.c.key_hash, *_amounts),
-    sa.select(reservations.c.payer_hash, *_amounts),
-).subquery("reserved_by_keys")
-_owner_days = _Rows(owner_days, owner_days.c.owner_id, owner_days)
-_BY_OWNER = {scope.value: _owner_days for scope in (BudgetScope.WORKSPACE, BudgetScope.END_USER)}
+_MEMBER, _WORKSPACE = BudgetScope.MEMBER.value, BudgetScope.WORKSPACE.value
+_BY_OWNER = dict.fromkeys((_WORKSPACE, BudgetScope.END_USER.value), _of(owner_days.c.owner_id))
 _DAYS: Final = {
-    KEY: _Rows(key_days, key_days.c.key_hash, key_days),
-    BudgetScope.MEMBER.value: _of_people(key_days),
+    KEY: _of(key_days.c.key_hash),
+    _MEMBER: _of_maker(key_days.c.key_hash),
     **_BY_OWNER,
 }
 _TOTALS: Final = {
-    KEY: _Rows(key_totals, key_totals.c.key_hash, key_totals),
-    BudgetScope.MEMBER.value: _of_people(key_totals),
+    KEY: _of(key_totals.c.key_hash),
+    _MEMBER: _of_maker(key_totals.c.key_hash),
     **_BY_OWNER,
 }
+_KEYS = reservations.c.key_hash, reservations.c.payer_hash
 _RESERVED: Final = {
-    ACCOUNT: _Rows(reservations, reservations.c.account_id, reservations),
-    KEY: _Rows(_reserved_by_keys, _reserved_by_keys.c.key_hash, _reserved_by_keys),
-    BudgetScope.MEMBER.value: _of_people(_reserved_by_keys),
-    BudgetScope.WORKSPACE.value: _Rows(reservations, reservations.c.workspace_id, reservations),
+    ACCOUNT: [_of(reservations.c.account_id)],
+    KEY: [*map(_of, _KEYS)],
+    _MEMBER: [*map(_of_maker, _KEYS)],
+    _WORKSPACE: [_of(reservations.c.workspace_id)],
 }
+"""Of end users nothing is reserved: a batch has many."""
+_SPEND: Final = ("usage_nano", "byok_usage_nano")
+_HELD: Final = ("amount_nano", "with_own_nano")
 
 
 # Of some of a scope
@@ -125,30 +128,21 @@ async def uses(  # noqa: PLR0913 - each says which
         days[row.whose][date.fromisoformat(row.day)] = _spend(row)
     if whole:
         rows = _TOTALS[scope]
-        last = (
-            sa.func.max(rows.table.c.last_used_at) if "last_used_at" in rows.table.c else sa.null()
-        )
+        is_of_keys = rows.table is key_totals
+        last = sa.func.max(key_totals.c.last_used_at) if is_of_keys else sa.null()
         query = _summed(rows, ids, _SPEND, *its).add_columns(last.label("last"))
         totals = {row.whose: (_spend(row), row.last) for row in await read.execute(query)}
-    reserved = await _reserved_of(read, scope, ids)
+    held: Counter[str] = Counter()
+    with_own: Counter[str] = Counter()
+    for each in _RESERVED.get(scope, ()):
+        for row in await read.execute(_summed(each, ids, _HELD)):
+            held[row.whose] += int(row.amount_nano)
+            with_own[row.whose] += int(row.with_own_nano)
     found: dict[str, OwnerUse] = {}
-    for each in ids:
-        total, last_used_at = totals.get(each, (NO_SPEND, None))
-        held = reserved.get(each, (0, 0))
-        found[each] = OwnerUse(total, days.get(each, {}), *held, last_used_at)
+    for id_ in ids:
+        total, last_used_at = totals.get(id_, (NO_SPEND, None))
+        found[id_] = OwnerUse(total, days[id_], held[id_], with_own[id_], last_used_at)
     return found
-
-
-async def _reserved_of(
-    read: Read, scope: str, ids: Collection[str]
-) -> Mapping[str, tuple[int, int]]:
-    """Return what is reserved of some, and that of limits which include own provider keys."""
-    if (rows := _RESERVED.get(scope)) is None:
-        return {}  # of end users nothing is: a batch has many
-    names = [column.name for column in _amounts]
-    found = await read.execute(_summed(rows, ids, names))
-    # PostgreSQL's sums of whole numbers are decimals.
-    return {row.whose: (int(row.amount_nano), int(row.with_own_nano)) for row in found}
 
 
 def _summed(
@@ -160,6 +154,7 @@ def _summed(
 
 
 def _spend(row: sa.Row[Any]) -> Spend:
+    # PostgreSQL's sums of whole numbers are decimals.
     return Spend(int(row.usage_nano), int(row.byok_usage_nano))
 
 
@@ -188,8 +183,9 @@ def _in_window(table: sa.FromClause) -> Condition:
 
 
 def _reserved(rows: _Rows) -> sa.ColumnElement[int]:
-    amount, with_own = (rows.table.c[column.name] for column in _amounts)
-    held = sa.case((budgets.c.include_byok, with_own), else_=amount)
+    held = sa.case(
+        (budgets.c.include_byok, rows.table.c.with_own_nano), else_=rows.table.c.amount_nano
+    )
     return _one(held, rows.source, rows.whose == budgets.c.id)
 
 
@@ -212,7 +208,8 @@ USED: Final = sa.case(
     *((_scope == scope, _used(rows, _in_window(rows.table))) for scope, rows in _DAYS.items()),
 )
 RESERVED: Final = sa.case(
-    *((_scope == scope, _reserved(rows)) for scope, rows in _RESERVED.items()), else_=0
+    *((_scope == scope, sum(map(_reserved, every))) for scope, every in _RESERVED.items()),
+    else_=0,
 )
 _same_limit = sa.select(sa.func.max(limits.c.limit_nano)).where(
     limits.c.scope == _scope,

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Executable, event
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     Values = tuple[Any, ...] | Mapping[str, Any]
     Parameters = Values | Sequence[Values]
 
+_T = TypeVar("_T")
 _READERS: Final = 4
 _POSTGRESQL_POOL: Final = 10
 _POSTGRESQL_APART: Final = 2
@@ -75,11 +76,14 @@ class Read:
             Invalid: A text holds U+0000, which PostgreSQL cannot store.
         """
         try:
-            return await greenlet_spawn(self._connection.execute, statement)
+            return await self._run(self._connection.execute, statement)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _CHARACTER_NOT_IN_REPERTOIRE:
                 raise Invalid("A text must not contain the character U+0000.") from None
             raise
+
+    async def _run(self, call: Callable[..., _T], *given: object) -> _T:
+        return await greenlet_spawn(call, *given)
 
 
 class Write(Read):
@@ -96,7 +100,11 @@ class Write(Read):
 
         They are those of one row, or a list with those of each row.
         """
-        return await greenlet_spawn(self._connection.exec_driver_sql, statement, parameters)
+        return await self._run(self._connection.exec_driver_sql, statement, parameters)
+
+    async def begin(self) -> None:
+        """Begin; called by the one who opens the transaction."""
+        await self._run(self._connection.begin)
 
     async def alone(self, purpose: int) -> None:
         """Wait until no other write transaction has the same purpose, and keep others waiting.
@@ -133,6 +141,16 @@ class Write(Read):
             for action in self._after_commit:
                 action()
         self._notifications.sent(told)
+
+    async def _run(self, call: Callable[..., _T], *given: object) -> _T:
+        """Wait for a statement on SQLite also where the caller is cancelled.
+
+        Its thread has it already, and a connection that is closed then keeps the file locked for as
+        long as anybody has the statement's cursor: a traceback does.
+        """
+        if self.dialect == "sqlite":
+            return await _to_the_end(greenlet_spawn(call, *given))
+        return await super()._run(call, *given)
 
 
 def insert(write: Write, table: sa.Table) -> pg.Insert | sqlite.Insert:
@@ -199,12 +217,12 @@ class Database:
                 raise OperationalError(_BEGIN, None, self._locked[1])
             try:
                 connection = await opened.enter_async_context(_connected(self._writer))
-                await greenlet_spawn(connection.begin)
+                write = Write(connection, self.notifications)
+                await write.begin()
             except OperationalError as error:
                 if error.orig is not None:
                     self._locked = loop.time(), error.orig
                 raise
-            write = Write(connection, self.notifications)
             yield write
             await write.commit()
 
@@ -283,7 +301,7 @@ async def _connected(engine: sa.Engine) -> AsyncGenerator[sa.Connection]:
         await _to_the_end(greenlet_spawn(connection.close))
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def _to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
     task = asyncio.ensure_future(work)
     interrupted: asyncio.CancelledError | None = None
     while not task.done():
@@ -294,4 +312,4 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     if interrupted is not None:
         _ = task.cancelled() or task.exception()  # looked at, so that nobody logs it as lost
         raise interrupted
-    task.result()
+    return task.result()

@@ -12,11 +12,18 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.util import await_only
 
 from tests.support.clock import START
+from tests.support.waiting import take_turns
 from tollhouse.kernel.errors import Invalid
 from tollhouse.storage import postgresql
 from tollhouse.storage.database import Database, Read, open_database
 from tollhouse.storage.failures import StorageUnavailable, unavailable
 from tollhouse.storage.tables.identity import accounts, users
+
+SLOW = sa.text(
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000)"
+    " SELECT count(*) FROM n"
+)
+"""A tenth of a second."""
 
 
 def account(name: str) -> sa.Insert:
@@ -135,22 +142,27 @@ class TestWriting:
                 await write.execute(account("a\0"))
 
     async def test_leaves_no_lock_behind_when_it_is_cancelled(self, database: Database) -> None:
-        begun = asyncio.Event()
+        """Between two statements and in the middle of one, whoever keeps the traceback."""
+        for statement in (None, SLOW):
+            begun = asyncio.Event()
 
-        async def write_and_wait() -> None:
+            async def write_and_wait(statement: sa.TextClause | None, begun: asyncio.Event) -> None:
+                async with database.writing() as write:
+                    await write.execute(account("a"))
+                    begun.set()
+                    await (
+                        asyncio.Event().wait() if statement is None else write.execute(statement)
+                    )
+
+            task = asyncio.create_task(write_and_wait(statement, begun))
+            await begun.wait()
+            await take_turns()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
             async with database.writing() as write:
-                await write.execute(account("a"))
-                begun.set()
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(write_and_wait())
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with database.writing() as write:
-            await write.execute(account("b"))
-        assert await stored(database) == ["b"]
+                await write.execute(account("b" if statement is None else "c"))
+        assert await stored(database) == ["b", "c"]
 
 
 class TestAfterCommit:
