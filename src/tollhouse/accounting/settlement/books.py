@@ -1,4 +1,8 @@
-"""The books process from the server's side: started, asked to book, and started anew."""
+"""Booking from the server's side.
+
+The books process is started, asked to book groups of charges, and started anew. What a batch has
+used is booked in the transaction that changes the batch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tollhouse.accounting.settlement.booking import Step, advance, booking
 from tollhouse.accounting.settlement.child import (
     FROM_BOOKS,
     TO_BOOKS,
@@ -20,7 +25,7 @@ from tollhouse.accounting.settlement.child import (
     SetAside,
     Unreadable,
 )
-from tollhouse.accounting.settlement.records import payload_of
+from tollhouse.accounting.settlement.records import payload_of, storable
 from tollhouse.kernel.channel import ChannelError
 from tollhouse.kernel.errors import Bug
 from tollhouse.kernel.subprocesses import own_module, start
@@ -29,7 +34,7 @@ from tollhouse.storage.connections import dsn
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from asyncio.subprocess import Process
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.child import FromBooks, ToBooks
     from tollhouse.accounting.settlement.journal import JournalPart
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.storage.database import Write
 
 COMMANDS: Final = {
     "sqlite": own_module("tollhouse.accounting.settlement.sqlite"),
@@ -164,6 +170,7 @@ class BooksProcess:
         if watch is not None:
             await asyncio.wait([watch])
 
+
 def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
     match answer:
         case Booked(set_aside):
@@ -183,3 +190,20 @@ def _pipes(process: Process) -> tuple[StreamWriter, StreamReader]:
 async def _tell_end(process: Process) -> None:
     """Log that a process has ended by itself: killed, or out of memory."""
     _log.error("books_process_gone", code=await process.wait())
+
+
+async def book_with(write: Write, records: Iterable[GenerationRecord]) -> frozenset[str]:
+    """Book generations in somebody else's transaction; return the ids of those that were new.
+
+    After an exception the transaction is lost: one cannot be stored, or the database is not there.
+    """
+    is_sqlite = write.dialect == "sqlite"
+    steps = booking("sqlite" if is_sqlite else "postgresql", [*map(storable, records)])
+    # In a thread: the rows of hundreds of generations would hold everything else up.
+    step = await asyncio.to_thread(advance, steps)
+    while isinstance(step, Step):
+        values = [*step.values] if step.is_many else tuple(step.values)
+        found = await write.execute_raw(step.sql if is_sqlite else step.numbered, values)
+        rows = found.all() if found.returns_rows else ()
+        step = await asyncio.to_thread(advance, steps, rows)
+    return step
