@@ -17,7 +17,7 @@ from tollhouse.accounting.budgets import write_off
 from tollhouse.accounting.leases import KEY
 from tollhouse.accounting.limits import AccountingRules, Budget, key_status
 from tollhouse.accounting.loader import account_of, requests_since
-from tollhouse.accounting.settlement.joint_booking import book
+from tollhouse.accounting.settlement.books import book_with
 from tollhouse.accounting.shared_limits import BudgetService
 from tollhouse.accounting.types import BudgetScope, KeyLimit
 from tollhouse.accounting.uses import uses
@@ -205,9 +205,9 @@ class AccountingService:
 
         For what has a reservation, which the caller lowers in the same transaction; a request's
         charge goes through the journal. Those already booked change nothing; the ids of the others
-        are returned. After an exception the transaction is lost: see `joint_booking.book`.
+        are returned. After an exception the transaction is lost: see `book_with`.
         """
-        new = await book(write, records)
+        new = await book_with(write, records)
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new

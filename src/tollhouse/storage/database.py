@@ -279,6 +279,7 @@ def _sqlite_engine(url: sa.URL, *, writer: bool) -> sa.Engine:
         if writer:
             cursor.execute("PRAGMA journal_mode = WAL")
             cursor.execute("PRAGMA synchronous = FULL")
+            cursor.execute("PRAGMA temp_store = MEMORY")  # sums of charges; no folder for files
         else:
             cursor.execute("PRAGMA query_only = ON")
         cursor.close()

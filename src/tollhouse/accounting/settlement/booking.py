@@ -36,7 +36,7 @@ from tollhouse.accounting.settlement import statements as sql
 from tollhouse.accounting.types import BudgetScope
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Mapping, Sequence
+    from collections.abc import Collection, Container, Generator, Mapping, Sequence
 
     from tollhouse.accounting.types import GenerationRecord
 
@@ -105,9 +105,7 @@ def booking(
         added = yield Step(sql.ADD_ALL, [*zip(*rows, strict=True)])
     new = frozenset(row[0] for row in added)
     if new:
-        first = {record.id: record for record in reversed(records)}
-        fresh = [record for id_, record in first.items() if id_ in new]
-        yield from _settling_budgets(dialect, fresh, holder if last else "")
+        yield from _settling_budgets(dialect, records, new, holder if last else "")
     return new
 
 
@@ -123,12 +121,14 @@ def releasing(dialect: Dialect, holder: str) -> Steps:
 
 
 def _settling_budgets(
-    dialect: Dialect, fresh: Sequence[GenerationRecord], holder: str
+    dialect: Dialect, records: Sequence[GenerationRecord], new: Container[str], holder: str
 ) -> Generator[Step, Sequence[Any], None]:
-    """Let budgets follow charges, and the leases of their holder; those of others are released."""
+    """Let budgets follow new charges, and the leases of `holder`; those of others are released."""
     # Not on PostgreSQL, where somebody may make rows just now: the lock is what tells of us.
     if dialect == "sqlite" and not (yield Step(sql.ANY_BUDGET)):
         return  # one process spends alone
+    first = {record.id: record for record in reversed(records) if record.id in new}
+    fresh = [*first.values()]
     keys = {key for record in fresh for key in record.key_hashes}
     people = yield Step(sql.PEOPLE[dialect], (_json(keys),))
     charges = budget_charges(fresh, dict(map(tuple, people)))
@@ -136,7 +136,8 @@ def _settling_budgets(
     first_day = min(charge.day for charge in charges)
     found = yield Step(sql.BUDGETS[dialect], (_json(owners), first_day))
     rows = {BudgetId(*row[:3]): BudgetRow(None, include_byok=bool(row[3])) for row in found}
-    mine = (yield Step(sql.LEASES, (holder,))) if holder else ()
+    has_rights = holder and any(charge.rights for charge in charges)
+    mine = (yield Step(sql.LEASES, (holder,))) if has_rights else ()
     settled = settle(0, charges, rows, {BudgetId(*row) for row in mine})
     used, rights = settled.used, settled.rights
     # In the order of the locks.

@@ -1,4 +1,8 @@
-"""The books process from the server's side: started, asked to book, and started anew."""
+"""Booking from the server's side.
+
+The books process is started, asked to book groups of charges, and started anew. What a batch has
+used is booked in the transaction that changes the batch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tollhouse.accounting.settlement.booking import Step, advance, booking
 from tollhouse.accounting.settlement.child import (
     FROM_BOOKS,
     TO_BOOKS,
@@ -20,15 +25,16 @@ from tollhouse.accounting.settlement.child import (
     SetAside,
     Unreadable,
 )
-from tollhouse.accounting.settlement.records import payload_of
+from tollhouse.accounting.settlement.records import payload_of, storable
 from tollhouse.kernel.channel import ChannelError
 from tollhouse.kernel.errors import Bug
 from tollhouse.kernel.subprocesses import own_module, start
 from tollhouse.storage.connections import dsn
 
 if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
     from asyncio.subprocess import Process
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.settlement.child import FromBooks, ToBooks
     from tollhouse.accounting.settlement.journal import JournalPart
     from tollhouse.accounting.types import GenerationRecord
+    from tollhouse.storage.database import Write
 
 COMMANDS: Final = {
     "sqlite": own_module("tollhouse.accounting.settlement.sqlite"),
@@ -84,8 +91,9 @@ class BooksProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of a charge
             )
-            self._watch = asyncio.create_task(_tell_end(self._process), name="books process")
-            await _send(self._process, self._open)
+            watch = _tell_end(self._process)
+            self._watch = asyncio.create_task(watch, name="books process")
+            await TO_BOOKS.send(_pipes(self._process)[0], self._open)
         return self._process
 
     async def write(
@@ -131,17 +139,13 @@ class BooksProcess:
     async def _ask(self, message: ToBooks) -> FromBooks:
         """Return the answer to a message; one whose process is gone may have been done."""
         process = await self.start()
-        if process.stdout is None:
-            raise Bug("the books process has no pipes")
+        into, out_of = _pipes(process)
         try:
             async with asyncio.timeout(GROUP_SECONDS):
-                await _send(process, message)
-                return await FROM_BOOKS.reader(process.stdout).receive()
+                await TO_BOOKS.send(into, message)
+                return await FROM_BOOKS.reader(out_of).receive()
         except ChannelError as error:  # it has ended by itself, which is told
-            watch, self._watch = self._watch, None
-            await self._end(process, _END_SECONDS)
-            if watch is not None:
-                await watch
+            await self._end(process, _END_SECONDS, is_told=True)
             raise ChargesNotBooked(type(error).__name__) from None
         except TimeoutError as error:
             await self._end(process, 0.0)
@@ -150,20 +154,21 @@ class BooksProcess:
             await self._end(process, 0.0)  # its answer must not be taken for the next one's
             raise
 
-    async def _end(self, process: Process, seconds: float) -> None:
-        self._process = None
-        if self._watch is not None:
-            self._watch.cancel()
-        if process.stdin is not None:
-            process.stdin.close()
+    async def _end(self, process: Process, seconds: float, *, is_told: bool = False) -> None:
+        watch, self._process, self._watch = self._watch, None, None
+        if watch is not None and not is_told:
+            watch.cancel()
+        into, out_of = _pipes(process)
+        into.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), seconds)
         with suppress(ProcessLookupError):
             process.kill()
-        if process.stdout is not None:
-            with suppress(OSError):  # the pipe may have broken before
-                await process.stdout.read()
+        with suppress(OSError):  # the pipe may have broken before
+            await out_of.read()
         await process.wait()
+        if watch is not None:
+            await asyncio.wait([watch])
 
 
 def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
@@ -176,12 +181,29 @@ def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
             raise Bug("the books process read no file")
 
 
-async def _send(process: Process, message: ToBooks) -> None:
-    if process.stdin is None:
+def _pipes(process: Process) -> tuple[StreamWriter, StreamReader]:
+    if process.stdin is None or process.stdout is None:
         raise Bug("the books process has no pipes")
-    await TO_BOOKS.send(process.stdin, message)
+    return process.stdin, process.stdout
 
 
 async def _tell_end(process: Process) -> None:
     """Log that a process has ended by itself: killed, or out of memory."""
     _log.error("books_process_gone", code=await process.wait())
+
+
+async def book_with(write: Write, records: Iterable[GenerationRecord]) -> frozenset[str]:
+    """Book generations in somebody else's transaction; return the ids of those that were new.
+
+    After an exception the transaction is lost: one cannot be stored, or the database is not there.
+    """
+    is_sqlite = write.dialect == "sqlite"
+    steps = booking("sqlite" if is_sqlite else "postgresql", [*map(storable, records)])
+    # In a thread: the rows of hundreds of generations would hold everything else up.
+    step = await asyncio.to_thread(advance, steps)
+    while isinstance(step, Step):
+        values = [*step.values] if step.is_many else tuple(step.values)
+        found = await write.execute_raw(step.sql if is_sqlite else step.numbered, values)
+        rows = found.all() if found.returns_rows else ()
+        step = await asyncio.to_thread(advance, steps, rows)
+    return step

@@ -57,6 +57,7 @@ class SqliteDriver:
             made = sqlite3.connect(self._path, isolation_level=None, timeout=seconds)
             made.execute("PRAGMA foreign_keys = ON")
             made.execute("PRAGMA synchronous = FULL")
+            made.execute("PRAGMA temp_store = MEMORY")
             self._connection = made
         return self._connection
 
