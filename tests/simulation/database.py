@@ -146,7 +146,7 @@ class Database:
             self.leases[budget][holder].granted -= right
         closed = close is not None and mine.booked_seq >= close
         if closed:
-            self.end(holder, self.rules.returned(self.granted(holder), settled=True))
+            self.end(holder, self.granted(holder))
         for record in booked.charges:
             self.check(ACCOUNT)
             self.check(of_key(record.key, record.day))
@@ -164,8 +164,7 @@ class Database:
             granted = self.granted(holder)
             for budget, amount in granted.items() if return_rights else ():
                 self.truth[budget].allowed += max(0, amount)
-            again = self.rules.returned(granted, settled=False, return_rights=return_rights)
-            self.end(holder, again)
+            self.end(holder, granted if return_rights else {})  # it may have spent them
 
     def batch_ends(self, ask):
         if not self.up:

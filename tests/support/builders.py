@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from tests.support.clock import START
 from tests.support.seams.accounting import (
     Attempt,
@@ -19,6 +21,7 @@ from tests.support.seams.accounting import (
     Cost,
     CostState,
     GenerationRecord,
+    Reservation,
     Usage,
     attempts_json,
 )
@@ -99,7 +102,7 @@ def charge(cost_nano: int = 1_000, **fields: Any) -> Charge:
         provider_cost_nano=cost_nano,
         cost=Cost(cost_nano, cost_nano, 0),
     )
-    return replace(plain, **fields)
+    return structs.replace(plain, **fields)
 
 
 _PLAIN: dict[str, Any] = {
@@ -120,6 +123,13 @@ _PLAIN: dict[str, Any] = {
     "latency_ms": 120,
     "generation_ms": 340,
 }
+
+
+def reservation(
+    id_: str, account_id: str, key_hash: str, nano: int, at: datetime, **fields: Any
+) -> Reservation:
+    """Return credits that a batch sets aside, as many with own provider keys unless told."""
+    return Reservation(id_, account_id, key_hash, nano, at, **{"with_own_nano": nano, **fields})
 
 
 def generation_record(*, cost_nano: int = 1_000, **fields: Any) -> GenerationRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import sqlalchemy as sa
 
@@ -22,32 +22,21 @@ from tollhouse.accounting.budget_rows import (
     budget_id,
     budget_row,
     locked_rows,
+    reserved_of,
     set_aside,
     update_row,
 )
-from tollhouse.accounting.leases import (
-    ACCOUNT,
-    BudgetId,
-    BudgetRow,
-    HolderRow,
-    Want,
-)
+from tollhouse.accounting.leases import ACCOUNT, BudgetId, BudgetRow, HolderRow, Want
 from tollhouse.kernel.clock import from_millis, to_millis
 from tollhouse.storage.database import Database, Read, Write, insert
 from tollhouse.storage.notifications import Topic
-from tollhouse.storage.tables.accounting import (
-    budgets,
-    holders,
-    leases,
-    rates,
-    reservations,
-)
+from tollhouse.storage.tables.accounting import budgets, holders, leases, rates, reservations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
-    from tollhouse.accounting.leases import Answer, Ask, Granted, Operation
+    from tollhouse.accounting.leases import Answer, Granted, Operation
     from tollhouse.accounting.types import Reservation
     from tollhouse.kernel.clock import Clock
 
@@ -88,44 +77,50 @@ async def operate(write: Write, operation: Operation, asking: Asking, clock: Clo
         MissingRows: Make them, and run it again.
     """
     if operation.name == "register":
-        facts = {"machine": asking.machine, "live": True, "started_at": to_millis(clock.now())}
-        added = insert(write, holders).values(id=asking.holder, booked_seq=0, **facts)
-        # The books may have been first; but who was released is not live again.
-        is_new = (holders.c.epoch == 0) & (holders.c.started_at == 0)
-        await write.execute(
-            added.on_conflict_do_update(index_elements=["id"], set_=facts, where=is_new)
-        )
-        gone = to_millis(clock.now() - KEPT)
-        has_rights = sa.exists().where(leases.c.holder == holders.c.id)
-        ended = ~holders.c.live, holders.c.started_at < gone, ~has_rights
-        await write.execute(sa.delete(holders).where(*ended))
-    mine = await _holder(write, asking.holder, clock)
-    standing = decide.standing(mine.row, operation)
+        await _register(write, asking, clock)
+    mine, live, now = await _holder(write, asking.holder, clock)
+    standing = decide.standing(mine, operation)
     if standing is not decide.Standing.MINE:
         return standing
     if operation.name in {"register", "poll"}:
-        return decide.Polled(await _recalled(write, asking.holder, mine.now))
+        return decide.Polled(await _recalled(write, asking.holder, now))
     raised = sa.update(holders).where(holders.c.id == asking.holder)
     await write.execute(raised.values(op=holders.c.op + 1))
     if operation.name == "fence":
-        its = sa.select(leases).where(leases.c.holder == asking.holder)
-        granted = {budget_id(row): row.granted_nano for row in await write.execute(its)}
-        return decide.Fenced(mine.row.op + 1, mine.row.booked_seq, granted)
-    ids = {budget for ask in operation.asks for budget in ask.amounts}
-    rows = await locked_rows(
-        write, sa.tuple_(*BUDGET_COLUMNS).in_(sorted({*operation.returned, *ids}))
-    )
-    if missing := ids.difference(rows):
+        own = sa.select(leases).where(leases.c.holder == asking.holder)
+        granted = {budget_id(row): row.granted_nano for row in await write.execute(own)}
+        return decide.Fenced(mine.op + 1, mine.booked_seq, granted)
+    asked = {budget for ask in operation.asks for budget in ask.amounts}
+    its_rows = sa.tuple_(*BUDGET_COLUMNS).in_(sorted({*operation.returned, *asked}))
+    if asking.reservations:  # what they change is locked in one order with the rest
+        its_rows |= await reserved_of(write, asking.reservations.values())
+    rows = await locked_rows(write, its_rows)
+    if missing := asked.difference(rows):
         raise MissingRows(missing)
+    changes = defaultdict[BudgetId, _Change](_Change)
     for budget, amount in operation.returned.items():
         rows[budget].leased -= amount
-        mine.changes[budget].granted -= amount
+        changes[budget].granted -= amount
     answer: Answer = standing
     if operation.name == "grant":
-        asked = {budget: rows[budget] for budget in ids}
-        answer = await _grant(write, operation, asking, asked, mine)
-    await _write(write, asking, mine)
+        wanted = {budget: rows[budget] for budget in asked}
+        answer = await _grant(write, operation, asking, wanted, live, now, changes)
+    await _write(write, asking, now, changes)
     return answer
+
+
+async def _register(write: Write, asking: Asking, clock: Clock) -> None:
+    """Make a holder's row, and forget those of long ago that have nothing."""
+    facts = {"machine": asking.machine, "live": True, "started_at": to_millis(clock.now())}
+    added = insert(write, holders).values(id=asking.holder, booked_seq=0, **facts)
+    # The books may have been first; but who was released is not live again.
+    is_new = (holders.c.epoch == 0) & (holders.c.started_at == 0)
+    await write.execute(
+        added.on_conflict_do_update(index_elements=["id"], set_=facts, where=is_new)
+    )
+    gone = ~holders.c.live & (holders.c.started_at < to_millis(clock.now() - KEPT))
+    has_rights = sa.exists().where(leases.c.holder == holders.c.id)
+    await write.execute(sa.delete(holders).where(gone, ~has_rights))
 
 
 @dataclass(slots=True)
@@ -138,51 +133,48 @@ class _Change:
     want: Want | None = None
 
 
-class _Holder(NamedTuple):
-    row: HolderRow
-    live: int
-    """How many holders are."""
-    now: float
-    """The database's time, which is this machine's for a file."""
-    changes: defaultdict[BudgetId, _Change]
-
-
-async def _holder(write: Write, holder: str, clock: Clock) -> _Holder:
+async def _holder(write: Write, holder: str, clock: Clock) -> tuple[HolderRow, int, float]:
+    """Lock a holder's row; return it, how many are live, and the time."""
     others = holders.alias()
     live = sa.select(sa.func.count()).select_from(others).where(others.c.live)
     if write.dialect == "postgresql":
         await write.execute(SOON)
-    now = _now(write, clock).label("now")
-    query = sa.select(holders, live.scalar_subquery().label("alive"), now)
+    query = sa.select(holders, live.scalar_subquery().label("alive"), _now(write, clock))
     mine = query.where(holders.c.id == holder).with_for_update(of=holders)
     row = (await write.execute(mine)).one()
     found = HolderRow(row.live, row.epoch, row.op, row.booked_seq)
-    return _Holder(found, max(1, row.alive), row.now / _MILLIS, defaultdict(_Change))
+    return found, max(1, row.alive), row.now / _MILLIS
 
 
-def _now(read: Read, clock: Clock) -> sa.ColumnElement[int]:
+def _now(read: Read, clock: Clock) -> sa.Label[int]:
     """Return the database's time in milliseconds, which is this machine's for a file."""
     if read.dialect == "sqlite":
-        return sa.literal(to_millis(clock.now()), sa.BigInteger)
-    return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()) * _MILLIS, sa.BigInteger)
+        return sa.literal(to_millis(clock.now()), sa.BigInteger).label("now")
+    seconds = sa.extract("epoch", sa.func.clock_timestamp())
+    return sa.cast(seconds * _MILLIS, sa.BigInteger).label("now")
 
 
-async def _grant(
+async def _grant(  # noqa: PLR0913, PLR0917 - what the transaction knows
     write: Write,
     operation: Operation,
     asking: Asking,
     rows: Mapping[BudgetId, BudgetRow],
-    mine: _Holder,
+    live: int,
+    now: float,
+    changes: Mapping[BudgetId, _Change],
 ) -> Granted:
     for budget, limit in asking.given.items():
         if budget in rows and rows[budget].limit != limit:
             rows[budget].limit = limit
             await update_row(write, budget, limit_nano=limit)
     these = sa.tuple_(*LEASE_COLUMNS).in_(sorted(rows))
-    own = await _look_at_leases(write, asking.holder, mine.now, rows, these)
-    before = await _reserved(write, operation.asks)
+    wanted_before = await _look_at_leases(write, asking.holder, now, rows, these)
+    ids = [ask.id for ask in operation.asks if ask.reserves]
+    known = sa.select(reservations.c.id).where(reservations.c.id.in_(ids))
+    # Batches that have what they ask for: an answer was lost.
+    before = [*(await write.execute(known)).scalars()] if ids else []
     asks = [ask for ask in operation.asks if ask.id not in before]
-    done = decide.grant(rows, operation._replace(asks=asks), mine.live, mine.now)
+    done = decide.grant(rows, operation._replace(asks=asks), live, now)
     for ask in asks:
         if ask.reserves and ask.id in done.fit:
             await set_aside(write, asking.reservations[ask.id])
@@ -191,52 +183,44 @@ async def _grant(
         got, want = done.got.get(budget, 0), done.wants.get(budget)
         if want:
             write.notify(Topic.LEASE, json.dumps([asking.holder, *budget]))
-        if got or want or own.get(budget):
-            mine.changes[budget].granted += got
-            mine.changes[budget].looked, mine.changes[budget].want = True, want
+        if got or want or budget in wanted_before:
+            change = changes[budget]
+            change.granted, change.looked, change.want = change.granted + got, True, want
     return done
 
 
-async def _write(write: Write, asking: Asking, mine: _Holder) -> None:
+async def _write(
+    write: Write, asking: Asking, now: float, changes: Mapping[BudgetId, _Change]
+) -> None:
     """Change budgets and the own leases of them."""
-    until = int((mine.now + asking.want_seconds) * _MILLIS)
-    for budget, change in sorted(mine.changes.items()):
+    until = int((now + asking.want_seconds) * _MILLIS)
+    for budget, change in sorted(changes.items()):
         if change.granted:
             by = budgets.c.leased_nano + change.granted
             await update_row(write, budget, leased_nano=by)
-        wanted, since = (0, 0) if change.want is None else change.want
-        wants = {
-            "wanted_nano": wanted,
-            "wanted_since": int(since * _MILLIS),
-            "wanted_until": until,
-        }
-        facts = dict(zip(("scope", "id", "period"), budget, strict=True))
-        lease = insert(write, leases).values(
-            holder=asking.holder, granted_nano=change.granted, **facts, **wants
-        )
-        await write.execute(
-            lease.on_conflict_do_update(
-                index_elements=["holder", *facts],
-                set_={
-                    "granted_nano": leases.c.granted_nano + change.granted,
-                    **(wants if change.looked else {}),
-                },
-            )
-        )
+        amount, since = (0, 0) if change.want is None else change.want
+        wanted = {"wanted_nano": amount, "wanted_since": int(since * _MILLIS)}
+        wanted["wanted_until"] = until
+        place = {"holder": asking.holder, **dict(zip(_NAMES, budget, strict=True))}
+        lease = insert(write, leases).values(granted_nano=change.granted, **place, **wanted)
+        raised = {"granted_nano": leases.c.granted_nano + change.granted}
+        changed = raised | wanted if change.looked else raised
+        await write.execute(lease.on_conflict_do_update(index_elements=list(place), set_=changed))
 
 
 async def _recalled(read: Read, holder: str, now: float) -> Collection[BudgetId]:
     """Return those of a holder's rows whose idle rights go back."""
-    both = budgets.join(
-        leases, sa.and_(*(b == c for b, c in zip(BUDGET_COLUMNS, LEASE_COLUMNS, strict=True)))
-    )
-    query = sa.select(budgets).select_from(both)
-    query = query.where(leases.c.holder == holder, leases.c.granted_nano > 0)
-    rows = {budget_id(row): budget_row(row) for row in await read.execute(query)}
+
+    def its(lease: sa.FromClause) -> sa.ColumnElement[bool]:
+        return (lease.c.holder == holder) & (lease.c.granted_nano > 0)
+
+    same = (budgets.c[name] == leases.c[name] for name in _NAMES)
+    query = sa.select(budgets).select_from(budgets.join(leases, sa.and_(*same)))
+    found = await read.execute(query.where(its(leases)))
+    rows = {budget_id(row): budget_row(row) for row in found}
     own = leases.alias()
-    same = [own.c[name] == column for name, column in zip(_NAMES, LEASE_COLUMNS, strict=True)]
-    has = sa.exists().where(own.c.holder == holder, own.c.granted_nano > 0, *same)
-    await _look_at_leases(read, holder, now, rows, has)
+    also = (own.c[name] == leases.c[name] for name in _NAMES)
+    await _look_at_leases(read, holder, now, rows, sa.exists().where(its(own), *also))
     return [budget for budget, row in rows.items() if row.recalled]
 
 
@@ -246,36 +230,20 @@ async def _look_at_leases(
     now: float,
     rows: Mapping[BudgetId, BudgetRow],
     which: sa.ColumnElement[bool],
-) -> Mapping[BudgetId, bool]:
-    """Give rows what other live holders lack of them; return whether there is an own want."""
-    query = (
-        sa.select(leases)
-        .select_from(leases.join(holders, holders.c.id == leases.c.holder))
-        .where(
-            which,
-            leases.c.wanted_nano > 0,
-            sa.or_(leases.c.holder == holder, holders.c.live),
-        )
-    )
-    own: dict[BudgetId, bool] = {}
+) -> Collection[BudgetId]:
+    """Give rows what other live holders lack of them; return those of which it wanted some."""
+    both = leases.join(holders, holders.c.id == leases.c.holder)
+    of_somebody = (leases.c.holder == holder) | holders.c.live
+    query = sa.select(leases).select_from(both).where(which, leases.c.wanted_nano > 0, of_somebody)
+    own: set[BudgetId] = set()
     for row in await read.execute(query):
+        budget = budget_id(row)
         if row.holder == holder:
-            own[budget_id(row)] = True
-        elif (
-            row.wanted_until >= int(now * _MILLIS)
-            and (found := rows.get(budget_id(row))) is not None
-        ):
-            found.wants = [*found.wants, Want(row.wanted_nano, row.wanted_since / _MILLIS)]
+            own.add(budget)
+        elif row.wanted_until >= int(now * _MILLIS) and budget in rows:
+            want = Want(row.wanted_nano, row.wanted_since / _MILLIS)
+            rows[budget].wants = [*rows[budget].wants, want]
     return own
-
-
-async def _reserved(read: Read, asks: Iterable[Ask]) -> Collection[str]:
-    """Return which batches have what they ask for: an answer was lost."""
-    ids = [ask.id for ask in asks if ask.reserves]
-    if not ids:
-        return ()
-    query = sa.select(reservations.c.id).where(reservations.c.id.in_(ids))
-    return [*(await read.execute(query)).scalars()]
 
 
 async def take_token(
@@ -285,8 +253,8 @@ async def take_token(
     row = insert(write, rates).values(account_id=account_id, model=model, taken="")
     await write.execute(row.on_conflict_do_nothing())
     its = rates.c.account_id == account_id, rates.c.model == model
-    now = _now(write, clock).label("now")
-    found = (await write.execute(sa.select(rates, now).where(*its).with_for_update())).one()
+    query = sa.select(rates, _now(write, clock)).where(*its).with_for_update()
+    found = (await write.execute(query)).one()
     taken = [at for at in map(int, found.taken.split()) if at > found.now - _MINUTE]
     if len(taken) >= per_minute:
         return (taken[len(taken) - per_minute] + _MINUTE - found.now) / _MILLIS
@@ -312,16 +280,16 @@ class Holder:
 async def list_holders(read: Read, holder: str | None = None) -> Sequence[Holder]:
     """Return who is live or has something of a budget, the latest first; or one of any kind."""
     of_balances = sa.case((leases.c.scope == ACCOUNT, leases.c.granted_nano), else_=0)
-    has = leases.c.granted_nano != 0
-    counted = sa.func.coalesce(sa.func.sum(sa.case((has, 1), else_=0)), 0).label("budgets")
+    has = sa.func.count().filter(leases.c.granted_nano != 0)
+    granted = sa.func.coalesce(sa.func.sum(of_balances), 0)
     query = (
-        sa.select(holders, sa.func.coalesce(sa.func.sum(of_balances), 0).label("nano"), counted)
+        sa.select(holders, granted.label("granted_nano"), has.label("budgets"))
         .select_from(holders.outerjoin(leases, leases.c.holder == holders.c.id))
         .group_by(holders.c.id)
         .order_by(holders.c.started_at.desc(), holders.c.id)
     )
     if holder is None:
-        query = query.having(sa.or_(holders.c.live, counted.element > 0))
+        query = query.having(holders.c.live | (has > 0))
     else:
         query = query.where(holders.c.id == holder)
     return [
@@ -330,8 +298,8 @@ async def list_holders(read: Read, holder: str | None = None) -> Sequence[Holder
             row.machine,
             row.live,
             from_millis(row.started_at),
-            int(row.nano),
-            int(row.budgets),
+            int(row.granted_nano),
+            row.budgets,
         )
         for row in await read.execute(query)
     ]

@@ -285,14 +285,3 @@ def settle(
             if budget in leases:
                 rights[budget] += right
     return Settlement(charges, used, rights)
-
-
-def returned(
-    granted: Mapping[BudgetId, int], *, settled: bool, return_rights: bool = False
-) -> Mapping[BudgetId, int]:
-    """Return which rights go back where a holder ends: none before its journal is settled.
-
-    Until then those of a machine that was written off count as used, since it may have spent them,
-    unless an operator says otherwise. Charges of it that come late are booked as all are.
-    """
-    return granted if settled or return_rights else {}

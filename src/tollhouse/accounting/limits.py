@@ -1,25 +1,25 @@
-"""Limits: the operator's numbers, when a limit starts anew, and what is left of a key's budgets.
+"""Limits: the operator's numbers, when a limit starts anew, and budgets: what counts towards one.
 
 A window of a limit begins at midnight UTC: of each day, of each Monday, of the first of each month.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
-from tollhouse.accounting.types import NO_SPEND, Budget, BudgetScope, KeyStatus, Reset
+from tollhouse.accounting.types import BudgetScope, KeyLimit, KeyUsage, Reset
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.money import NANO_PER_CREDIT, format_credits, round_to_nano
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tollhouse.accounting.owner import OwnerLimit, OwnerUse
-    from tollhouse.accounting.types import KeyLimit, KeyUsage, Spend
+    from tollhouse.accounting.types import GenerationRecord, Spend
     from tollhouse.settings.sections import ByokSettings, LimitsSettings
 
 _DAY = timedelta(days=1)
@@ -28,6 +28,8 @@ _LONGEST_MONTH = timedelta(days=31)
 _ENFORCED = tuple(BudgetScope)
 INTERVALS: Final = (*Reset, None)
 """The shortest first; None is for ever."""
+UNLIMITED: Final = 1 << 100
+"""The limit of a budget that has none: nobody uses so much up, so that nothing asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,40 +104,141 @@ def resets_at(reset: Reset, today: date) -> datetime:
     return datetime.combine(following, time(), UTC)
 
 
+@dataclass(slots=True)
+class Budget:
+    """A limit that requests draw on, and what counts towards it.
+
+    Admission keeps one for each limit, which follows the days, charges and what requests hold. Of
+    one that was read for an answer what counts is of that moment.
+    """
+
+    scope: BudgetScope
+    limit_nano: int = UNLIMITED
+    spend_nano: int = 0
+    """Used in its window."""
+    reset: Reset | None = None
+    resets_at: datetime | None = None
+    include_byok: bool = False
+    id: str | None = None
+    """Of a workspace's, a person's or an end user's limit; None of a key's."""
+    reserved_nano: int = 0
+    """What batches have reserved: it counts in whichever window."""
+    held_nano: int = 0
+    """What requests under way hold."""
+    owner_id: str = ""
+    """Whose it is: a key's hash, the id of an account, of a workspace and so on."""
+    _day: date | None = field(default=None, repr=False, compare=False)
+    """The UTC day whose window it is in."""
+    _start: date = field(default=date.max, repr=False, compare=False)
+    _days: dict[date, int] = field(default_factory=dict[date, int], repr=False, compare=False)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.limit_nano != UNLIMITED
+
+    @property
+    def remaining_nano(self) -> int:
+        """What is left; negative where the limit was lowered below what is used.
+
+        Source: the public gateway's clients, which document `remaining_usd` as this difference.
+        """
+        return self.limit_nano - self.spend_nano
+
+    @property
+    def left_nano(self) -> int:
+        """What is left for requests, those under way included."""
+        return self.limit_nano - self.spend_nano - self.reserved_nano
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing is left."""
+        return self.remaining_nano <= 0
+
+    def load(
+        self,
+        limit: KeyLimit | OwnerLimit,
+        total: Spend,
+        days: Mapping[date, Spend],
+        reserved_nano: int,
+        unbooked: Iterable[GenerationRecord] = (),
+    ) -> Self:
+        """Replace all but what is held by what the books say, and what is on its way to them.
+
+        Call `on` then.
+        """
+        self.limit_nano = UNLIMITED if limit.limit_nano is None else limit.limit_nano
+        self.reset, self.include_byok = limit.reset, limit.include_byok
+        self.reserved_nano, self.resets_at = reserved_nano, None
+        self._days = {day: self._nano(spend) for day, spend in days.items()}
+        self.spend_nano, self._day, self._start = self._nano(total), None, date.max
+        for record in unbooked:
+            self.charged(record.utc_day, record.spend)
+        return self
+
+    def on(self, day: date) -> Self:
+        """Go to the window that a UTC day is in.
+
+        Later days count, too: they are there where a clock was set back.
+        """
+        if self.reset is not None and day != self._day:
+            self._day, self._start = day, window_start(self.reset, day)
+            self.resets_at = resets_at(self.reset, day)
+            self.spend_nano = sum(nano for at, nano in self._days.items() if at >= self._start)
+        return self
+
+    def charged(self, day: date, spend: Spend) -> None:
+        """Count what a generation cost that the books will count to a UTC day."""
+        if self.limit_nano == UNLIMITED:
+            return
+        nano = self._nano(spend)
+        if self.reset is not None:
+            self._days[day] = self._days.get(day, 0) + nano
+            if day < self._start:
+                return
+        self.spend_nano += nano
+
+    def _nano(self, spend: Spend) -> int:
+        return spend.usage_nano + (spend.byok_usage_nano if self.include_byok else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStatus:
+    """A key's use beside what it may use."""
+
+    usage: KeyUsage = field(default_factory=KeyUsage)
+    limit: KeyLimit = field(default_factory=KeyLimit)
+    budgets: tuple[Budget, ...] = ()
+    reserved_nano: int = 0
+
+    @property
+    def remaining_nano(self) -> int | None:
+        """What is left of the key's own limit, without what is reserved; None where it has none."""
+        own = self.own_budget
+        return None if own is None else max(0, own.remaining_nano - self.reserved_nano)
+
+    @property
+    def own_budget(self) -> Budget | None:
+        """The budget that the key's own limit makes; None where it has none."""
+        own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
+        return next(own, None)
+
+
 def key_status(limit: KeyLimit, usage: KeyUsage, today: date, reserved_nano: int = 0) -> KeyStatus:
     """Return a key's use beside what it may use, on the UTC day that the usage is of."""
     if limit.limit_nano is None:
         return KeyStatus(usage, limit, (), reserved_nano)
-    spend = spend_since_reset(usage, limit.reset)
-    own = Budget(
-        scope=BudgetScope.KEY_LIMIT,
-        limit_nano=limit.limit_nano,
-        spend_nano=spend.usage_nano + (spend.byok_usage_nano if limit.include_byok else 0),
-        reset=limit.reset,
-        resets_at=None if limit.reset is None else resets_at(limit.reset, today),
-        include_byok=limit.include_byok,
-        reserved_nano=reserved_nano,
-    )
+    own = Budget(BudgetScope.KEY_LIMIT)
+    own.load(limit, usage.since(limit.reset), {}, reserved_nano)
+    own.resets_at = None if limit.reset is None else resets_at(limit.reset, today)
     return KeyStatus(usage, limit, (own,), reserved_nano)
 
 
 def budget_of(limit: OwnerLimit, use: OwnerUse, today: date) -> Budget:
     """Return what is left of the limit of a workspace, a person or an end user on a UTC day."""
-    spend, reset = use.total, limit.reset
-    if reset is not None:
-        start = window_start(reset, today)
-        # As in admission, later days count too where a clock was set back.
-        spend = sum((each for day, each in use.days.items() if day >= start), NO_SPEND)
-    return Budget(
-        scope=limit.owner.scope,
-        limit_nano=limit.limit_nano,
-        spend_nano=spend.usage_nano + (spend.byok_usage_nano if limit.include_byok else 0),
-        reset=reset,
-        resets_at=None if reset is None else resets_at(reset, today),
-        include_byok=limit.include_byok,
-        id=limit.id,
-        reserved_nano=use.held_for_batches(include_byok=limit.include_byok),
-    )
+    reserved = use.held_for_batches(include_byok=limit.include_byok)
+    budget = Budget(limit.owner.scope, id=limit.id, owner_id=limit.owner.id)
+    return budget.load(limit, use.total, use.days, reserved).on(today)
 
 
 def check_nested(limit_nano: int, reset: Reset | None, others: Iterable[OwnerLimit]) -> None:
@@ -165,15 +268,6 @@ def interval_name(reset: Reset | None) -> str:
 def interval_of(name: str) -> Reset | None:
     """Return the interval of a name."""
     return None if name == "lifetime" else Reset(name)
-
-
-def spend_since_reset(usage: KeyUsage, reset: Reset | None) -> Spend:
-    """Return what a key used in the current window; over all time where nothing is reset."""
-    if reset is None:
-        return usage.total
-    if reset is Reset.DAILY:
-        return usage.daily
-    return usage.weekly if reset is Reset.WEEKLY else usage.monthly
 
 
 def effective_budget(budgets: Iterable[Budget]) -> Budget | None:

@@ -47,7 +47,7 @@ class OwnerLimit:
 
 @dataclass(frozen=True, slots=True)
 class OwnerUse:
-    """What the books say that an owner has used, and what its batches have reserved."""
+    """What the books say that an owner, or a key, has used, and what its batches have reserved."""
 
     total: Spend = NO_SPEND
     days: Mapping[date, Spend] = field(default_factory=dict[Any, Any])
@@ -55,6 +55,8 @@ class OwnerUse:
     reserved_nano: int = 0
     reserved_with_own_nano: int = 0
     """What limits hold of that which include own keys."""
+    last_used_at: datetime | None = None
+    """Of keys, where the use over all time was asked for."""
 
     def held_for_batches(self, *, include_byok: bool) -> int:
         """Return what a limit holds for batches."""

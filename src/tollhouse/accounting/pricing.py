@@ -10,11 +10,12 @@ customer nothing, whatever the provider bills.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Cost, CostState, Price, Rates, Units, Usage
 from tollhouse.kernel.money import MAX_NANO, divide_half_up
@@ -35,6 +36,10 @@ def rates_for(price: Price, usage: Usage) -> Rates:
     return rates
 
 
+def _ratio(factor: Decimal) -> tuple[int, int]:
+    return (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
+
+
 def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
     """Return what a reply's final usage costs at the price of the endpoint that answered.
 
@@ -42,7 +47,7 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
     searches.
     """
     units = (rates_for(price, usage) if price.tiers else price.rates).units
-    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
+    numerator, denominator = _ratio(factor)
     prompt = numerator * (
         usage.input_tokens * units.prompt
         + usage.cache_read_tokens * units.cache_read
@@ -80,12 +85,15 @@ def estimate(
     It is in nano-credits, rounded up, at most the cap; the cap itself where output costs something
     and has no limit (None).
     """
-    if not price.tiers:
-        return _estimate(input_tokens, output_tokens, price.rates.units, cap_nano, factor)
-    return max(
-        _estimate(input_tokens, output_tokens, units, cap_nano, factor)
-        for units in _reachable(price, input_tokens)
-    )
+    numerator, denominator = _ratio(factor)
+    most = 0
+    for units in _reachable(price, input_tokens):
+        output = max(units.completion, units.reasoning)
+        if output_tokens is None and output and factor:
+            return cap_nano
+        total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
+        most = max(most, -(-total // (denominator * units.per_nano)))
+    return min(cap_nano, most)
 
 
 def maximum_cost(
@@ -150,19 +158,10 @@ def estimate_many(  # noqa: PLR0913 - each is a total of its own
 
 
 def _reachable(price: Price, input_tokens: int) -> Sequence[Units]:
+    if not price.tiers:
+        return (price.rates.units,)
     passed = [tier.rates.units for tier in price.tiers if input_tokens > tier.above_tokens]
     return [price.rates.units, *passed]
-
-
-def _estimate(
-    input_tokens: int, output_tokens: int | None, units: Units, cap_nano: int, factor: Decimal
-) -> int:
-    output = max(units.completion, units.reasoning)
-    if output_tokens is None and output and factor:
-        return cap_nano
-    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
-    total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
-    return min(cap_nano, -(-total // (denominator * units.per_nano)))
 
 
 def no_charge(output_tokens: int, finish_reason: str | None) -> bool:

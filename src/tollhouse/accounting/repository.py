@@ -1,16 +1,20 @@
-"""The SQL of postings, totals and generations (booking them is `settlement`'s)."""
+"""The SQL of credits, limits, reservations and generations.
+
+Booking charges is `settlement`'s; sums of what was used are in `uses`.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import asdict, fields
-from datetime import date, datetime
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from tollhouse.accounting.limits import interval_name, interval_of
+from tollhouse.accounting.leases import KEY
+from tollhouse.accounting.limits import INTERVALS, interval_name, interval_of
+from tollhouse.accounting.owner import Owner, OwnerLimit
 from tollhouse.accounting.types import (
+    BudgetScope,
     CostState,
     Credits,
     GenerationRecord,
@@ -18,19 +22,15 @@ from tollhouse.accounting.types import (
     Posting,
     PostingKind,
     Reservation,
-    Spend,
     attempts_json,
 )
-from tollhouse.identity.types import AccountType, KeyKind
+from tollhouse.accounting.uses import COUNTS_TO_PERSON
 from tollhouse.kernel.clock import to_millis
+from tollhouse.kernel.pages import Page
 from tollhouse.storage.database import Read, Write, insert
 from tollhouse.storage.tables.accounting import (
-    account_days,
     account_totals,
     generations,
-    holders,
-    key_days,
-    key_totals,
     limits,
     postings,
     reservations,
@@ -38,9 +38,12 @@ from tollhouse.storage.tables.accounting import (
 from tollhouse.storage.tables.identity import accounts, api_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
-_KEY = "key"
+    from tollhouse.kernel.pages import Window
+
+_ENFORCED = tuple(BudgetScope)
 
 
 async def lock_credits(write: Write, account_id: str) -> None:
@@ -80,43 +83,9 @@ async def posting_with_key(
     return Posting(**facts)
 
 
-async def credits_of(read: Read, account_id: str) -> Credits:
-    """Return an account's totals; zeros where nothing ever moved."""
-    query = sa.select(*(account_totals.c[each.name] for each in fields(Credits))).where(
-        account_totals.c.account_id == account_id
-    )
-    row = (await read.execute(query)).mappings().one_or_none()
-    return Credits() if row is None else Credits(**row)
-
-
-async def key_totals_of(
-    read: Read, key_hashes: Collection[str]
-) -> dict[str, tuple[Spend, datetime]]:
-    """Return the use over all time, and the last use, of those keys that were ever used."""
-    query = sa.select(key_totals).where(key_totals.c.key_hash.in_(key_hashes))
-    return {
-        row.key_hash: (Spend(row.usage_nano, row.byok_usage_nano), row.last_used_at)
-        for row in await read.execute(query)
-    }
-
-
-async def key_days_of(
-    read: Read, key_hashes: Collection[str], first: date
-) -> dict[str, dict[date, Spend]]:
-    """Return the use of keys for each UTC day from `first` on."""
-    query = sa.select(key_days).where(
-        key_days.c.key_hash.in_(key_hashes), key_days.c.day >= first.isoformat()
-    )
-    days: dict[str, dict[date, Spend]] = {}
-    for row in await read.execute(query):
-        spend = Spend(row.usage_nano, row.byok_usage_nano)
-        days.setdefault(row.key_hash, {})[date.fromisoformat(row.day)] = spend
-    return days
-
-
 async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, KeyLimit]:
     """Return the limits of those keys that have any."""
-    query = sa.select(limits).where(limits.c.scope == _KEY, limits.c.owner_id.in_(key_hashes))
+    query = sa.select(limits).where(limits.c.scope == KEY, limits.c.owner_id.in_(key_hashes))
     return {
         row.owner_id: KeyLimit(
             limit_nano=row.limit_nano,
@@ -130,7 +99,7 @@ async def key_limits_of(read: Read, key_hashes: Collection[str]) -> dict[str, Ke
 async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: datetime) -> None:
     """Store a key's limit in place of the one before."""
     interval = interval_name(limit.reset)
-    before = limits.c.scope == _KEY, limits.c.owner_id == key_hash
+    before = limits.c.scope == KEY, limits.c.owner_id == key_hash
     # A key has one limit, whatever its interval is.
     await write.execute(sa.delete(limits).where(*before, limits.c.reset_interval != interval))
     facts = {
@@ -138,75 +107,9 @@ async def save_key_limit(write: Write, key_hash: str, limit: KeyLimit, now: date
         "include_byok": limit.include_byok,
         "updated_at": now,
     }
-    place = {"scope": _KEY, "owner_id": key_hash, "reset_interval": interval}
+    place = {"scope": KEY, "owner_id": key_hash, "reset_interval": interval}
     added = insert(write, limits).values(**place, created_at=now, **facts)
     await write.execute(added.on_conflict_do_update(index_elements=list(place), set_=facts))
-
-
-def made_by(person: str | sa.ColumnElement[str]) -> sa.Select[str]:
-    """Return the hashes of the keys whose use counts to a person.
-
-    What an intern's key uses counts to the key that answers for it.
-    """
-    return sa.select(api_keys.c.hash).where(
-        api_keys.c.creator_user_id == person, api_keys.c.kind != KeyKind.INTERN.value
-    )
-
-
-async def requests_since(
-    read: Read, account_id: str, first: date
-) -> tuple[dict[date, int], dict[date, int]]:
-    """Return an account's requests of each UTC day from `first` on.
-
-    First those to free models that are limited, then those that own provider keys served.
-    """
-    query = sa.select(account_days).where(
-        account_days.c.account_id == account_id, account_days.c.day >= first.isoformat()
-    )
-    rows = [(date.fromisoformat(row.day), row) for row in await read.execute(query)]
-    free = {day: row.free_requests for day, row in rows}
-    return free, {day: row.byok_requests for day, row in rows}
-
-
-async def account_terms(read: Read, account_id: str) -> tuple[AccountType, bool]:
-    """Return how an account pays, and whether no limit of free models holds for it."""
-    columns = accounts.c.type, accounts.c.free_limits_exempt
-    row = (await read.execute(sa.select(*columns).where(accounts.c.id == account_id))).one()
-    return AccountType(row.type), row.free_limits_exempt
-
-
-async def reserved_of_account(read: Read, account_id: str) -> int:
-    """Return what is reserved of an account's credits."""
-    total = sa.func.sum(reservations.c.amount_nano)
-    query = sa.select(total).where(reservations.c.account_id == account_id)
-    # PostgreSQL's sums of whole numbers are decimals.
-    return int((await read.execute(query)).scalar_one() or 0)
-
-
-async def reserved_of_keys(
-    read: Read, key_hashes: Collection[str], limits_: Mapping[str, KeyLimit]
-) -> dict[str, int]:
-    """Return what is reserved with keys, or answered for by them; of those that have any.
-
-    It is what their limits hold: more where these include own provider keys.
-    """
-    found: Counter[str] = Counter()
-    with_own = [each for each, limit in limits_.items() if limit.include_byok]
-    for key in (reservations.c.key_hash, reservations.c.payer_hash):
-        held = sa.case(
-            (key.in_(with_own), reservations.c.with_own_nano), else_=reservations.c.amount_nano
-        )
-        total = sa.func.sum(held)
-        query = sa.select(key.label("key"), total.label("nano")).where(key.in_(key_hashes))
-        for row in await read.execute(query.group_by(key)):
-            found[row.key] += int(row.nano)
-    return dict(found)
-
-
-async def booked_seq(read: Read, holder: str) -> int:
-    """Return up to which number a holder's charges are in what this transaction sees."""
-    query = sa.select(holders.c.booked_seq).where(holders.c.id == holder)
-    return (await read.execute(query)).scalar_one_or_none() or 0
 
 
 async def add_reservation(write: Write, reservation: Reservation) -> None:
@@ -227,12 +130,12 @@ async def lower_reservation(
     write: Write, reservation_id: str, by_nano: int, with_own_by_nano: int
 ) -> None:
     """Lower a reservation, by what is there at most."""
-    amount, with_own = reservations.c.amount_nano, reservations.c.with_own_nano
-    await write.execute(
-        sa.update(reservations)
-        .where(reservations.c.id == reservation_id)
-        .values(amount_nano=amount - by_nano, with_own_nano=with_own - with_own_by_nano)
-    )
+    lower = {
+        "amount_nano": reservations.c.amount_nano - by_nano,
+        "with_own_nano": reservations.c.with_own_nano - with_own_by_nano,
+    }
+    its = reservations.c.id == reservation_id
+    await write.execute(sa.update(reservations).where(its).values(lower))
 
 
 async def end_reservation(write: Write, reservation_id: str) -> Reservation | None:
@@ -274,3 +177,119 @@ def _generation(row: sa.RowMapping) -> GenerationRecord:
     facts["created_ms"] = to_millis(facts.pop("created_at"))
     facts["attempts_json"] = attempts_json(facts.pop("attempts"))
     return GenerationRecord(**facts)
+
+
+# Limits of workspaces, people and end users
+
+
+async def owners_of_keys(read: Read, key_hashes: Iterable[str]) -> Mapping[str, Sequence[Owner]]:
+    """Return whose budgets requests with keys draw on, of those keys that ever were.
+
+    That is who made one, unless it is an intern's, which another key answers for, and its
+    workspace; without end users.
+    """
+    columns = api_keys.c.hash, api_keys.c.workspace_id, api_keys.c.creator_user_id
+    query = sa.select(*columns, COUNTS_TO_PERSON.label("counts"))
+    found: dict[str, Sequence[Owner]] = {}
+    for row in await read.execute(query.where(api_keys.c.hash.in_(sorted(set(key_hashes))))):
+        workspace = Owner(BudgetScope.WORKSPACE, row.workspace_id)
+        person = row.creator_user_id if row.counts else None
+        people = () if person is None else (Owner(BudgetScope.MEMBER, person),)
+        found[row.hash] = (*people, workspace)
+    return found
+
+
+async def people_of(read: Read, key_hashes: Iterable[str]) -> Mapping[str, str]:
+    """Return who made some keys: those whose use counts to a person."""
+    found = await owners_of_keys(read, key_hashes)
+    return {key: owners[0].id for key, owners in found.items() if len(owners) > 1}
+
+
+async def keys_of(read: Read, person: str) -> Collection[str]:
+    """Return the keys whose use counts to a person, those that were deleted too."""
+    query = sa.select(api_keys.c.hash).where(api_keys.c.creator_user_id == person)
+    return frozenset((await read.execute(query.where(COUNTS_TO_PERSON))).scalars())
+
+
+async def limits_of(read: Read, owners: Iterable[Owner]) -> Sequence[OwnerLimit]:
+    """Return the limits of some owners in the order in which they are enforced."""
+    query = sa.select(limits).where(sa.or_(sa.false(), *(sa.and_(*_of(each)) for each in owners)))
+    found = [_limit(row) for row in await read.execute(query)]
+
+    def place(limit: OwnerLimit) -> tuple[int, str, int]:
+        scope, id_ = limit.owner
+        return _ENFORCED.index(scope), id_, INTERVALS.index(limit.reset)
+
+    return sorted(found, key=place)
+
+
+async def limits_end_users(read: Read, workspaces: Iterable[str]) -> bool:
+    """Tell whether an end user of a workspace has a limit."""
+    theirs = sa.or_(sa.false(), *(sa.and_(*_of_end_users(each)) for each in workspaces))
+    query = sa.select(limits.c.owner_id).where(theirs).limit(1)
+    return (await read.execute(query)).first() is not None
+
+
+async def limits_of_end_users(read: Read, workspace_id: str, window: Window) -> Page[OwnerLimit]:
+    """Return the limits of a workspace's end users, by their names."""
+    wanted = _of_end_users(workspace_id)
+    count = sa.select(sa.func.count()).select_from(limits).where(*wanted)
+    query = sa.select(limits).where(*wanted).order_by(limits.c.owner_id, limits.c.reset_interval)
+    rows = await read.execute(query.limit(window.limit).offset(window.offset))
+    return Page(tuple(map(_limit, rows)), (await read.execute(count)).scalar_one())
+
+
+async def save_limit(write: Write, limit: OwnerLimit) -> None:
+    """Store a limit in place of the one of its owner and interval.
+
+    Whether it counts own provider keys holds for all limits of its owner.
+    """
+    place = {
+        "scope": limit.owner.scope.value,
+        "owner_id": limit.owner.id,
+        "reset_interval": interval_name(limit.reset),
+    }
+    changed = {"limit_nano": limit.limit_nano, "updated_at": limit.updated_at}
+    kept = {"id": limit.id, "include_byok": limit.include_byok, "created_at": limit.created_at}
+    added = insert(write, limits).values(place | kept | changed)
+    await write.execute(added.on_conflict_do_update(index_elements=list(place), set_=changed))
+    included = sa.update(limits).where(*_of(limit.owner)).values(include_byok=limit.include_byok)
+    await write.execute(included)
+
+
+async def remove_limit(write: Write, limit: OwnerLimit) -> None:
+    """Take a limit away."""
+    interval = limits.c.reset_interval == interval_name(limit.reset)
+    await write.execute(sa.delete(limits).where(*_of(limit.owner), interval))
+
+
+async def remove_limits_of_workspace(write: Write, workspace_id: str) -> None:
+    """Take away the limits of a workspace and of its end users."""
+    of_workspace = sa.and_(*_of(Owner(BudgetScope.WORKSPACE, workspace_id)))
+    of_end_users = sa.and_(*_of_end_users(workspace_id))
+    await write.execute(sa.delete(limits).where(of_workspace | of_end_users))
+
+
+def _of(owner: Owner) -> Sequence[sa.ColumnElement[bool]]:
+    return limits.c.scope == owner.scope.value, limits.c.owner_id == owner.id
+
+
+def _of_end_users(workspace_id: str) -> Sequence[sa.ColumnElement[bool]]:
+    # Their ids begin with the workspace's and a colon, which a semicolon follows.
+    return (
+        limits.c.scope == BudgetScope.END_USER.value,
+        limits.c.owner_id > f"{workspace_id}:",
+        limits.c.owner_id < f"{workspace_id};",
+    )
+
+
+def _limit(row: sa.Row[Any]) -> OwnerLimit:
+    return OwnerLimit(
+        Owner(BudgetScope(row.scope), row.owner_id),
+        row.id,
+        row.limit_nano,
+        interval_of(row.reset_interval),
+        row.include_byok,
+        row.created_at,
+        row.updated_at,
+    )

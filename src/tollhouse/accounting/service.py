@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, timedelta
+from dataclasses import replace
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
 from tollhouse.accounting.admission.rules import (
     held_by_requests,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
-)
-from tollhouse.accounting.admission.types import (
-    LABELS,
-    AccountFacts,
-    KeyFacts,
-    OwnerFacts,
-    label_of,
 )
 from tollhouse.accounting.budgets import write_off
 from tollhouse.accounting.leases import KEY
-from tollhouse.accounting.limits import AccountingRules, key_status
-from tollhouse.accounting.owners import statements
-from tollhouse.accounting.owners.service import BudgetService
+from tollhouse.accounting.limits import AccountingRules, Budget, key_status
+from tollhouse.accounting.loader import account_of, requests_since
 from tollhouse.accounting.settlement.joint_booking import book
-from tollhouse.accounting.settlement.payloads import storable
-from tollhouse.accounting.types import BudgetScope, KeyLimit, Reservation, Spend
+from tollhouse.accounting.shared_limits import BudgetService
+from tollhouse.accounting.types import BudgetScope, KeyLimit
+from tollhouse.accounting.uses import uses
 from tollhouse.audit.service import AuditService
 from tollhouse.audit.types import INSTALLATION, AuditAction
 from tollhouse.kernel.errors import Conflict, Invalid, NotFound
@@ -36,23 +29,22 @@ from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from datetime import date
 
     from tollhouse.accounting.budgets import Holder
-    from tollhouse.accounting.owner import Owner
+    from tollhouse.accounting.limits import KeyStatus
     from tollhouse.accounting.types import (
         CostState,
         Credits,
         FreeRequests,
         GenerationRecord,
-        KeyStatus,
         Posting,
         PostingKind,
+        Reservation,
     )
     from tollhouse.identity.types import Subject
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.storage.database import Database, Read, Write
+    from tollhouse.storage.database import Read, Write
 
 _MOST_UNSETTLED = 1_000
 
@@ -125,7 +117,7 @@ class AccountingService:
             named = await repository.get_generation(write, account_id, generation_id)
             if named is None:
                 raise Invalid("generation_id: no such generation in this account.")
-        policy.check_credits(await repository.credits_of(write, account_id), posting)
+        policy.check_credits((await account_of(write, account_id)).credits, posting)
         await repository.add_credit(write, posting, policy.credits_change(posting))
         await rows.credits_changed(write, account_id, policy.balance_change(posting))
         if actor is not None:
@@ -145,73 +137,41 @@ class AccountingService:
         """Keep others from reserving or bringing in credits until this transaction ends."""
         await repository.lock_credits(write, account_id)
 
-    async def reserve(  # noqa: PLR0913 - each is a fact of the reservation
-        self,
-        write: Write,
-        reservation_id: str,
-        account_id: str,
-        key_hash: str,
-        amount_nano: int,
-        *,
-        with_own_nano: int | None = None,
-        payer_hash: str | None = None,
-        workspace_id: str | None = None,
-    ) -> None:
+    async def reserve(self, write: Write, wanted: Reservation) -> None:
         """Set credits aside for as long as something lasts: a batch.
 
         They lower the account's available balance and what is left of the limits of the workspace,
         of who made the key, of the key and of its payer until they are lowered or ended. Charges on
         their way to the books are not seen: have the settler bring them there first. Whoever also
         books or ends reservations in the same transaction reserves first. Others that reserve of
-        this account wait for its end. An amount of 0 is refused by a negative balance alone. Limits
-        that include own provider keys hold `with_own_nano` in place of the amount, unless it is
-        None.
+        this account wait for its end. An amount of 0 is refused by a negative balance alone.
 
         Raises:
             PaymentRequired: The credits, or a limit, do not suffice.
             Invalid: More would be reserved than can be counted.
         """
-        with_own_nano = amount_nano if with_own_nano is None else with_own_nano
+        account_id, key_hashes = wanted.account_id, wanted.key_hashes
+        amount_nano, with_own_nano = wanted.amount_nano, wanted.with_own_nano
         await repository.lock_credits(write, account_id)
-        if await repository.get_reservation(write, reservation_id) is not None:
+        if await repository.get_reservation(write, wanted.id) is not None:
             return  # with what other processes gave back for it
-        key_hashes = (key_hash,) if payer_hash is None else (key_hash, payer_hash)
+        account = await account_of(write, account_id)
+        shared = await self.budgets.reserved_of(write, account_id, key_hashes, wanted.workspace_id)
         statuses = await self.key_statuses(write, key_hashes)
-        account_type, _ = await repository.account_terms(write, account_id)
-        account = AccountFacts(
-            account_type,
-            credits=await repository.credits_of(write, account_id),
-            reserved_nano=await repository.reserved_of_account(write, account_id),
-        )
-        shared = await self.budgets.reserved_of(write, account_id, key_hashes, workspace_id)
-        own = zip((statuses[each].own_budget for each in key_hashes), LABELS, strict=False)
+        own = [(each, statuses[each].own_budget) for each in key_hashes]
         limited = [
-            *((budget, label_of(limit.owner.scope, limit.reset)) for limit, budget in shared),
-            *((budget, label) for budget, label in own if budget is not None),
+            *(budget for _, budget in shared),
+            *(replace(budget, owner_id=key) for key, budget in own if budget is not None),
+            account.fill(Budget(BudgetScope.ACCOUNT)),
         ]
-        refused = reservation_refusal(amount_nano, account, limited, with_own_nano)
+        refused = reservation_refusal(amount_nano, limited, wanted.key_hash, with_own_nano)
+        if refused is None:
+            if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
+                raise Invalid("More credits would be reserved than can be counted.")
+            if not await rows.set_aside(write, wanted, takes_credits=account.type.needs_credits):
+                refused = held_by_requests(amount_nano, limited[-1])
         if refused is not None:
-            limits = reservation_limits(account, limited, refused)
-            raise refused.payment_required(limits, self._rules.source_prefix)
-        if account.reserved_nano + max(amount_nano, with_own_nano) > MAX_NANO:
-            raise Invalid("More credits would be reserved than can be counted.")
-        fits = await rows.set_aside(
-            write,
-            Reservation(
-                reservation_id,
-                account_id,
-                key_hash,
-                amount_nano,
-                self._clock.now(),
-                payer_hash,
-                with_own_nano,
-                workspace_id,
-            ),
-            takes_credits=account_type.needs_credits,
-        )
-        if not fits:
-            refused = held_by_requests(amount_nano)
-            limits = reservation_limits(account, limited, refused)
+            limits = limits_shown(limited, wanted.key_hash, refused)
             raise refused.payment_required(limits, self._rules.source_prefix)
         write.notify(Topic.ACCOUNT, account_id)
 
@@ -230,9 +190,8 @@ class AccountingService:
         await repository.lower_reservation(write, reservation_id, less, own)
         await rows.reserved_changed(write, held, -less, -own)
         # Where nothing is left, more may have been charged than was reserved.
-        write.notify(
-            Topic.ACCOUNT_HINT if held.amount_nano > less else Topic.ACCOUNT, held.account_id
-        )
+        is_hint = held.amount_nano > less
+        write.notify(Topic.ACCOUNT_HINT if is_hint else Topic.ACCOUNT, held.account_id)
 
     async def end_reservation(self, write: Write, reservation_id: str) -> None:
         """Give back all that is left of what is reserved, after booking; harmless twice."""
@@ -249,20 +208,18 @@ class AccountingService:
         are returned. After an exception the transaction is lost: see `joint_booking.book`.
         """
         new = await book(write, records)
-        await rows.charged(write, [each for each in map(storable, records) if each.id in new])
         for account_id in {record.account_id for record in records if record.id in new}:
             write.notify(Topic.ACCOUNT_HINT, account_id)
         return new
 
     async def is_covered(self, read: Read, account_id: str) -> bool:
         """Tell whether an account pays afterwards, or its balance is not negative."""
-        account_type, _ = await repository.account_terms(read, account_id)
-        owned = await repository.credits_of(read, account_id)
-        return not account_type.needs_credits or owned.balance_nano >= 0
+        account = await account_of(read, account_id)
+        return not account.type.needs_credits or account.credits.balance_nano >= 0
 
     async def credits(self, read: Read, account_id: str) -> Credits:
         """Return an account's money."""
-        return await repository.credits_of(read, account_id)
+        return (await account_of(read, account_id)).credits
 
     async def set_key_limit(
         self, write: Write, account_id: str, key_hash: str, limit: KeyLimit
@@ -299,23 +256,21 @@ class AccountingService:
         """Return the counters of keys, zeros where one was never used, beside what each may use."""
         now = self._clock.now()
         today = now.astimezone(UTC).date()
-        totals = await repository.key_totals_of(read, key_hashes)
-        days = await repository.key_days_of(read, key_hashes, policy.first_day_of_windows(now))
         limits = await repository.key_limits_of(read, key_hashes)
-        reserved = await repository.reserved_of_keys(read, key_hashes, limits)
+        first = policy.first_day_of_windows(now)
         found: dict[str, KeyStatus] = {}
-        for each in key_hashes:
-            total, last_used_at = totals.get(each, (Spend(), None))
-            usage = policy.key_usage(total, days.get(each, {}), now, last_used_at)
-            limit = limits.get(each, KeyLimit())
-            found[each] = key_status(limit, usage, today, reserved.get(each, 0))
+        for key_hash, use in (await uses(read, KEY, key_hashes, first, whole=True)).items():
+            limit = limits.get(key_hash, KeyLimit())
+            usage = policy.key_usage(use.total, use.days, now, use.last_used_at)
+            reserved = use.held_for_batches(include_byok=limit.include_byok)
+            found[key_hash] = key_status(limit, usage, today, reserved)
         return found
 
     async def free_requests(self, read: Read, account_id: str) -> FreeRequests:
         """Return what an account asked of free models in the current UTC day."""
         today = self._clock.now().date()
-        days, _ = await repository.requests_since(read, account_id, today)
-        owned = await repository.credits_of(read, account_id)
+        days, _ = await requests_since(read, account_id, today)
+        owned = await self.credits(read, account_id)
         # With the clock set back, later days count as well: see `policy.key_usage`.
         return policy.free_requests(owned, sum(days.values()), self._rules)
 
@@ -336,82 +291,3 @@ class AccountingService:
         Without those that an adjustment names; of all accounts for None.
         """
         return await repository.unsettled(read, state, account_id, _MOST_UNSETTLED)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseAccountLoader:
-    """Reads what admission knows of an account and a key from the database."""
-
-    database: Database
-    clock: Clock
-    holder: str
-    """Whose charges are numbered: this process' from its start on."""
-
-    async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
-        """Return what the books say now."""
-        first = self._first()
-        async with self.database.reading_apart() as read:
-            account = await self._account(read, account_id, first)
-            totals = await repository.key_totals_of(read, [key_hash])
-            limits = await repository.key_limits_of(read, [key_hash])
-            days = await repository.key_days_of(read, [key_hash], first)
-            reserved = await repository.reserved_of_keys(read, [key_hash], limits)
-            found = await statements.owners_of_key(read, key_hash)
-            owners: list[OwnerFacts] = []
-            limits_end_users = False
-            if found is not None:
-                owners = await self._owners(read, account_id, found.all, first)
-                limits_end_users = await statements.limits_end_users(read, found.workspace_id)
-        total, _ = totals.get(key_hash, (Spend(), None))
-        return account, KeyFacts(
-            limits.get(key_hash, KeyLimit()),
-            total,
-            days.get(key_hash, {}),
-            reserved.get(key_hash, 0),
-            owners,
-            limits_end_users,
-        )
-
-    async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
-        """Do the same of an end user."""
-        first = self._first()
-        async with self.database.reading_apart() as read:
-            account = await self._account(read, account_id, first)
-            [found] = await self._owners(read, account_id, [owner], first)
-        return account, found
-
-    def _first(self) -> date:
-        # A clock that jumps back must still find the days that it has seen.
-        return policy.first_day_of_windows(self.clock.now()) - timedelta(days=1)
-
-    async def _account(self, read: Read, account_id: str, first: date) -> AccountFacts:
-        account_type, free_limits_exempt = await repository.account_terms(read, account_id)
-        free_requests, own_requests = await repository.requests_since(read, account_id, first)
-        return AccountFacts(
-            account_type,
-            free_limits_exempt,
-            await repository.credits_of(read, account_id),
-            free_requests,
-            await repository.reserved_of_account(read, account_id),
-            await repository.booked_seq(read, self.holder),
-            own_requests,
-            first,
-        )
-
-    @staticmethod
-    async def _owners(
-        read: Read, account_id: str, owners: Sequence[Owner], first: date
-    ) -> list[OwnerFacts]:
-        """Return what the books say of owners: of those without a limit, that they have none."""
-        found = list[OwnerFacts]()
-        limits = await statements.limits_of(read, owners)
-        for owner in owners:
-            own = [each for each in limits if each.owner == owner]
-            if not own:
-                found.append(OwnerFacts(owner))
-                continue
-            use = await statements.use_of(read, account_id, owner, own, first)
-            is_person = owner.scope is BudgetScope.MEMBER
-            keys = await statements.keys_of(read, owner.id) if is_person else ()
-            found.append(OwnerFacts(owner, own, use, keys))
-        return found

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one reply in disjoint classes: the sum of the classes is the total.
 
     Providers count differently (chat's `prompt_tokens` contains the cached ones, Anthropic's
@@ -58,7 +57,11 @@ class Usage:
     @property
     def tokens(self) -> dict[str, int]:
         """The tokens of each class by name, as they are stored."""
-        return {name: count for name, count in asdict(self).items() if "searches" not in name}
+        return {
+            name: count
+            for name, count in msgspec.structs.asdict(self).items()
+            if "searches" not in name
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,7 @@ _ZERO = Decimal(0)
 FREE = Price(Rates(_ZERO, _ZERO, _ZERO, _ZERO, _ZERO))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, gc=False):
     """What a usage costs, in nano-credits."""
 
     total_nano: int
@@ -172,8 +174,7 @@ class CostState(StrEnum):
     bill the work all the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """What is booked for a generation."""
 
     state: CostState
@@ -477,6 +478,11 @@ class KeyUsage:
     monthly: Spend = NO_SPEND
     last_used_at: datetime | None = None
 
+    def since(self, reset: Reset | None) -> Spend:
+        """Return what was used in the current window; over all time where nothing is reset."""
+        windows = {Reset.DAILY: self.daily, Reset.WEEKLY: self.weekly, Reset.MONTHLY: self.monthly}
+        return self.total if reset is None else windows[reset]
+
 
 class Reset(StrEnum):
     """When a limit starts anew, in UTC."""
@@ -508,57 +514,10 @@ class BudgetScope(StrEnum):
     API_KEY = "api_key"
     WORKSPACE = "workspace"
     KEY_LIMIT = "key_limit"
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A limit that requests with a key draw on, and what was used of it."""
-
-    scope: BudgetScope
-    limit_nano: int
-    spend_nano: int
-    reset: Reset | None = None
-    resets_at: datetime | None = None
-    include_byok: bool = False
-    id: str | None = None
-    """Of a workspace's, a person's or an end user's; None of a key's."""
-    reserved_nano: int = 0
-    """What batches have reserved."""
-
-    @property
-    def remaining_nano(self) -> int:
-        """What is left; negative where the limit was lowered below what is used.
-
-        Source: the public gateway's clients, which document `remaining_usd` as this difference.
-        """
-        return self.limit_nano - self.spend_nano
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing is left."""
-        return self.remaining_nano <= 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeyStatus:
-    """A key's use beside what it may use."""
-
-    usage: KeyUsage = KeyUsage()
-    limit: KeyLimit = KeyLimit()
-    budgets: tuple[Budget, ...] = ()
-    reserved_nano: int = 0
-
-    @property
-    def remaining_nano(self) -> int | None:
-        """What is left of the key's own limit, without what is reserved; None where it has none."""
-        own = self.own_budget
-        return None if own is None else max(0, own.remaining_nano - self.reserved_nano)
-
-    @property
-    def own_budget(self) -> Budget | None:
-        """The budget that the key's own limit makes; None where it has none."""
-        own = (each for each in self.budgets if each.scope is BudgetScope.KEY_LIMIT)
-        return next(own, None)
+    ACCOUNT = "account"
+    """Ours: an account's balance."""
+    FREE_REQUESTS = "free_requests"
+    """Ours: how many requests to free models an account has in a day."""
 
 
 @dataclass(frozen=True, slots=True)

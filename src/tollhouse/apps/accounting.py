@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tollhouse.accounting.admission.controller import AdmissionController
 from tollhouse.accounting.admission.leasing import SharedBudgets
 from tollhouse.accounting.budgets import spend_alone
-from tollhouse.accounting.ledger.service import LedgerSampler
-from tollhouse.accounting.service import DatabaseAccountLoader
+from tollhouse.accounting.ledger import LedgerSampler
+from tollhouse.accounting.loader import DatabaseAccountLoader
 from tollhouse.accounting.settlement.books import BooksProcess
 from tollhouse.accounting.settlement.journal import Journal
 from tollhouse.accounting.settlement.recovery import Recovery

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.ledger import LedgerService
 from tollhouse.accounting.limits import AccountingRules, rules_of
 from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.settlement.notes import JournalNotes
+from tollhouse.accounting.settlement.records import JournalNotes
 from tollhouse.audit.service import AuditService
 from tollhouse.identity.access import Authenticator
 from tollhouse.identity.service import IdentityService

@@ -183,16 +183,7 @@ class BatchService:
             await self._check_limits(write, subject.account_id)
             if not await repository.end_upload(write, batch_id):
                 raise Unavailable("The batch took too long to arrive.")
-            await self.context.accounting.reserve(
-                write,
-                batch_id,
-                subject.account_id,
-                subject.key_hash,
-                estimate.amount_nano,
-                with_own_nano=estimate.with_own_nano,
-                payer_hash=subject.payer_hash,
-                workspace_id=subject.workspace_id,
-            )
+            await self.context.accounting.reserve(write, reservation)
             await repository.add(write, batch, received.chunks)
         await failpoint("batch.create.after")
         return batch

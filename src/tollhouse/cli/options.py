@@ -96,6 +96,10 @@ Output = Annotated[
         help="Write to this file, which appears when it is complete; - is standard output.",
     ),
 ]
+WorkspaceId = Annotated[
+    str, Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
+]
+UserId = Annotated[str, Argument(metavar="USER", help="Id or name of the user.")]
 NewName = Annotated[str | None, Option(metavar="NAME", help="Its new name.")]
 Description = Annotated[str | None, Option(metavar="TEXT", help='What it is for; "" removes it.')]
 InternName = Annotated[str, Argument(metavar="INTERN", help="The intern's name or id.")]

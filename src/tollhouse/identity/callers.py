@@ -1,4 +1,4 @@
-"""The caller of an endpoint, which asks for it in its signature.
+"""The caller of an endpoint, and what its path names, which it asks for in its signature.
 
     async def list_keys(self, who: Managing) -> ...
 
@@ -8,7 +8,7 @@ Whoever may not call is refused before the body is looked at.
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from tollhouse.identity.access import billed_to, caller_of, key_holder, manager, operator
 from tollhouse.identity.types import Manager, Subject
@@ -44,3 +44,9 @@ HoldingKey = Annotated[Subject, Depends(_asking(lambda scope: key_holder(caller_
 
 OfAccount = Annotated[Reference | None, Query(description=OTHER_ACCOUNT)]
 """The account that an operator means."""
+
+UserId = Annotated[Reference, Path(description="Id of the user.")]
+WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
+KeyHash = Annotated[
+    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
+]

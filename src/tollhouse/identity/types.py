@@ -67,7 +67,7 @@ class Workspace:
     slug: str
     description: str | None
     preferences: Mapping[str, object]
-    """The wire's optional settings, stored as they came; see `WorkspacePreferences`."""
+    """The wire's optional settings, stored as they came; see `WorkspaceReply`."""
     created_by: str | None
     created_at: datetime
     updated_at: datetime | None = None

@@ -44,7 +44,6 @@ from tollhouse.inference.steps import (
     reply_identity,
     take_rest,
 )
-from tollhouse.kernel.clock import unix_seconds
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.eager_task import EagerTask, in_task
 from tollhouse.kernel.errors import (
@@ -191,7 +190,7 @@ class Generation:
             await self._forget_reply()
             if request.output_limits is not None:
                 self._client.output_limit = await services.limit_output(request, candidate)
-            if uses_free_limits(candidate) and not services.admission.may_use_free(self.id):
+            if uses_free_limits(candidate) and not await services.admission.may_use_free(self.id):
                 continue
             try:
                 self._reply, adapter = await self._try(candidate)
@@ -548,9 +547,7 @@ class Pipeline:
         if self._stopping:
             raise Unavailable("The gateway is stopping; send the request again in a moment.")
         request.models = self._catalog.wanted(request.parsed.model, request.preferences.models)
-        request.generation_id = generation_id or self._ids.generation(
-            unix_seconds(request.received.at)
-        )
+        request.generation_id = generation_id or self._ids.generation(request.created_ms // 1000)
 
     def run(self, request: InferenceRequest, reply: Reply) -> None:
         """Run the generation of a prepared request; the reply may have ended when this returns."""

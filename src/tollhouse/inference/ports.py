@@ -14,8 +14,7 @@ in one place.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -76,7 +75,7 @@ class Admission(Protocol):
         """End a hold without a charge; does nothing where it has ended."""
         ...
 
-    def may_use_free(self, generation_id: str) -> bool:
+    async def may_use_free(self, generation_id: str) -> bool:
         """Count an admitted request to free models, once own keys failed; false: no room."""
         ...
 
@@ -124,22 +123,25 @@ class OwnKeySource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCall:
+class ProviderCall(NamedTuple):
     """One request to one provider."""
 
     endpoint: Endpoint
     dialect: Dialect
     stream: bool
-    body: bytes = field(repr=False)
+    body: bytes
     query: str = ""
     """The part of the URL behind the `?`."""
-    headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    headers: Sequence[tuple[str, str]] = ()
     """The client's headers that pass through."""
     owner: str = ""
     """The account whose request it is."""
     own_key: OwnKey | None = None
     """The customer's own key that is shown in place of the gateway's."""
+
+    def __repr__(self) -> str:
+        """Show who is asked for what, and nothing that was said."""
+        return f"<{type(self).__name__} {self.endpoint.provider} {self.endpoint.model}>"
 
 
 class OpenedReply(Protocol):

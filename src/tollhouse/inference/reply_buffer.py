@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tollhouse.kernel.eager_task import Waiter
 
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 HIGH_WATER = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationOutcome:
+class GenerationOutcome(Struct, frozen=True, gc=False):
     """How a generation ended, for the log."""
 
     status: int

@@ -40,6 +40,7 @@ from tollhouse.inference.formats.wire import (
     try_decode,
 )
 from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
+from tollhouse.kernel.clock import to_millis
 from tollhouse.kernel.errors import Invalid, parse_validation_error
 from tollhouse.kernel.json_text import replace_lone_surrogates
 
@@ -72,6 +73,8 @@ class InferenceRequest:
     attribution: Attribution
     """What the headers say of the program that sent it; `parse` adds what the body says."""
     received: Now
+    created_ms: int = field(init=False)
+    """The same in milliseconds since the epoch."""
     in_batch: bool = False
     """Whether it is an item of a batch: it has a price of its own, and what it may cost is reserved
     already."""
@@ -111,6 +114,9 @@ class InferenceRequest:
     response: AdaptedResponse | AdaptedStream | None = field(default=None, init=False)
     first_byte_at: float | None = field(default=None, init=False)
     """When (monotonic seconds) the first byte of its response came."""
+
+    def __post_init__(self) -> None:
+        self.created_ms = to_millis(self.received.at)
 
     @property
     def model(self) -> Model:

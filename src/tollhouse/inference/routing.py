@@ -9,9 +9,9 @@ Health                                              which endpoints failed of la
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tollhouse.inference import policy_filter
 from tollhouse.inference.own_routing import OwnKeyUse, attempts, closed_providers
@@ -43,8 +43,7 @@ _MILLION: Final = Decimal(1_000_000)
 _NO_OWN_KEYS: Final = OwnKeyUse()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One endpoint, and how it is asked."""
 
     model: Model
@@ -157,7 +156,7 @@ def _with_own_keys(  # noqa: PLR0913, PLR0917 - each decides something of its ow
 
     shared, own = ([each.endpoint for each in some] for some in (ranked, with_keys))
     found = attempts(model, shared, own, use, admits)
-    return [replace(by_endpoint[id(endpoint)], own_key=key) for endpoint, key in found]
+    return [by_endpoint[id(endpoint)]._replace(own_key=key) for endpoint, key in found]
 
 
 def promises_zdr(key: OwnKey | None) -> bool:

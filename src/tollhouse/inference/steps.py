@@ -11,11 +11,11 @@ A stream goes to a worker with a large event, and comes back as it stands after 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from tollhouse.accounting.pricing import FULL_PRICE, charge_for, with_own_key
 from tollhouse.accounting.types import (
@@ -36,7 +36,6 @@ from tollhouse.inference.guardrails import question
 from tollhouse.inference.request import parse
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.inference.workers.pool import StepTooLong, WorkerGone, WorkerPool
-from tollhouse.kernel.clock import to_millis, unix_seconds
 from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import ProviderFailure
 from tollhouse.kernel.json_text import first_value
@@ -164,7 +163,7 @@ def _for_worker(request: InferenceRequest) -> InferenceRequest:
     """Return a copy that is not parsed, with the headers that a format reads."""
     headers = request.headers
     needed = {name: headers[name] for name in FORMAT_HEADERS if name in headers}
-    return replace(request, headers=needed)
+    return dataclasses.replace(request, headers=needed)
 
 
 # Functions that a worker calls if the body is large
@@ -217,13 +216,12 @@ def reply_identity(request: InferenceRequest) -> ReplyIdentity:
     if request.parsed.stream:
         # Media do not count with their bytes, and text not with all that a hold has to allow for.
         tokens = min(demand_of(request).input_tokens, estimate_tokens(request.parsed.size))
-    created = unix_seconds(request.received.at)
     provider = request.provider_name or ""
     return ReplyIdentity(
         request.generation_id,
         request.model.id,
         provider,
-        created,
+        request.created_ms // 1000,
         maker="" if request.candidate is None else request.candidate.endpoint.provider,
         input_tokens=tokens,
     )
@@ -246,7 +244,7 @@ def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
     return stream, out
 
 
-@dataclass(slots=True, repr=False)
+@dataclasses.dataclass(slots=True, repr=False)
 class _LargeResponse(AdaptedResponse):
     """What a worker found in a large response; `render` parses the body again for its texts."""
 
@@ -408,7 +406,8 @@ def record(
         categories=said.categories,
         trace=said.trace,
         metadata=said.metadata,
-        created_ms=to_millis(request.received.at),
+        created_ms=request.created_ms,
+        estimate_nano=request.estimate_nano if cost.state is CostState.INTERRUPTED else None,
     )
 
 
@@ -417,8 +416,7 @@ def beginning(request: InferenceRequest, now: float) -> GenerationRecord:
     candidate = request.candidate
     own = candidate is not None and candidate.own_key is not None
     nothing = Charge(CostState.INTERRUPTED, Usage(), 0, None, None, own)
-    begun = record(request, nothing, None, cancelled=False, now=now)
-    return msgspec.structs.replace(begun, estimate_nano=request.estimate_nano)
+    return record(request, nothing, None, cancelled=False, now=now)
 
 
 def _charged_images(request: InferenceRequest) -> int | None:

@@ -229,8 +229,7 @@ class ExcludedEndpoint:
     """What the policies say, a sentence each."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyIdentity:
+class ReplyIdentity(Struct, frozen=True, gc=False):
     """What every piece of one reply says of itself."""
 
     id: str

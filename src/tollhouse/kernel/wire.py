@@ -1,4 +1,4 @@
-"""What the wire models of every slice share: base models, texts, times, pages, error responses.
+"""What the endpoints of every slice share: base models, texts, times, pages, routes, refusals.
 
 A body is closed and strict: an unknown field, a number in quotes or a null where none belongs is
 refused with the field's path, so that a typing error is never taken for a default.
@@ -25,7 +25,13 @@ from pydantic_core import PydanticCustomError
 from tollhouse.kernel.clock import iso_utc
 from tollhouse.kernel.pages import Window
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import APIRouter
+
 T = TypeVar("T")
+Endpoint = TypeVar("Endpoint", bound="Callable[..., Any]")
 MOST_SKIPPED: Final = 2**31 - 1
 """No list is longer; larger offsets would overflow a database's integers."""
 
@@ -41,10 +47,11 @@ class RequestModel(BaseModel):
 
 
 class ResponseModel(BaseModel):
-    """Base of response bodies and their parts."""
+    """Base of response bodies and their parts; `model_validate` takes what has their attributes."""
 
     model_config = ConfigDict(
         frozen=True,
+        from_attributes=True,
         use_attribute_docstrings=True,
         # A field is always sent, also where it has a default.
         json_schema_serialization_defaults_required=True,
@@ -136,3 +143,42 @@ class AccountPageQuery(PageQuery):
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of an operation for its errors; `api.openapi` adds their bodies."""
     return {status: {"description": HTTPStatus(status).phrase} for status in statuses}
+
+
+_ROUTE: Final = "_route"
+
+
+def endpoint(
+    method: str, path: str, tag: str, *refused: int, status: int | None = None
+) -> Callable[[Endpoint], Endpoint]:
+    """Declare a method of a class as the endpoint of a path; `add_endpoints` adds it to a router.
+
+    Its docstring is its description in the OpenAPI document.
+
+    Args:
+        method: Of HTTP.
+        path: Without the API's version.
+        tag: Where the document lists it.
+        refused: The statuses of its refusals.
+        status: That of its success; 201 of a POST and 200 of all others, unless given.
+    """
+
+    def declare(serve: Endpoint) -> Endpoint:
+        route: dict[str, object] = {
+            "path": path,
+            "methods": [method],
+            "tags": [tag],
+            "status_code": status or (201 if method == "POST" else 200),
+            "responses": refusals(*refused),
+        }
+        setattr(serve, _ROUTE, route)
+        return serve
+
+    return declare
+
+
+def add_endpoints(routes: APIRouter, holder: object) -> None:
+    """Add the endpoints that the class of an object declares, in their order."""
+    for name, each in vars(type(holder)).items():
+        if (route := getattr(each, _ROUTE, None)) is not None:
+            routes.add_api_route(endpoint=getattr(holder, name), **route)

@@ -24,7 +24,7 @@ from tollhouse.kernel.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -37,7 +37,7 @@ _LOGGER: Final = logging.getLogger("tollhouse.requests")
 _GATHER_SECONDS: Final = 0.05
 _MOST_GATHERED: Final = 500
 _FIRST: Final = frozenset(("timestamp", "level", "event"))
-_encode = msgspec.json.Encoder().encode
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 
 class LogFile:
@@ -57,10 +57,6 @@ class LogFile:
     def write(self, text: str) -> None:
         """Append a line; OSError if the disk is full, say."""
         self._append(text.encode("utf-8", "backslashreplace"))
-
-    def write_lines(self, lines: Sequence[str]) -> None:
-        """Append lines, at once where they fit into the file; OSError if the disk is full, say."""
-        self.write_bytes("".join(lines).encode("utf-8", "backslashreplace"))
 
     def write_bytes(self, data: bytes) -> None:
         """Append whole lines as they are stored; OSError as above."""
@@ -110,15 +106,15 @@ class RequestLog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._outs: list[tuple[TextIO | LogFile, Callable[[Mapping[str, object]], str]]] = []
+        self._out: TextIO | None = None
+        self._is_console = False
+        self._file: LogFile | None = None
         self._lines: list[tuple[int, datetime, Mapping[str, Fact]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, out: TextIO, *, console: bool, file: LogFile | None = None) -> None:
         """Write lines to a stream, as JSON or as text for people, and to a file as JSON."""
-        self._outs = [(out, text_line if console else _json_line)]
-        if file is not None:
-            self._outs.append((file, _json_line))
+        self._out, self._is_console, self._file = out, console, file
 
     def gather(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write from now on what came in a moment at once: a write costs as much as a request.
@@ -143,15 +139,20 @@ class RequestLog:
     def flush(self) -> None:
         """Write what is gathered; what cannot be written is lost, and holds up no request."""
         lines, self._lines = self._lines, []
+        if not lines:
+            return
         known = [_line(*each) for each in lines]
-        for out, render in self._outs if lines else ():
-            texts = [f"{render(line)}\n" for line in known]
+        as_json = _encode_lines(known)
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.write_bytes(as_json)
+        if self._out is not None:
             with suppress(OSError, ValueError):
-                if isinstance(out, LogFile):
-                    out.write_lines(texts)
+                if self._is_console:
+                    self._out.write("".join(f"{text_line(line)}\n" for line in known))
                 else:
-                    out.write("".join(texts))
-                    out.flush()
+                    self._out.write(as_json.decode())
+                self._out.flush()
 
 
 request_log: Final = RequestLog(SystemClock())
@@ -176,7 +177,3 @@ def text_line(facts: Mapping[str, object]) -> str:
     """Return a line of the log, whose facts are those of its JSON, as text for people."""
     shown = " ".join(f"{name}={fact}" for name, fact in facts.items() if name not in _FIRST)
     return f"{facts.get('timestamp')} [{facts.get('level')!s:9}] {facts.get('event')}  {shown}"
-
-
-def _json_line(facts: Mapping[str, object]) -> str:
-    return _encode(facts).decode()

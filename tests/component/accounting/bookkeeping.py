@@ -12,7 +12,7 @@ from tests.support.seams.accounting import (
     AccountingService,
     Activity,
     ActivityQuery,
-    ChargeWriter,
+    BooksProcess,
     Credits,
     Difference,
     GenerationRecord,
@@ -23,6 +23,8 @@ from tests.support.seams.accounting import (
     PostingKind,
     Statement,
     StatementQuery,
+    activity,
+    statement,
 )
 from tests.support.seams.identity import subject_of
 from tollhouse.kernel.pages import Window
@@ -36,7 +38,7 @@ class Bookkeeping:
     database: Database
     accounting: AccountingService
     ledger: LedgerService
-    writer: ChargeWriter
+    writer: BooksProcess
     clock: FakeClock
 
     async def add(
@@ -86,12 +88,12 @@ class Bookkeeping:
             account_id=tenant.account.id, window=window or Window(0, 1_000), **wanted
         )
         async with self.database.reading() as read:
-            return await self.ledger.statement(read, query)
+            return await statement(read, query)
 
     async def activity(self, tenant: Tenant, **facts: Any) -> list[Activity]:
         wanted = {"since": date(2026, 3, 1), "until": date(2026, 4, 1), **facts}
         query = ActivityQuery(account_id=tenant.account.id, window=Window(0, 100), **wanted)
         async with self.database.reading() as read:
-            page = await self.ledger.activity(read, query)
+            page = await activity(read, query)
         assert page.total == len(page.items)
         return list(page.items)

@@ -12,7 +12,7 @@ from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
-    ChargeWriter,
+    BooksProcess,
     Journal,
     LedgerService,
     Settler,
@@ -38,7 +38,7 @@ async def other(database: Database, clock: FakeClock, ids: SequentialIds) -> Ten
 
 
 @pytest.fixture
-async def writer(database: Database) -> AsyncIterator[ChargeWriter]:
+async def writer(database: Database) -> AsyncIterator[BooksProcess]:
     """The writer that goes with the database."""
     made = charge_writer(database)
     yield made
@@ -51,7 +51,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture
-async def settler(journal: Journal, writer: ChargeWriter) -> AsyncIterator[Settler]:
+async def settler(journal: Journal, writer: BooksProcess) -> AsyncIterator[Settler]:
     made = Settler(journal, writer)
     yield made
     await made.close()
@@ -72,7 +72,7 @@ def fixture(
     database: Database,
     service: AccountingService,
     ledger: LedgerService,
-    writer: ChargeWriter,
+    writer: BooksProcess,
     clock: FakeClock,
 ) -> Bookkeeping:
     return Bookkeeping(database, service, ledger, writer, clock)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -14,18 +14,16 @@ import sqlalchemy as sa
 
 from tests.support.builders import Tenant, generation_record
 from tests.support.seams.accounting import (
-    BlockingWriter,
     BookCharges,
     Booked,
     Books,
     ChargesNotBooked,
-    ChargeWriter,
     GenerationRecord,
     JournalPart,
-    PostgresqlChargeWriter,
+    PostgresqlDriver,
     Release,
     SetAside,
-    SqliteChargeWriter,
+    SqliteDriver,
     payload_of,
 )
 from tollhouse.storage.connections import dsn
@@ -44,19 +42,17 @@ HOLDER = "the-process"
 class InProcessWriter:
     """Books as the books process does, in a thread of this one."""
 
-    def __init__(self, database: Database, holder: str) -> None:
-        self._turn: AbstractAsyncContextManager[object] = nullcontext()
+    def __init__(
+        self,
+        driver: PostgresqlDriver | SqliteDriver,
+        holder: str,
+        turn: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
+        self._turn = turn or nullcontext()
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self._runner = asyncio.Runner()
         self._closed = False
-        self._writer: PostgresqlChargeWriter | SqliteChargeWriter
-        if database.dialect == "postgresql":
-            self._writer = PostgresqlChargeWriter(dsn(database.url), holder)
-            self._books = Books(BlockingWriter(self._runner.run, self._writer), Path())
-        else:
-            self._writer = SqliteChargeWriter(str(database.url.database), holder)
-            self._books = Books(self._writer, Path())
-            self._turn = database.write_lock
+        self._driver = driver
+        self._books = Books(driver, Path(), holder)
 
     async def write(
         self,
@@ -72,29 +68,28 @@ class InProcessWriter:
 
     async def _ask(self, message: BookCharges | Release) -> Sequence[SetAside]:
         async with self._turn:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(self._thread, self._books.answer, message)
+            answer = await self._in_thread(self._books.answer, message)
         if isinstance(answer, Booked):
             return answer.set_aside
-        raise ChargesNotBooked(str(answer))
+        raise ChargesNotBooked(getattr(answer, "reason", ""))
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+            await self._in_thread(self._driver.close)
             self._thread.shutdown()
 
-    def _close(self) -> None:
-        if isinstance(self._writer, SqliteChargeWriter):
-            self._writer.close()
-        else:
-            self._runner.run(self._writer.close())
-        self._runner.close()
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
 
 
-def charge_writer(database: Database, holder: str = HOLDER) -> ChargeWriter:
+def charge_writer(database: Database, holder: str = HOLDER) -> InProcessWriter:
     """Make the charge writer for a database."""
-    return InProcessWriter(database, holder)
+    if database.dialect == "postgresql":
+        return InProcessWriter(PostgresqlDriver(dsn(database.url)), holder)
+    driver = SqliteDriver(str(database.url.database))
+    return InProcessWriter(driver, holder, database.write_lock)
 
 
 def record_for(tenant: Tenant, number: int = 1, **fields: Any) -> GenerationRecord:

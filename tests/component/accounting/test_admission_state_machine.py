@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.component.accounting.ledger_reader import LedgerReader, charge_writer
-from tests.support.builders import add_tenant
+from tests.support.builders import add_tenant, reservation
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
@@ -153,11 +153,9 @@ class OnDisk:
     def reserve(self, batch: str, key: str, amount: int) -> str | None:
         async def reserve() -> None:
             async with self.database.writing() as write:
-                account_id = self.tenant.account.id
-                payer = PAYERS.get(key)
-                await self.accounting.reserve(
-                    write, batch, account_id, key, amount, payer_hash=payer
-                )
+                place = batch, self.tenant.account.id, key, amount, self.clock.now()
+                wanted = reservation(*place, payer_hash=PAYERS.get(key))
+                await self.accounting.reserve(write, wanted)
 
         try:
             self._run(reserve())

@@ -7,13 +7,14 @@ import sqlalchemy as sa
 
 from tests.component.accounting.bookkeeping import Bookkeeping
 from tests.component.accounting.ledger_reader import HOLDER, record_for
-from tests.support.builders import Tenant
+from tests.support.builders import Tenant, reservation
 from tests.support.seams.accounting import (
     BudgetScope,
     GenerationRecord,
     KeyLimit,
     Owner,
     PostingKind,
+    Reservation,
     Reset,
     Right,
     budget_rows,
@@ -60,6 +61,11 @@ async def limit(fixture: Bookkeeping, tenant: Tenant, wanted: KeyLimit) -> None:
 def charge(tenant: Tenant, number: int, cost: int, **fields: object) -> GenerationRecord:
     facts = {"cost_nano": cost, "external_user": "ada", "free_limited": number == 1} | fields
     return record_for(tenant, number, **facts)
+
+
+def reserved(fixture: Bookkeeping, tenant: Tenant, **fields: object) -> Reservation:
+    facts = tenant.account.id, tenant.key.hash, 100, fixture.clock.now()
+    return reservation(BATCH, *facts, **fields)
 
 
 async def amounts(fixture: Bookkeeping, budget: leases.BudgetId) -> tuple[int | None, ...]:
@@ -123,9 +129,8 @@ async def test_they_follow_what_batches_reserve_and_book(
 ) -> None:
     accounting = fixture.accounting
     async with fixture.database.writing() as write:
-        await accounting.reserve(
-            write, BATCH, acme.account.id, acme.key.hash, 100, workspace_id=acme.workspace.id
-        )
+        wanted = reserved(fixture, acme, workspace_id=acme.workspace.id)
+        await accounting.reserve(write, wanted)
     assert await amounts(fixture, made[3]) == (500, 0, 100, 40)
     async with fixture.database.writing() as write:
         await accounting.book(write, [charge(acme, 2, 30)])
@@ -157,7 +162,7 @@ async def test_a_new_row_has_what_was_used_and_reserved_before(
     await fixture.add(acme, PostingKind.PURCHASE, 1_000)
     await fixture.writer.write([charge(acme, 1, 9)], None, 1)
     async with fixture.database.writing() as write:
-        await fixture.accounting.reserve(write, BATCH, acme.account.id, acme.key.hash, 100)
+        await fixture.accounting.reserve(write, reserved(fixture, acme))
         budget = leases.BudgetId("key", acme.key.hash, day)
         await budget_rows.make_rows(write, [budget])
     assert await amounts(fixture, budget) == (None, 9, 100, 0)

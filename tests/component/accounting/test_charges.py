@@ -25,8 +25,8 @@ from tests.support.clock import START, FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
+    BooksProcess,
     Charge,
-    ChargeWriter,
     CostState,
     GenerationRecord,
     Journal,
@@ -53,6 +53,7 @@ from tollhouse.storage.tables.accounting import (
 )
 
 TOO_LARGE = charge(1, usage=Usage(input_tokens=2**63))
+TOO_LARGE_TOGETHER = charge(1, usage=Usage(input_tokens=2**62, cache_read_tokens=2**62))
 
 
 def failures(logs: list[EventDict]) -> list[EventDict]:
@@ -104,8 +105,13 @@ class TestFailedWrite:
 
     @pytest.mark.parametrize(
         "spoilt",
-        [{"account_id": "no-such-account"}, {"charge": TOO_LARGE}, {"model": None}],
-        ids=["foreign account", "number out of range", "something missing"],
+        [
+            {"account_id": "no-such-account"},
+            {"charge": TOO_LARGE},
+            {"charge": TOO_LARGE_TOGETHER},
+            {"model": None},
+        ],
+        ids=["foreign account", "number out of range", "sum out of range", "something missing"],
     )
     async def test_for_what_one_charge_holds_sets_that_one_aside(
         self,
@@ -124,7 +130,7 @@ class TestFailedWrite:
 
 async def test_what_a_kill_left_in_the_journal_is_booked_once(
     acme: Tenant,
-    writer: ChargeWriter,
+    writer: BooksProcess,
     journal: Journal,
     ledger_reader: LedgerReader,
     tmp_path: Path,
@@ -148,7 +154,7 @@ async def test_a_charge_waits_for_a_transaction_of_the_control_plane_however_lon
     ledger_reader: LedgerReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite_writer.BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("tollhouse.accounting.settlement.sqlite.BUSY_TIMEOUT_MS", 1)
     async with database.writing() as write:
         await service.add_credits(write, acme.account.id, PostingKind.GRANT, 10)
         with capture_logs() as logs:
@@ -194,7 +200,7 @@ async def test_totals_are_the_sums_of_the_rows(
     other: Tenant,
     database: Database,
     service: AccountingService,
-    writer: ChargeWriter,
+    writer: BooksProcess,
     ledger_reader: LedgerReader,
     seed: int,
 ) -> None:
@@ -319,7 +325,7 @@ async def test_the_rows_are_those_of_the_charge_writers(
     other: Tenant,
     database: Database,
     service: AccountingService,
-    writer: ChargeWriter,
+    writer: BooksProcess,
     clock: FakeClock,
     seed: int,
 ) -> None:

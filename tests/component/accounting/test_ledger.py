@@ -100,9 +100,9 @@ async def test_books_that_nobody_tampered_with_are_right(
     assert found.generations > 10
     assert sum(found.balances.values()) == 0
     for tenant in (acme, other):
-        assert await fixture.found(LedgerScope((tenant.account.id,))) == []
+        assert await fixture.found(LedgerScope(tenant.account.id)) == []
         assert (
-            await fixture.found(LedgerScope((tenant.account.id,), START.replace(hour=0, minute=0)))
+            await fixture.found(LedgerScope(tenant.account.id, START.replace(hour=0, minute=0)))
             == []
         )
 
@@ -187,7 +187,7 @@ async def test_counters_of_a_key_that_answers_for_another_are_recomputed_too(
             record_for(acme, 3, cost_nano=5, key_hash=PAYER),
         ]
     )
-    scopes = (LedgerScope(), LedgerScope((acme.account.id,)))
+    scopes = (LedgerScope(), LedgerScope(acme.account.id))
     for scope in scopes:
         assert await fixture.found(scope) == []
     for template, expected in OF_A_PAYER.items():
@@ -391,7 +391,7 @@ def named(text: str, names: dict[str, str]) -> str:
 async def test_a_row_that_was_changed_past_the_program_is_named(
     fixture: Bookkeeping, names: dict[str, str]
 ) -> None:
-    scopes = LedgerScope(), LedgerScope((names["ACCOUNT"],))
+    scopes = LedgerScope(), LedgerScope(names["ACCOUNT"])
     for scope in scopes:
         assert await fixture.found(scope) == []
     for template, expected in TAMPERED.items():
@@ -411,7 +411,7 @@ async def test_what_is_long_past_is_not_seen_in_a_sample_of_days(
 ) -> None:
     account = names["ACCOUNT"]
     today = datetime(2026, 3, 12, tzinfo=UTC)
-    days = LedgerScope((account,), today), LedgerScope((account,), today + DAY)
+    days = LedgerScope(account, today), LedgerScope(account, today + DAY)
     statement = f"UPDATE account_totals SET used_nano = 1 WHERE account_id = '{account}'"  # noqa: S608 - ours
     assert await found_after(fixture, statement, *days) == [[], []]
     seen, later = await found_after(fixture, "UPDATE account_days SET free_requests = 5", *days)
@@ -501,8 +501,8 @@ class TestSample:
         async with database.reading() as read:
             calm = await LedgerService(clock, most_requests=2).scope_of(read, acme.account.id)
             busy = await LedgerService(clock, most_requests=1).scope_of(read, acme.account.id)
-        assert calm == LedgerScope((acme.account.id,))
-        assert busy == LedgerScope((acme.account.id,), datetime(2026, 3, 11, tzinfo=UTC))
+        assert calm == LedgerScope(acme.account.id)
+        assert busy == LedgerScope(acme.account.id, datetime(2026, 3, 11, tzinfo=UTC))
 
 
 async def test_charges_that_were_gone_from_the_journal_are_a_difference(

@@ -8,11 +8,17 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
-from tests.component.accounting.ledger_reader import LedgerReader, expected_totals, record_for
+from tests.component.accounting.ledger_reader import (
+    HOLDER,
+    InProcessWriter,
+    LedgerReader,
+    expected_totals,
+    record_for,
+)
 from tests.support.builders import Tenant
-from tests.support.seams.accounting import PostgresqlChargeWriter
+from tests.support.seams.accounting import ChargesNotBooked, PostgresqlDriver
 from tollhouse.storage import postgresql
-from tollhouse.storage.connections import DatabaseUnreachable, dsn
+from tollhouse.storage.connections import dsn
 from tollhouse.storage.database import Database, open_database
 
 # Subscripted for the type checker alone: the class takes no parameter at run time.
@@ -33,9 +39,9 @@ async def database(migrated_postgresql: sa.URL) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def writer(migrated_postgresql: sa.URL) -> AsyncIterator[PostgresqlChargeWriter]:
+async def writer(migrated_postgresql: sa.URL) -> AsyncIterator[InProcessWriter]:
     named = migrated_postgresql.update_query_dict({"application_name": "the writer"})
-    made = PostgresqlChargeWriter(dsn(named), "the process")
+    made = InProcessWriter(PostgresqlDriver(dsn(named)), HOLDER)
     yield made
     await made.close()
 
@@ -49,7 +55,7 @@ async def aside(migrated_postgresql: sa.URL) -> AsyncIterator[Connection]:
 
 
 async def test_a_connection_that_is_lost_between_groups_is_opened_again(
-    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
+    acme: Tenant, writer: InProcessWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     records = [record_for(acme, number) for number in range(3)]
     for record in records:
@@ -59,7 +65,7 @@ async def test_a_connection_that_is_lost_between_groups_is_opened_again(
 
 
 async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_again(
-    acme: Tenant, writer: PostgresqlChargeWriter, aside: Connection, ledger_reader: LedgerReader
+    acme: Tenant, writer: InProcessWriter, aside: Connection, ledger_reader: LedgerReader
 ) -> None:
     await writer.write([record_for(acme, 1)])
     async with aside.transaction():
@@ -78,7 +84,7 @@ async def test_a_connection_that_is_lost_in_the_middle_of_a_group_is_opened_agai
 
 
 async def test_a_server_that_cannot_be_reached_fails_the_group(acme: Tenant) -> None:
-    nowhere = PostgresqlChargeWriter("postgresql://u@127.0.0.1:1/d", "the process")
-    with pytest.raises(DatabaseUnreachable):
+    nowhere = InProcessWriter(PostgresqlDriver("postgresql://u@127.0.0.1:1/d"), HOLDER)
+    with pytest.raises(ChargesNotBooked, match="DatabaseUnreachable"):
         await nowhere.write([record_for(acme)])
     await nowhere.close()

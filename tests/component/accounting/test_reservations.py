@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.component.accounting.ledger_reader import LedgerReader, record_for
-from tests.support.builders import OPERATOR, Tenant
+from tests.support.builders import OPERATOR, Tenant, reservation
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.seams.accounting import (
     AccountingService,
+    BooksProcess,
     BudgetScope,
-    ChargeWriter,
     DatabaseAccountLoader,
     KeyLimit,
     Owner,
@@ -36,6 +36,7 @@ class CreditsClient:
         self.told: list[str | None] = []
         for topic in (Topic.ACCOUNT, Topic.ACCOUNT_HINT):
             database.notifications.subscribe(topic, self.told.append)
+        self.clock = clock
         self.service = AccountingService(clock, ids)
         self.identity = IdentityService(clock, ids)
 
@@ -68,7 +69,8 @@ class CreditsClient:
     ) -> None:
         account_id, key_hash = tenant.account.id, key_hash or tenant.key.hash
         async with self.writing() as write:
-            await self.service.reserve(write, id_, account_id, key_hash, nano, **fields)
+            wanted = reservation(id_, account_id, key_hash, nano, self.clock.now(), **fields)
+            await self.service.reserve(write, wanted)
 
     async def limit_in_common(
         self, tenant: Tenant, scope: BudgetScope, nano: int, *, include: bool
@@ -204,7 +206,7 @@ class TestReserving:
         assert sum((await amounts(ledger_reader)).values()) == 10 * passed
 
     async def test_takes_what_is_left_of_the_keys_limit_and_no_more(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         await client.credit(acme, 100)
         await client.limit(acme, KeyLimit(10))
@@ -217,7 +219,7 @@ class TestReserving:
         await client.reserve(acme, 50, "batch-3", key_hash="another")
 
     async def test_counts_the_use_of_the_keys_window(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter, clock: FakeClock
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess, clock: FakeClock
     ) -> None:
         await client.credit(acme, 100)
         await client.limit(acme, KeyLimit(10, Reset.DAILY))
@@ -227,7 +229,7 @@ class TestReserving:
         await client.reserve(acme, 10)
 
     async def test_of_nothing_is_refused_by_a_negative_balance_alone(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         await client.limit(acme, KeyLimit(0))
         await client.reserve(acme, 0)
@@ -293,7 +295,7 @@ class TestStanding:
 
 class TestCovering:
     async def test_is_a_balance_that_is_not_negative_unless_the_account_pays_afterwards(
-        self, acme: Tenant, client: CreditsClient, writer: ChargeWriter
+        self, acme: Tenant, client: CreditsClient, writer: BooksProcess
     ) -> None:
         assert await client.is_covered(acme)
         await writer.write([record_for(acme, cost_nano=5)])

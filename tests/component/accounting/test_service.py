@@ -11,7 +11,7 @@ from tests.support.builders import Tenant, charge
 from tests.support.seams.accounting import (
     Attempt,
     Attribution,
-    ChargeWriter,
+    BooksProcess,
     CostState,
     Posting,
     PostingKind,
@@ -103,7 +103,7 @@ class TestGenerations:
         ids=["plain", "without", "with everything", "unknown", "estimated"],
     )
     async def test_are_read_back_as_they_were_booked(
-        self, acme: Tenant, fixture: Bookkeeping, writer: ChargeWriter, facts: dict[str, Any]
+        self, acme: Tenant, fixture: Bookkeeping, writer: BooksProcess, facts: dict[str, Any]
     ) -> None:
         booked = record_for(acme, **facts)
         await writer.write([booked])

@@ -44,11 +44,11 @@ async def week(acme: Tenant, other: Tenant, fixture: Bookkeeping) -> list[str]:
 def lines(statement: Statement) -> list[tuple[Any, ...]]:
     return [
         (
-            line.movement.day.day,
-            line.movement.kind,
-            line.movement.model,
-            line.movement.count,
-            line.movement.change_nano,
+            line.day.day,
+            line.kind,
+            line.model,
+            line.count,
+            line.change_nano,
             line.balance_nano,
         )
         for line in statement.lines
@@ -69,21 +69,21 @@ class TestStatement:
             (10, "usage", "acme/large", 1, -80, 700),
             (11, "adjustment", None, 1, -5, 695),
         ]
-        assert [line.movement.posting_id for line in found.lines if line.movement.at] == week
+        assert [line.posting_id for line in found.lines if line.at] == week
         assert (found.opening_nano, found.closing_nano, found.total) == (0, 695, 7)
         assert found.closing_nano == await fixture.balance(acme)
-        assert found.lines[0].movement.note == "a note"
-        assert found.lines[0].movement.at == MONDAY
+        assert found.lines[0].note == "a note"
+        assert found.lines[0].at == MONDAY
 
     async def test_shows_each_charge_in_the_order_of_time(
         self, acme: Tenant, fixture: Bookkeeping, week: list[str]
     ) -> None:
         found = await fixture.statement(acme, detail=True)
-        assert [line.movement.change_nano for line in found.lines] == [
+        assert [line.change_nano for line in found.lines] == [
             *(1_000, -10, -40, -20, 50, -200, -80, -5)
         ]
-        assert [line.movement.generation_id for line in found.lines][1] == record_for(acme, 1).id
-        assert found.lines[2].movement.model == "acme/small"
+        assert [line.generation_id for line in found.lines][1] == record_for(acme, 1).id
+        assert found.lines[2].model == "acme/small"
         assert found.closing_nano == await fixture.balance(acme)
         assert len(week) == 4
 
@@ -96,9 +96,7 @@ class TestStatement:
             for since, until in pairwise(cuts):
                 found = await fixture.statement(acme, since=since, until=until, detail=detail)
                 assert found.opening_nano == opening
-                assert found.closing_nano == opening + sum(
-                    line.movement.change_nano for line in found.lines
-                )
+                assert found.closing_nano == opening + sum(line.change_nano for line in found.lines)
                 opening = found.closing_nano
             assert opening == await fixture.balance(acme)
         assert len(week) == 4

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.support.batches import batch
-from tests.support.builders import Tenant, charge, generation_record
+from tests.support.builders import Tenant, charge, generation_record, reservation
 from tests.support.clock import FakeClock
 from tests.support.ids import SequentialIds
 from tests.support.memory_blobs import MemoryBlobs
@@ -108,7 +108,8 @@ class BatchFixture:
             await self.blobs.put(input_key(folder_of(made.id), number), closed.data)
             chunks.append(StoredChunk(number, first, count))
         async with self.database.writing() as write:
-            await self.accounting.reserve(write, made.id, made.account_id, made.key_hash, ESTIMATE)
+            place = made.id, made.account_id, made.key_hash, ESTIMATE, made.created_at
+            await self.accounting.reserve(write, reservation(*place))
             await repository.add(write, made, chunks)
         return made
 

@@ -8,45 +8,47 @@ __getattr__ = names(
         "": "budget_rows endpoints leases rights",
         "admission": "accounts rules",
         "admission.controller": "AdmissionController",
-        "admission.rules": "AdmissionContext drawn_budgets reservation_limits reservation_refusal",
+        "admission.budgets": "AdmissionContext claim_of",
+        "admission.rules": "limits_shown reservation_refusal",
         "admission.types": (
             "AccountFacts AdmissionPreview AdmissionRefusal AdmissionRequest Admitted "
-            "FREE_PER_DAY FREE_PER_MINUTE KeyFacts label_of LABELS LimitLabel OwnerFacts Rate"
+            "CreditLimit FREE_PER_DAY FREE_PER_MINUTE KeyFacts OwnerFacts Rate"
         ),
-        "ledger.service": "LedgerSampler LedgerService MOST_DIFFERENCES SAMPLED_ACCOUNTS",
-        "ledger.types": (
-            "Activity ActivityQuery Difference LedgerReport LedgerScope Statement StatementQuery"
+        "ledger": (
+            "Difference LedgerReport LedgerSampler LedgerScope LedgerService MOST_DIFFERENCES "
+            "SAMPLED_ACCOUNTS"
         ),
-        "limits": "AccountingRules effective_budget key_status resets_at rules_of window_start",
+        "limits": (
+            "AccountingRules Budget effective_budget key_status KeyStatus resets_at rules_of "
+            "window_start"
+        ),
         "owner": "end_user Owner OwnerLimit OwnerUse",
         "policy": (
             "balance_change check_credits credit_posting credits_change "
             "first_day_of_windows free_requests is_same_posting key_usage"
         ),
         "pricing": "charge_for cost estimate estimate_many maximum_cost no_charge rates_for",
-        "service": "AccountingService DatabaseAccountLoader",
-        "settlement": "books journal mapped_file recovery settler",
-        "settlement.booking": "added booking Unbookable",
+        "loader": "DatabaseAccountLoader",
+        "service": "AccountingService",
+        "settlement": "books journal recovery settler",
+        "settlement.child": (
+            "BookCharges Booked BookFile Books NotBooked Open Release SetAside Unreadable"
+        ),
         "settlement.books": "BooksProcess ChargesNotBooked",
-        "settlement.child": "Books",
         "settlement.journal": (
             "GROWTH_BYTES Journal JournalContents JournalPart journals_in parse RECORD_BYTES "
             "SHRINK_BYTES"
         ),
-        "settlement.messages": (
-            "BookCharges Booked BookFile NotBooked Open Release SetAside Unreadable"
-        ),
-        "settlement.notes": "JournalNotes MissingCharges",
-        "settlement.payloads": "payload_of record_of",
-        "settlement.postgresql_child": "BlockingWriter",
-        "settlement.postgresql_writer": "PostgresqlChargeWriter",
+        "settlement.records": "JournalNotes MissingCharges payload_of record_of",
+        "settlement.postgresql": "PostgresqlDriver",
         "settlement.recovery": "RecoveredCharges Recovery",
-        "settlement.settler": "ChargeWriter Flusher Settler",
-        "settlement.sqlite_writer": "SqliteChargeWriter",
+        "settlement.settler": "Flusher Settler",
+        "settlement.sqlite": "SqliteDriver",
+        "statements": "Activity activity ActivityQuery Statement statement StatementQuery",
         "types": (
-            "Attempt attempts_json Attribution Budget BudgetScope Charge Cost CostState "
-            "Credits FREE FreeRequests GenerationRecord KeyLimit KeyStatus KeyUsage Posting "
-            "PostingKind Price Rates Reset Right Spend Tier Usage"
+            "Attempt attempts_json Attribution BudgetScope Charge Cost CostState "
+            "Credits FREE FreeRequests GenerationRecord KeyLimit KeyUsage Posting "
+            "PostingKind Price Rates Reservation Reset Right Spend Tier Usage"
         ),
     },
 )

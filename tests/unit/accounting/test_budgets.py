@@ -94,4 +94,6 @@ class TestTheEffectiveOne:
             "api_key",
             "workspace",
             "key_limit",
+            "account",  # ours, too
+            "free_requests",
         ]

@@ -24,7 +24,6 @@ from tests.support.seams.accounting import (
     JournalNotes,
     MissingCharges,
     journals_in,
-    mapped_file,
     parse,
     record_of,
 )
@@ -136,7 +135,7 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
     large = b'"%b"' % (b"x" * GROWTH_BYTES)
     journal.append(ONE)
     with monkeypatch.context() as patched:
-        patched.setattr(mapped_file.mmap, "mmap", failing)
+        patched.setattr(module.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.append(large)
         journal.append(TWO)
@@ -145,7 +144,7 @@ def test_a_map_that_fails_leaves_the_journal_as_it_was(
         journal.append(large)
     journal.switch_files()
     with monkeypatch.context() as patched:
-        patched.setattr(mapped_file.mmap, "mmap", failing)
+        patched.setattr(module.mmap, "mmap", failing)
         with pytest.raises(OSError, match="map"):
             journal.empty_booked()
     journal.switch_files()
@@ -171,7 +170,7 @@ def test_a_journal_that_could_not_be_opened_keeps_no_file_open(
     maps = Mock(side_effect=[mmap(-1, GROWTH_BYTES)] * mapped + [OSError("no room for a map")])
     opened = open_files()
     with monkeypatch.context() as patched:
-        patched.setattr(mapped_file.mmap, "mmap", maps)
+        patched.setattr(module.mmap, "mmap", maps)
         with pytest.raises(OSError, match="map"):
             journal.open()
     journal.close()
@@ -187,7 +186,7 @@ def test_both_files_and_their_marks_are_flushed_to_the_disk(
 ) -> None:
     flushed: list[int] = []
     monkeypatch.setattr(
-        mapped_file.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
+        module.os, "fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino)
     )
     journal.append(ONE)
     journal.sync()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.support.seams.accounting import (
     FREE,
@@ -53,7 +54,7 @@ class TestCost:
     def test_does_not_count_reasoning_twice(
         self, usage: Usage, price: Rates, reasoning: int
     ) -> None:
-        thought = replace(usage, reasoning_tokens=reasoning)
+        thought = structs.replace(usage, reasoning_tokens=reasoning)
         assert cost(thought, Price(price)) == cost(usage, Price(price))
 
     @given(usages, rates, prices, st.integers(0, 10**7))
@@ -61,7 +62,7 @@ class TestCost:
         self, usage: Usage, price: Rates, reasoning_price: Decimal, reasoning: int
     ) -> None:
         reasoning = min(reasoning, usage.output_tokens)
-        thought = replace(usage, reasoning_tokens=reasoning)
+        thought = structs.replace(usage, reasoning_tokens=reasoning)
         own = cost(thought, Price(replace(price, reasoning=reasoning_price))).total_nano
         dearer = reasoning * (reasoning_price - price.completion)
         assert abs(own - cost(usage, Price(price)).total_nano - dearer / NANO) <= 1
@@ -328,7 +329,9 @@ def test_a_charge_has_the_fee_and_the_images_in_it_without_the_factor(
 
 @given(usages)
 def test_the_total_is_the_sum_of_the_classes(usage: Usage) -> None:
-    classes = [getattr(usage, field.name) for field in fields(usage) if field.name in CLASSES]
+    classes = [
+        getattr(usage, field.name) for field in structs.fields(usage) if field.name in CLASSES
+    ]
     assert usage.total_tokens == sum(classes)
     assert usage.prompt_tokens == usage.total_tokens - usage.output_tokens
 

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,22 +13,12 @@ from tests.support.seams.accounting import (
     Attribution,
     BookCharges,
     Booked,
-    BookFile,
-    Books,
     Flusher,
     GenerationRecord,
     Journal,
-    JournalPart,
-    NotBooked,
     Open,
-    Release,
     SetAside,
     Settler,
-    Unbookable,
-    Unreadable,
-    added,
-    booking,
-    payload_of,
     record_of,
 )
 from tests.support.seams.accounting import settler as module
@@ -312,131 +301,14 @@ async def test_who_comes_during_a_flush_waits_for_the_next_one(disk: Disk) -> No
     assert disk.flushes == 2
 
 
-# What the books process does with a group, with a writer that the test has
-
-
-BAD = payload_of(generation_record(id="bad"))
-OTHER_VERSION = payload_of(generation_record(id="other")).replace(b"[2,", b"[1,", 1)
-
-
-def payloads(*ids: str) -> list[bytes]:
-    return [payload_of(generation_record(id=id_)) for id_ in ids]
-
-
-class BooksWriter:
-    """Remembers the ids of each transaction; takes none with a charge called bad."""
-
-    def __init__(self) -> None:
-        self.booked: list[tuple[list[str], int]] = []
-        self.released: list[str] = []
-        self.failure: Exception | None = None
-
-    def release(self, holder: str) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.released.append(holder)
-
-    def write(self, records: Sequence[GenerationRecord], last: int) -> None:
-        ids = [record.id for record in records]
-        if self.failure is not None:
-            raise self.failure
-        if "bad" in ids:
-            raise Unbookable from OverflowError()
-        self.booked.append((ids, last))
-
-    @property
-    def transactions(self) -> list[list[str]]:
-        return [ids for ids, _ in self.booked if ids]
-
-
-@pytest.fixture
-def books_writer() -> BooksWriter:
-    return BooksWriter()
-
-
-@pytest.fixture
-def books(books_writer: BooksWriter, journal: Journal) -> Books:
-    return Books(books_writer, journal.folder)
-
-
-def filled(journal: Journal, *ids: str) -> JournalPart:
-    for payload in payloads(*ids):
-        journal.append(payload)
-    return journal.switch_files()
-
-
-def file_of(part: JournalPart) -> BookFile:
-    return BookFile(part.name, part.size, part.checksum, 1)
-
-
-def test_what_is_no_record_of_this_version_is_set_aside(
-    books: Books, books_writer: BooksWriter
-) -> None:
-    answer = books.answer(BookCharges([OTHER_VERSION, *payloads("a")]))
-    assert answer == Booked([SetAside(OTHER_VERSION, "ValidationError")])
-    assert books_writer.transactions == [["a"]]
-
-
-def test_each_transaction_says_up_to_which_number_it_books(
-    books: Books, books_writer: BooksWriter
-) -> None:
-    assert books.answer(BookCharges([*payloads("a", "b"), OTHER_VERSION, BAD], 7)) == Booked(
-        [SetAside(OTHER_VERSION, "ValidationError"), SetAside(BAD, "OverflowError")]
-    )
-    assert books_writer.booked == [(["a"], 7), (["b"], 8), ([], 9), ([], 10)]
-
-
-def test_a_holder_is_released_or_the_server_hears_of_it(
-    books: Books, books_writer: BooksWriter
-) -> None:
-    assert books.answer(Release("another")) == Booked([])
-    books_writer.failure = OSError()
-    assert books.answer(Release("another")) == NotBooked("OSError")
-    assert books_writer.released == ["another"]
-
-
-def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
-    books: Books, books_writer: BooksWriter, journal: Journal
-) -> None:
-    part = filled(journal, "a", "b")
-    journal.switch_files()
-    filled(journal, "c")
-    assert books.answer(file_of(part)) == Booked([])
-    assert books_writer.transactions == [["a", "b"]]
-
-
-@pytest.mark.parametrize("change", [b"", b"\0" * 8])
-def test_a_file_that_was_changed_from_outside_is_not_read(
-    books: Books, books_writer: BooksWriter, journal: Journal, change: bytes
-) -> None:
-    part = filled(journal, "a")
-    (journal.folder / part.name).write_bytes(change)
-    assert books.answer(file_of(part)) == Unreadable()
-    assert books_writer.transactions == []
-
-
 def test_messages_show_neither_a_password_nor_a_charge() -> None:
-    shown = [
-        Open("postgresql://user:password@host/books", "journal", "the process"),
-        BookCharges(payloads("a")),
-        Booked([SetAside(BAD, "OverflowError")]),
-    ]
-    assert list(map(repr, shown)) == [
-        "Open(journal='journal')",
-        "BookCharges(1 charges)",
-        "Booked(set_aside=[SetAside(reason='OverflowError')])",
-    ]
+    aside = SetAside(b"a charge", "OverflowError")
+    shown = [Open("postgresql://user:password@host/books", "journal", "the process")]
+    shown += [BookCharges([b"a charge"]), Booked([aside]), aside]
+    assert list(map(repr, shown)) == ["Open()", "BookCharges()", "Booked()", "SetAside()"]
 
 
 def test_a_record_shows_nothing_that_its_caller_said() -> None:
     said = Attribution(*(f"said {number}" for number in range(8)))
     record = generation_record(id="gen-1", attribution=said, upstream_id="said")
     assert repr(record) == "GenerationRecord(id='gen-1')"
-
-
-def test_a_charge_counts_to_its_utc_day() -> None:
-    at = datetime(2026, 3, 10, 1, 0, tzinfo=timezone(timedelta(hours=2)))
-    record = generation_record(id="g", created_at=at)
-    rows = dict(booking(added([record], {"g"})).changes())
-    [row] = rows["key_days"]
-    assert "2026-03-09" in row

@@ -206,7 +206,7 @@ class FakeAdmission:
     def release(self, generation_id: str) -> None:
         self.holding.discard(generation_id)
 
-    def may_use_free(self, generation_id: str) -> bool:
+    async def may_use_free(self, generation_id: str) -> bool:
         return generation_id in self.holding
 
 

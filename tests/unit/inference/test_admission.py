@@ -138,7 +138,7 @@ def test_a_request_without_free_models_keeps_its_ways() -> None:
 
 def test_the_smallest_limit_costs_what_its_provider_raises_it_to() -> None:
     asked_as_responses: Any = SimpleNamespace(dialect=Dialect.RESPONSES)
-    raising = replace(candidate(CHEAP), adapter=asked_as_responses)
+    raising = candidate(CHEAP)._replace(adapter=asked_as_responses)
     assert request(raising, max_tokens=1).maximum_nano == 16 * MILLI
     assert request(raising, max_tokens=1, n=2).estimate_nano == 32 * MILLI
 

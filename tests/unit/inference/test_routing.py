@@ -177,13 +177,13 @@ def test_the_next_endpoint_is_tried_only_where_no_work_was_done(
 
 @pytest.mark.parametrize("error", [UNSENT, AMBIGUOUS, failure("a", 429), failure("a", 500)])
 def test_after_an_idempotent_provider_the_next_endpoint_is_tried(error: ProviderFailure) -> None:
-    vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
+    vouched = FIRST._replace(endpoint=replace(A, idempotent=True))
     assert list(remaining(error, vouched, REST)) == REST
 
 
 @pytest.mark.parametrize("error", [REFUSED, REFUSED_AMBIGUOUSLY, failure("a", 400)])
 def test_a_wrong_request_ends_at_an_idempotent_provider_too(error: ProviderFailure) -> None:
-    vouched = replace(FIRST, endpoint=replace(A, idempotent=True))
+    vouched = FIRST._replace(endpoint=replace(A, idempotent=True))
     assert list(remaining(error, vouched, [SECOND])) == []
 
 

@@ -11,36 +11,38 @@ Methods of a state do not wait, so that a check and the hold that follows it are
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from dataclasses import dataclass, field, replace
-from datetime import date
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
-from tollhouse.accounting.admission.budget_states import KeyState, OwnerState
-from tollhouse.accounting.admission.types import (
-    LABELS,
-    AccountFacts,
-    AdmissionRequest,
-    KeyFacts,
-    OwnerFacts,
-    Rate,
-)
-from tollhouse.accounting.leases import KEY
+from tollhouse.accounting.admission.types import AccountFacts, KeyFacts, OwnerFacts
+from tollhouse.accounting.limits import INTERVALS, Budget
 from tollhouse.accounting.owner import Owner, end_user
-from tollhouse.accounting.types import BudgetScope, Credits, GenerationRecord
+from tollhouse.accounting.policy import free_requests_a_day
+from tollhouse.accounting.types import (
+    NO_SPEND,
+    BudgetScope,
+    GenerationRecord,
+    KeyLimit,
+    Reset,
+    Spend,
+)
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.sliding_window import SlidingMinute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
+    from datetime import date
 
-    from tollhouse.accounting.admission.budget_states import LabelledBudget
+    from tollhouse.accounting.admission.types import AdmissionRequest
+    from tollhouse.accounting.limits import AccountingRules
     from tollhouse.kernel.clock import Clock
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
+_ONE: Final = Spend(1)
 _NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
@@ -63,10 +65,6 @@ class InFlight:
         while recent and recent[0][0] <= now:
             self.recent_nano -= recent.popleft()[1]
         return self.running_nano + self.recent_nano
-
-    def begin(self, estimate_nano: int) -> None:
-        """Hold a request's estimate."""
-        self.running_nano += estimate_nano
 
     def end(self, estimate_nano: int, actual_nano: int, now: float, window: float) -> None:
         """Hold a request's actual cost in place of its estimate, for a window of seconds."""
@@ -92,98 +90,167 @@ class InFlight:
         return self._recent[0][0] if self._recent else None
 
 
-@dataclass(slots=True, eq=False)
 class AccountState:
     """What admission knows of one account: its money, holds, free requests and keys."""
 
-    facts: AccountFacts = field(default_factory=AccountFacts)
-    needs_credits: bool = True
-    in_flight: InFlight = field(default_factory=InFlight)
-    held_nano: int = 0
-    """What requests under way may cost at most, together."""
-    keys: dict[str, KeyState] = field(default_factory=dict[str, KeyState])
-    owners: dict[Owner, OwnerState] = field(default_factory=dict[Owner, OwnerState])
-    """Those that have a limit, or had one."""
-    end_users_of: set[str] = field(default_factory=set[str])
-    """Workspaces of which some end user has a limit."""
-    _people: dict[str, str] = field(default_factory=dict[str, str])
-    """Who made a key, of those who have a limit."""
-    minutes: dict[str | None, SlidingMinute] = field(
-        default_factory=dict[str | None, SlidingMinute]
-    )
-    free_held: int = 0
-    own_free: dict[str, date] = field(default_factory=dict[str, date])
-    """Generations that cost no fee with own keys and are not counted as such yet, by their days."""
-    _owned_nano: int = 0
-    """The balance in the books when the facts were read."""
-    _spendable_nano: int = 0
-    """The same without what batches have reserved."""
-    _charged_nano: int = 0
-    """Charges that the facts do not know of: made since they were read, or not booked then."""
-    _unbooked: deque[tuple[int, GenerationRecord]] = field(
-        default_factory=deque[tuple[int, GenerationRecord]]
-    )
-    """Charges that are not known to be booked, and their numbers."""
-    _free_days: Counter[date] = field(default_factory=Counter)
-    _own_days: Counter[date] | None = None
-    """Requests that own keys served; None where the books were not read."""
+    def __init__(self, account_id: str) -> None:
+        """Know nothing before something is loaded."""
+        self.id = account_id
+        self.facts = AccountFacts()
+        self.balance = Budget(BudgetScope.ACCOUNT, owner_id=account_id)
+        self.free = Budget(BudgetScope.FREE_REQUESTS, owner_id=account_id)
+        """Limited requests to free models of a UTC day."""
+        self.in_flight = InFlight()
+        self.keys: dict[str, Budget] = {}
+        """What each key may use; what interns use whose key it answers for counts as its own."""
+        self.owners: dict[Owner, dict[Reset | None, Budget]] = {}
+        """Those that have a limit, or had one on which requests may draw that still run."""
+        self.end_users_of: set[str] = set()
+        """Workspaces of which some end user has a limit."""
+        self.minutes: defaultdict[str | None, SlidingMinute] = defaultdict(SlidingMinute)
+        """The latest requests that a rate counts, by its model."""
+        self.own_free: dict[str, date] = {}
+        """Generations that cost no fee with own keys, and are not counted as such yet."""
+        self._own_days: Counter[date] | None = None
+        """Requests that own keys served; None where the books were not read."""
+        self._owners_of: dict[str, Sequence[Owner]] = {}
+        """Who made a key, and its workspace."""
+        self._people: dict[str, str] = {}
+        """Who made a key, of those who have a limit."""
+        self._drawn: dict[tuple[str, ...], tuple[Sequence[Budget], ...]] = {}
+        """What requests with some keys draw on: the people's, all others, and both together."""
+        self._unbooked: deque[tuple[int, GenerationRecord]] = deque()
+        """Charges that are not known to be booked, and their numbers."""
 
-    def load(self, facts: AccountFacts, *, count_own: bool = True) -> Sequence[GenerationRecord]:
+    def load(
+        self, facts: AccountFacts, rules: AccountingRules, *, count_own: bool
+    ) -> Sequence[GenerationRecord]:
         """Replace the facts by what the books say now, and add what is on its way to them.
 
         Returns that. `count_own`: also requests with own keys. Where nobody else writes books, what
         this process counts from the first reading on is exact, also while a batch is being booked.
         """
-        self.facts = facts
-        self.needs_credits = facts.type.needs_credits
-        self._owned_nano = facts.credits.balance_nano
-        self._spendable_nano = self._owned_nano - facts.reserved_nano
         unbooked = [record for number, record in self._unbooked if number > facts.booked_seq]
-        self._charged_nano = sum(record.cost_nano for record in unbooked)
-        self._free_days = Counter(facts.free_requests)
-        self._free_days.update(record.utc_day for record in unbooked if record.free_limited)
+        self.facts = facts
+        facts.fill(self.balance, unbooked)
+        limit = KeyLimit(free_requests_a_day(facts.credits, rules), Reset.DAILY)
+        days = {day: Spend(n) for day, n in facts.free_requests.items()}
+        self.free.load(limit, NO_SPEND, days, 0)
+        for record in unbooked:
+            if record.free_limited:
+                self.free.charged(record.utc_day, _ONE)
         if count_own or self._own_days is None:
             self._own_days = Counter(facts.own_requests)
             self._own_days.update(record.utc_day for record in unbooked if record.is_byok)
         return unbooked
 
-    @property
-    def credits(self) -> Credits:
-        """The account's money, with the charges that are not booked yet."""
-        booked = self.facts.credits
-        return replace(booked, used_nano=booked.used_nano + self._charged_nano)
+    def load_key(
+        self, key_hash: str, facts: KeyFacts, unbooked: Sequence[GenerationRecord]
+    ) -> None:
+        """Replace what is known of a key, who made it, and its workspace, by what the books say."""
+        used = [record for record in unbooked if key_hash in record.key_hashes]
+        self._key(key_hash).load(facts.limit, facts.total, facts.days, facts.reserved_nano, used)
+        self._owners_of[key_hash] = [each.owner for each in facts.owners]
+        for each in facts.owners:
+            self.load_owner(each, unbooked)
+            if each.owner.scope is BudgetScope.WORKSPACE:
+                has_limits = facts.limits_end_users
+                (self.end_users_of.add if has_limits else self.end_users_of.discard)(each.owner.id)
+        self._drawn.clear()
 
-    @property
-    def balance_nano(self) -> int:
-        """What is left of its credits."""
-        return self._owned_nano - self._charged_nano
+    def load_owner(self, facts: OwnerFacts, unbooked: Sequence[GenerationRecord]) -> None:
+        """Replace what is known of an owner by what the books say."""
+        owner, use = facts.owner, facts.use
+        limits = {each.reset: each for each in facts.limits}
+        if owner not in self.owners and not limits:
+            return
+        self._people.update(dict.fromkeys(facts.keys, owner.id))
+        used = [record for record in unbooked if owner in self._owners(record)]
+        budgets = self.owners.setdefault(owner, {})
+        for reset in {*budgets, *limits}:
+            limit = limits.get(reset, KeyLimit(reset=reset))
+            reserved = use.held_for_batches(include_byok=limit.include_byok)
+            if (budget := budgets.get(reset)) is None:
+                budget = budgets[reset] = Budget(owner.scope, owner_id=owner.id)
+            budget.load(limit, use.total, use.days, reserved, used)
+        self._drawn.clear()
 
-    @property
-    def available_nano(self) -> int:
-        """What requests may spend: the balance without what batches have reserved."""
-        return self._spendable_nano - self._charged_nano
+    def budgets(self, request: AdmissionRequest) -> Sequence[Budget]:
+        """Return all that limit a request, in the order in which they are enforced."""
+        found = self._drawn.get(request.key_hashes)
+        if found is None:
+            found = self._drawn[request.key_hashes] = self._drawn_on(request.key_hashes)
+        people, others, every = found
+        if self.end_users_of and request.end_user is not None:
+            return (*people, *self._limited(request.end_user), *others)
+        return every
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it never used anything."""
-        return not self.facts.credits.used_nano and not self._charged_nano
+    def _drawn_on(self, keys: tuple[str, ...]) -> tuple[Sequence[Budget], ...]:
+        owners = [self._owners_of.get(key, ()) for key in keys]
+        people = [each for of in owners for each in of if each.scope is BudgetScope.MEMBER]
+        places = [each for each in owners[0] if each.scope is BudgetScope.WORKSPACE] if keys else []
+        first = [budget for each in people for budget in self._limited(each)]
+        others = [budget for each in places for budget in self._limited(each)]
+        others += [*map(self._key, keys), self.balance]
+        return first, others, (*first, *others)
+
+    def _limited(self, owner: Owner) -> Sequence[Budget]:
+        """Return the budgets of an owner that have a limit, the shortest interval first."""
+        budgets = self.owners.get(owner, {})
+        found = [budgets[reset] for reset in INTERVALS if reset in budgets]
+        return [budget for budget in found if budget.is_limited]
+
+    def limits_end_user(self, end_user: Owner) -> bool:
+        """Tell whether a request has to know what an end user may use."""
+        return end_user.id.partition(":")[0] in self.end_users_of
+
+    def _key(self, key_hash: str) -> Budget:
+        if (found := self.keys.get(key_hash)) is None:
+            found = self.keys[key_hash] = Budget(BudgetScope.KEY_LIMIT, owner_id=key_hash)
+        return found
+
+    def _owners(self, record: GenerationRecord) -> set[Owner]:
+        """Return who may have budgets that a generation counts towards."""
+        found = {Owner(BudgetScope.WORKSPACE, record.workspace_id)}
+        if record.external_user:
+            found.add(end_user(record.workspace_id, record.external_user))
+        people = (self._people.get(key_hash) for key_hash in record.key_hashes)
+        found |= {Owner(BudgetScope.MEMBER, person) for person in people if person is not None}
+        return found
+
+    def charged(self, record: GenerationRecord, number: int) -> None:
+        """Count a generation on its way to the books."""
+        self._unbooked.append((number, record))
+        day, spend = record.utc_day, record.spend
+        if record.free_limited:
+            self.free.charged(day, _ONE)
+        if record.is_byok:
+            self.count_own(record)
+        self.balance.charged(day, spend)
+        for key_hash in record.key_hashes:
+            if (key := self.keys.get(key_hash)) is not None:
+                key.charged(day, spend)
+        if self.owners:
+            for owner in self._owners(record) & self.owners.keys():
+                for budget in self.owners[owner].values():
+                    budget.charged(day, spend)
+
+    def booked(self, number: int) -> None:
+        """Learn that the charges up to a number are in the books."""
+        while self._unbooked and self._unbooked[0][0] <= number:
+            self._unbooked.popleft()
 
     def idle(self, now: float) -> bool:
         """Tell whether nothing would be lost by forgetting it."""
+        owned = [budget for budgets in self.owners.values() for budget in budgets.values()]
+        budgets = (self.balance, self.free, *self.keys.values(), *owned)
         return (
-            not self.in_flight.held_nano(now)
-            and not self.held_nano
-            and not self.free_held
-            and not self._unbooked
-            and not self.own_free
-            and all(key.idle for key in self.keys.values())
-            and all(owner.idle for owner in self.owners.values())
+            not (self.in_flight.held_nano(now) or self._unbooked or self.own_free)
+            and not any(budget.held_nano for budget in budgets)
             and all(minute.idle(now) for minute in self.minutes.values())
         )
 
-    def free_used(self, today: date) -> int:
-        """Return a day's limited requests to free models, those under way and later ones too."""
-        return self.free_held + sum(n for day, n in self._free_days.items() if day >= today)
+    # Requests
 
     def has_free_own(self, day: date, a_month: int) -> bool:
         """Tell whether another request with own keys, on some day, costs no fee."""
@@ -194,99 +261,11 @@ class AccountState:
         running = (each.replace(day=1) == first for each in self.own_free.values())
         return sum(counted) + sum(running) < a_month
 
-    def minute(self, rate: Rate) -> SlidingMinute:
-        """Return the latest requests that a rate counts."""
-        return self.minutes.setdefault(rate.model, SlidingMinute())
-
-    def key(self, key_hash: str) -> KeyState:
-        """Return one of its keys."""
-        if (found := self.keys.get(key_hash)) is None:
-            found = self.keys[key_hash] = KeyState(KEY, key_hash)
-        return found
-
-    def load_key(
-        self, key_hash: str, facts: KeyFacts, unbooked: Sequence[GenerationRecord]
-    ) -> None:
-        """Replace what is known of a key, who made it, and its workspace, by what the books say."""
-        key = self.key(key_hash)
-        key.load(facts, [record for record in unbooked if key_hash in record.key_hashes])
-        key.people = key.workspace = ()
-        for each in facts.owners:
-            limited = self.load_owner(each, unbooked)
-            if each.owner.scope is BudgetScope.MEMBER:
-                key.people = limited
-            else:
-                key.workspace = limited
-                has_limits = facts.limits_end_users
-                (self.end_users_of.add if has_limits else self.end_users_of.discard)(each.owner.id)
-
-    def load_owner(
-        self, facts: OwnerFacts, unbooked: Sequence[GenerationRecord]
-    ) -> Sequence[LabelledBudget]:
-        """Replace what is known of an owner by what the books say; return what has a limit."""
-        owner = facts.owner
-        if (found := self.owners.get(owner)) is None:
-            if not facts.limits:
-                return ()
-            found = self.owners[owner] = OwnerState(owner)
-        self._people.update(dict.fromkeys(facts.keys, owner.id))
-        found.load(facts, [record for record in unbooked if owner in self._owners_of(record)])
-        return found.limited
-
-    def budgets(self, request: AdmissionRequest) -> Sequence[LabelledBudget]:
-        """Return all whose limits hold for a request, in the order in which they are enforced."""
-        keys = tuple(zip(map(self.key, request.key_hashes), LABELS, strict=False))
-        if not self.owners or not keys:
-            return keys
-        people = [each for key, _ in keys for each in key.people]
-        asked_for: Sequence[LabelledBudget] = ()
-        if request.end_user is not None and self.limits_end_user(request.end_user):
-            found = self.owners.get(request.end_user)
-            asked_for = () if found is None else found.limited
-        return (*people, *asked_for, *keys[0][0].workspace, *keys)
-
-    def limits_end_user(self, end_user: Owner | None) -> bool:
-        """Tell whether a request has to know what an end user may use."""
-        if end_user is None or not self.end_users_of:
-            return False
-        return end_user.id.partition(":")[0] in self.end_users_of
-
-    def _owners_of(self, record: GenerationRecord) -> set[Owner]:
-        """Return who may have budgets that a generation counts towards."""
-        found = {Owner(BudgetScope.WORKSPACE, record.workspace_id)}
-        if record.external_user:
-            found.add(end_user(record.workspace_id, record.external_user))
-        for key_hash in record.key_hashes:
-            if (person := self._people.get(key_hash)) is not None:
-                found.add(Owner(BudgetScope.MEMBER, person))
-        return found
-
-    def charged(self, record: GenerationRecord, number: int) -> None:
-        """Count a generation on its way to the books."""
-        self._charged_nano += record.cost_nano
-        self._unbooked.append((number, record))
-        day = record.utc_day
-        if record.free_limited:
-            self._free_days[day] += 1
-        if record.is_byok:
-            self.count_own(record)
-        for key_hash in record.key_hashes:
-            self.key(key_hash).charged(day, record.spend)
-        if self.owners:
-            for owner in self._owners_of(record) & self.owners.keys():
-                for budget in self.owners[owner].budgets.values():
-                    budget.charged(day, record.spend)
-
     def count_own(self, record: GenerationRecord) -> None:
         """Count a generation of own keys, in place of what it took of the allowance."""
         self.own_free.pop(record.id, None)
         if self._own_days is not None:
             self._own_days[record.utc_day] += 1
-
-    def booked(self, number: int) -> None:
-        """Learn that the charges up to a number are in the books."""
-        while self._unbooked and self._unbooked[0][0] <= number:
-            self._unbooked.popleft()
 
 
 Name = str | Owner
@@ -294,49 +273,54 @@ Name = str | Owner
 
 
 class AccountLoader(Protocol):
-    """Reads an account and a key from the database."""
+    """Reads an account with the number up to which the books have this process' charges."""
 
     async def load(self, account_id: str, key_hash: str) -> tuple[AccountFacts, KeyFacts]:
-        """Return it with the number up to which the books have this process' charges."""
+        """Return it and a key."""
         ...
 
     async def load_owner(self, account_id: str, owner: Owner) -> tuple[AccountFacts, OwnerFacts]:
-        """Do the same with an end user in place of a key."""
+        """Return it and an end user."""
         ...
 
 
-@dataclass(slots=True, eq=False)
+class Reading(NamedTuple):
+    """When something was read."""
+
+    changed: int
+    """After which change of the account,"""
+    hinted: int
+    """after which hint,"""
+    at: float
+
+
 class CachedAccount:
-    """An account and how much of it was read since the latest change."""
+    """An account in memory, and what was read of it when."""
 
-    state: AccountState = field(default_factory=AccountState)
-    changed: int = 0
-    read: dict[Name, tuple[int, float]] = field(default_factory=dict[Name, tuple[int, float]])
-    """Each key, or end user, that was read: after which change, and when."""
-    users: int = 0
-    """How many wait for it to be read, or read it."""
-    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    outdated: set[Name] = field(default_factory=set[Name])
-    """Those that are to be read again beside the next request of theirs."""
-    refreshing: dict[Name, asyncio.Task[None]] = field(
-        default_factory=dict[Name, asyncio.Task[None]]
-    )
-    """Those that are read again beside the requests."""
+    def __init__(self, account_id: str) -> None:
+        """Have nothing read."""
+        self.state = AccountState(account_id)
+        self.changed = 0
+        """Raised with every change of it that the next request has to know."""
+        self.hinted = 0
+        """Raised with every one that requests need not wait for."""
+        self.read: dict[Name, Reading] = {}
+        self.users = 0
+        """How many wait for it to be read, or read it."""
+        self.loading = asyncio.Lock()
+        self.refreshing: dict[Name, asyncio.Task[None]] = {}
+        """Those that are read again beside the requests."""
 
-    def missing(self, key_hashes: Iterable[str], end_user: Owner | None = None) -> Name | None:
-        """Return the first that was not read since the latest change, or None.
+    def names(self, key_hashes: Sequence[str], end_user: Owner | None) -> Sequence[Name]:
+        """Return what has to be known: an end user where some of its workspace have limits."""
+        if end_user is None or not self.state.limits_end_user(end_user):
+            return key_hashes
+        return (*key_hashes, end_user)
 
-        An end user has to be read where some of its workspace have limits.
-        """
-        for key_hash in key_hashes:  # of every request: no generator
-            found = self.read.get(key_hash)
-            if found is None or found[0] != self.changed:
-                return key_hash
-        if end_user is not None and self.state.limits_end_user(end_user):
-            found = self.read.get(end_user)
-            if found is None or found[0] != self.changed:
-                return end_user
-        return None
+    def is_known(self, name: Name) -> bool:
+        """Tell whether something was read since the latest change."""
+        found = self.read.get(name)
+        return found is not None and found.changed == self.changed
 
 
 class AccountCache:
@@ -344,6 +328,7 @@ class AccountCache:
 
     def __init__(
         self,
+        rules: AccountingRules,
         loader: AccountLoader,
         clock: Clock,
         *,
@@ -356,6 +341,7 @@ class AccountCache:
         others, None where there are none. `on_change` is called with the id of an account that has
         changed or was read again.
         """
+        self._rules = rules
         self._loader = loader
         self._clock = clock
         self._max_age = max_age_seconds
@@ -367,34 +353,31 @@ class AccountCache:
         """From how many on the idle ones are forgotten."""
 
     def known(
-        self, account_id: str, key_hashes: Iterable[str], end_user: Owner | None = None
+        self, account_id: str, key_hashes: Sequence[str], end_user: Owner | None = None
     ) -> AccountState | None:
-        """Return an account whose facts and keys are fresh; None where it has to be read."""
+        """Return an account whose facts and keys are fresh; None where it has to be read.
+
+        What is merely old is read again beside the requests, which go on with what is known.
+        """
         entry = self._entries.get(account_id)
-        if entry is None or entry.missing(key_hashes, end_user) is not None:
+        if entry is None:
             return None
-        for key_hash in key_hashes:
-            self._reload_if_due(entry, account_id, key_hash)
-        if end_user is not None and end_user in entry.read:
-            self._reload_if_due(entry, account_id, end_user)
+        for name in entry.names(key_hashes, end_user):
+            if not entry.is_known(name):
+                return None
+            reading = entry.read[name]
+            old = self._max_age is not None and self._clock.monotonic() - reading.at > self._max_age
+            if (old or reading.hinted != entry.hinted) and name not in entry.refreshing:
+                entry.refreshing[name] = asyncio.create_task(self._reloaded(entry, name))
         return entry.state
 
-    def is_read(self, account_id: str) -> bool:
-        """Tell whether an account was read before, with any of its keys."""
-        entry = self._entries.get(account_id)
-        return entry is not None and bool(entry.read)
-
     def state(self, account_id: str) -> AccountState | None:
-        """Return an account as it is known, however old that is."""
+        """Return an account that was read before, however long ago."""
         entry = self._entries.get(account_id)
-        return None if entry is None else entry.state
-
-    def is_known(self, account_id: str) -> bool:
-        """Tell whether an account was read before, however old that is."""
-        return account_id in self._entries
+        return entry.state if entry is not None and entry.read else None
 
     async def read(
-        self, account_id: str, key_hashes: Iterable[str], end_user: Owner | None = None
+        self, account_id: str, key_hashes: Sequence[str], end_user: Owner | None = None
     ) -> None:
         """Read an account, unless its facts and its keys are fresh: `known` returns it then.
 
@@ -406,8 +389,10 @@ class AccountCache:
             # The time limit holds for those who wait for another's reading, too.
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
                 # What changed while one key was read makes the others be read again.
-                while (missing := entry.missing(key_hashes, end_user)) is not None:
-                    await self._read(entry, account_id, missing)
+                while missing := [
+                    name for name in entry.names(key_hashes, end_user) if not entry.is_known(name)
+                ]:
+                    await self._read(entry, missing[0])
         except TimeoutError as error:
             raise Unavailable(_NOT_READ, retry_after=1) from error
         finally:
@@ -426,16 +411,19 @@ class AccountCache:
 
     def invalidate(self, account_id: str | None) -> None:
         """Have an account, or every one, read again before its next request."""
-        for each in self._entries if account_id is None else (account_id,):
-            if (entry := self._entries.get(each)) is not None:
-                entry.changed += 1
-                self._on_change(each)
+        for entry in self._those(account_id):
+            entry.changed += 1
+            self._on_change(entry.state.id)
 
     def refresh(self, account_id: str | None) -> None:
         """Have an account, or every one, read again beside the next request of each of its keys."""
-        for each in self._entries if account_id is None else (account_id,):
-            if (entry := self._entries.get(each)) is not None:
-                entry.outdated.update(entry.read)
+        for entry in self._those(account_id):
+            entry.hinted += 1
+
+    def _those(self, account_id: str | None) -> Sequence[CachedAccount]:
+        if account_id is None:
+            return [*self._entries.values()]
+        return [self._entries[account_id]] if account_id in self._entries else []
 
     def _entry(self, account_id: str) -> CachedAccount:
         entry = self._entries.get(account_id)
@@ -443,7 +431,7 @@ class AccountCache:
             if len(self._entries) >= self._full:
                 self._forget_idle()
                 self._full = max(MOST_REMEMBERED, len(self._entries) * 11 // 10)
-            entry = self._entries[account_id] = CachedAccount()
+            entry = self._entries[account_id] = CachedAccount(account_id)
         return entry
 
     def _forget_idle(self) -> None:
@@ -452,48 +440,34 @@ class AccountCache:
             if not entry.users and not entry.refreshing and entry.state.idle(now):
                 del self._entries[account_id]
 
-    async def _read(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        change = entry.changed
+    async def _read(self, entry: CachedAccount, name: Name) -> None:
+        account, changed, hinted = entry.state, entry.changed, entry.hinted
         try:
             if isinstance(name, Owner):
-                account, found = await self._loader.load_owner(account_id, name)
+                facts, found = await self._loader.load_owner(account.id, name)
             else:
-                account, found = await self._loader.load(account_id, name)
+                facts, found = await self._loader.load(account.id, name)
         except Exception as error:
-            _log.error("account_not_read", account=account_id, error=type(error).__name__)
+            _log.error("account_not_read", account=account.id, error=type(error).__name__)
             raise Unavailable(_NOT_READ, retry_after=1) from error
-        if account.booked_seq < self._booked_seq:
+        if facts.booked_seq < self._booked_seq:
             # Some charges were booked meanwhile, and are in neither: who reads again finds them.
             return
-        unbooked = entry.state.load(account, count_own=self._max_age is not None)
+        unbooked = account.load(facts, self._rules, count_own=self._max_age is not None)
         if isinstance(found, OwnerFacts):
-            entry.state.load_owner(found, unbooked)
+            account.load_owner(found, unbooked)
         else:
-            entry.state.load_key(str(name), found, unbooked)
-        entry.read[name] = (change, self._clock.monotonic())
+            account.load_key(str(name), found, unbooked)
+        entry.read[name] = Reading(changed, hinted, self._clock.monotonic())
 
-    def _reload_if_due(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        if name in entry.outdated and name not in entry.refreshing:
-            entry.outdated.discard(name)
-            self._reload(entry, account_id, name)
-        if self._max_age is not None:
-            _, read_at = entry.read[name]
-            if self._clock.monotonic() - read_at > self._max_age:
-                self._reload(entry, account_id, name)
-
-    def _reload(self, entry: CachedAccount, account_id: str, name: Name) -> None:
-        """Read again beside the requests, which go on with what is known."""
-        if name not in entry.refreshing:
-            task = asyncio.create_task(self._reloaded(entry, account_id, name))
-            entry.refreshing[name] = task
-
-    async def _reloaded(self, entry: CachedAccount, account_id: str, name: Name) -> None:
+    async def _reloaded(self, entry: CachedAccount, name: Name) -> None:
         try:
             async with asyncio.timeout(LOAD_SECONDS), entry.loading:
-                await self._read(entry, account_id, name)
-            self._on_change(account_id)
+                await self._read(entry, name)
+            self._on_change(entry.state.id)
         except (TimeoutError, Unavailable):
             # The next request that finds it old, in a while, tries again.
-            entry.read[name] = (entry.read[name][0], self._clock.monotonic())
+            now = self._clock.monotonic()
+            entry.read[name] = entry.read[name]._replace(hinted=entry.hinted, at=now)
         finally:
             del entry.refreshing[name]

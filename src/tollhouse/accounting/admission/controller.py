@@ -14,37 +14,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tollhouse.accounting.admission.accounts import AccountCache, AccountLoader
-from tollhouse.accounting.admission.claims import (
+from tollhouse.accounting.admission import rules as check
+from tollhouse.accounting.admission.accounts import AccountCache
+from tollhouse.accounting.admission.budgets import (
+    AdmissionContext,
+    SpendClaim,
+    budget_id,
     claim_of,
-    covers,
     given_limits,
-    held_elsewhere,
-    is_same,
-    leaves_free,
-    reserved_amounts,
+    reserved_of,
 )
 from tollhouse.accounting.admission.leasing import LEAST_WAIT_SECONDS
-from tollhouse.accounting.admission.rules import (
-    AdmissionContext,
-    awaited_credits,
-    check_request_limits,
-    contended_credits,
-    count_request,
-    counted_rate,
-    credit_refusal,
-    current_credit_limits,
-    current_request_limits,
-    limits_too_small,
-    too_many_in_a_minute,
-)
-from tollhouse.accounting.admission.types import (
-    OWN,
-    AdmissionPreview,
-    AdmissionRequest,
-    Admitted,
-)
+from tollhouse.accounting.admission.types import AdmissionPreview, AdmissionRequest, Admitted
 from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.eager_task import in_task
 from tollhouse.kernel.errors import RateLimited, TollhouseError, Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
 
@@ -52,9 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import date
 
+    from tollhouse.accounting.admission.accounts import AccountLoader
     from tollhouse.accounting.admission.leasing import SharedBudgets
-    from tollhouse.accounting.admission.types import AdmissionRefusal, SpendClaim
-    from tollhouse.accounting.limits import AccountingRules
+    from tollhouse.accounting.admission.types import AdmissionRefusal
+    from tollhouse.accounting.limits import AccountingRules, Budget
     from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
 
@@ -66,18 +50,13 @@ class _QueueTicket(asyncio.Event):
 
     asks: bool = False
     """Whether it waits for the database alone, so that the next one need not wait for it."""
-    awaits: str | None = None
-    """What it waits for: a budget, by its name, or the account, by its id. None where that is not
-    known: it only waits behind others."""
+    awaits: Budget | None = None
+    """What it waits for. None where that is not known: it only waits behind others."""
 
 
 def _first(queue: Iterable[_QueueTicket]) -> _QueueTicket | None:
     """Return who has waited longest, but for those that wait for the database."""
     return next((ticket for ticket in queue if not ticket.asks), None)
-
-
-def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
-    return Admitted(may_use_free, context.spendable_nano, context.own_spendable_nano)
 
 
 class AdmissionController:
@@ -103,7 +82,7 @@ class AdmissionController:
         self._clock = clock
         self._reserve_capacity = reserve_capacity
         self._accounts = AccountCache(
-            loader, clock, max_age_seconds=max_age_seconds, on_change=self._wake
+            rules, loader, clock, max_age_seconds=max_age_seconds, on_change=self._wake
         )
         self._today = clock.now().date()
         """The latest UTC day that a request came on."""
@@ -115,6 +94,8 @@ class AdmissionController:
         """How many requests hold something now."""
         return len(self._holds)
 
+    # Requests
+
     async def admit(self, request: AdmissionRequest) -> Admitted:
         """Let a request begin, and hold what it may cost until its cost is known.
 
@@ -123,8 +104,6 @@ class AdmissionController:
             RateLimited: Too many requests to free models, or to a model with a limit of its own.
             Unavailable: Its charge could not be kept, or the account cannot be read.
         """
-        if self._shared is not None:
-            request.free_later = False  # others count it, too: there is no second time to ask them
         admitted = self.try_admit(request)
         if admitted is None and self._context(request) is None:
             await self._read(request)
@@ -138,21 +117,21 @@ class AdmissionController:
         """
         self._expire_holds()
         context = self._context(request)
-        if context is None or self._is_behind_others(context):
+        if context is None or (self._queues and self._is_behind_others(context)):
             return None
         may_use_free, refused = self._verdict(context)
-        if refused is None:
-            if self._shared is None:
-                return self._begin(context, None, may_use_free=may_use_free)
-            if counted_rate(context, may_use_free=may_use_free) is not None:
+        if refused is not None:
+            if refused.retry_after is None or not self._rules.wait_seconds:
+                raise self._error(context, refused)
+            return None
+        claim = None
+        if self._shared is not None:
+            if check.counted_rate(context, may_use_free=may_use_free) is not None:
                 return None
             claim = claim_of(context, may_use_free=may_use_free)
-            if claim is None or self._shared.take(claim):
-                return self._begin(context, claim, may_use_free=may_use_free)
-            return None
-        if refused.retry_after is None or not self._rules.wait_seconds:
-            raise self._error(context, refused)
-        return None
+            if claim is not None and not self._shared.take(claim):
+                return None
+        return self._begin(context, claim, may_use_free=may_use_free)
 
     def release(self, generation_id: str) -> None:
         """End the hold of a request without a charge; does nothing where it has ended."""
@@ -165,24 +144,79 @@ class AdmissionController:
         if claim is not None and self._shared is not None:
             self._shared.end(claim)
 
-    def may_use_free(self, generation_id: str) -> bool:
-        """Count a request to free models after all, since own keys have failed; false: no room."""
+    async def may_use_free(self, generation_id: str) -> bool:
+        """Count a request to free models after all, since own keys have failed; false: no room.
+
+        Raises:
+            Unavailable: Others count, too, and the database did not answer.
+        """
         hold = self._holds.get(generation_id)
         if hold is None or not hold.request.free_later:
             return True
         hold.request.free_later = False
-        now = AdmissionContext(hold.account, hold.request, self._rules, self._clock.monotonic())
+        now = self._clock.monotonic()
+        context = AdmissionContext(hold.account, hold.request, self._rules, hold.today, now)
         try:
-            may_use_free = check_request_limits(now, self._clock.now())
+            may_use_free = check.check_request_limits(context, self._clock.now())
+            if may_use_free and self._shared is not None:
+                may_use_free = await self._leaves_one_free(self._shared, hold, context)
         except RateLimited:
             return False
-        self._count_free(now, may_use_free=may_use_free)
-        hold.holds_free = now.holds_free
+        if self._counts_as_free(context, may_use_free=may_use_free):
+            hold.account.free.held_nano += 1
+            hold.counted = [*hold.counted, (hold.account.free, 1)]
         return may_use_free
+
+    async def _leaves_one_free(
+        self, shared: SharedBudgets, hold: AdmissionContext, context: AdmissionContext
+    ) -> bool:
+        """Tell whether other processes leave room for a request, which claims it then."""
+        await in_task()
+        if not context.counts_as_free:
+            return True
+        if not await self._is_counted(shared, context):
+            return False
+        free = budget_id(context.account.free, context.today)
+        claim = SpendClaim(hold.request.generation_id, {free: 1})
+        if not await shared.wait(claim, context.now, given_limits(context, claim)):
+            return False
+        if self._holds.get(hold.request.generation_id) is not hold:
+            self._give_back(claim)  # its client has gone
+            return False
+        if hold.claim is None:
+            hold.claim = claim
+        else:
+            hold.claim.amounts = {**hold.claim.amounts, **claim.amounts}
+        return True
+
+    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
+        """Return how a request would be received now; nothing is held or counted."""
+        self._expire_holds()
+        context = await self._fresh_context(request)
+        may_use_free, refused, error = False, None, None
+        try:
+            may_use_free, refused = self._verdict(context)
+            if refused is not None:
+                raise self._error(context, refused)
+            self._reserve_capacity(len(self._holds) + 1)
+        except TollhouseError as refusal:
+            error = refusal
+        return AdmissionPreview(
+            credit_limits=check.current_credit_limits(context, refused),
+            too_small=check.limits_too_small(context),
+            request_limits=check.current_request_limits(context, self._clock.now()),
+            credits_nano=context.account.balance.is_limited * context.held_of(request.account_id),
+            key_nano=context.held_of(context.key_hash),
+            admitted=_admitted(context, may_use_free=may_use_free),
+            error=error,
+            own_fee=context.own_fee,
+        )
+
+    # The allowance of requests with own keys
 
     async def know(self, account_id: str, key_hashes: Sequence[str]) -> None:
         """Read an account if it was never read, so that `is_free_own` knows what is left."""
-        if not self._accounts.is_read(account_id):
+        if self._accounts.state(account_id) is None:
             await self._accounts.read(account_id, key_hashes)
 
     def is_free_own(self, generation_id: str, account_id: str, day: date) -> bool:
@@ -210,30 +244,6 @@ class AdmissionController:
         if (account := self._accounts.state(record.account_id)) is not None:
             account.own_free.pop(record.id, None)
 
-    async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
-        """Return how a request would be received now; nothing is held or counted."""
-        self._expire_holds()
-        context = await self._fresh_context(request)
-        may_use_free, refused, error = False, None, None
-        try:
-            may_use_free, refused = self._verdict(context)
-            if refused is not None:
-                raise self._error(context, refused)
-            self._reserve_capacity(len(self._holds) + 1)
-        except TollhouseError as refusal:
-            error = refusal
-        of_own = (held.weight_nano for held in context.counted if held.label is OWN)
-        return AdmissionPreview(
-            credit_limits=current_credit_limits(context, refused),
-            too_small=limits_too_small(context),
-            request_limits=current_request_limits(context, self._clock.now()),
-            credits_nano=context.credits_nano,
-            key_nano=next(of_own, 0),
-            admitted=_admitted(context, may_use_free=may_use_free),
-            error=error,
-            own_fee=context.own_fee,
-        )
-
     # Called by the settler
 
     def rights_of(self, record: GenerationRecord) -> tuple[Right, ...]:
@@ -247,9 +257,9 @@ class AdmissionController:
         """Count a charge that is in the journal, in place of what its request held."""
         hold = self._holds.pop(record.id, None)
         self._accounts.charged(record, number)
-        if hold is not None and hold.claim is not None and self._shared is not None:
-            self._shared.end(hold.claim, record.rights, number)
         if hold is not None:
+            if hold.claim is not None and self._shared is not None:
+                self._shared.end(hold.claim, record.rights, number)
             self._end(hold, 0 if record.is_byok else record.cost_nano)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
@@ -258,13 +268,19 @@ class AdmissionController:
         if self._shared is not None:
             self._shared.booked(number)
 
+    # Changes, and batches
+
     def invalidate(self, account_id: str | None) -> None:
         """Have an account, or all, read again before the next request: something has changed."""
         self._accounts.invalidate(account_id)
 
+    def refresh(self, account_id: str | None) -> None:
+        """Have an account, or all, read again beside its requests, which need not wait for it."""
+        self._accounts.refresh(account_id)
+
     async def reload(self, account_id: str, key_hashes: Sequence[str]) -> None:
         """Read an account that has changed now, if it is known, so that no request waits for it."""
-        if self._accounts.is_known(account_id):
+        if self._accounts.state(account_id) is not None:
             with suppress(Unavailable):  # the next request tries again
                 await self._accounts.read(account_id, key_hashes)
 
@@ -276,28 +292,27 @@ class AdmissionController:
         """
         if self._shared is None:
             return
-        keys = reservation.key_hashes
+        keys, now = reservation.key_hashes, self._clock.now()
         while (account := self._accounts.known(reservation.account_id, keys)) is None:
             await self._accounts.read(reservation.account_id, keys)
-        request = AdmissionRequest(reservation.id, reservation.account_id, keys, self._clock.now())
-        amounts = reserved_amounts(account, reservation, request)
-        if amounts:
+        request = AdmissionRequest(reservation.id, reservation.account_id, keys, now)
+        amount_nano, with_own_nano = reservation.amount_nano, reservation.with_own_nano
+        held = reserved_of(account.budgets(request), amount_nano, with_own_nano)
+        if held:
+            amounts = {budget_id(budget, now.date()): nano for budget, nano in held}
             await self._shared.reserve(reservation, amounts)
-
-    def refresh(self, account_id: str | None) -> None:
-        """Have an account, or all, read again beside its requests, which need not wait for it."""
-        self._accounts.refresh(account_id)
 
     # One step each, without waiting
 
     def _verdict(self, context: AdmissionContext) -> tuple[bool, AdmissionRefusal | None]:
         """Tell whether a request may use free models, and why its credits do not suffice."""
-        request = context.request
+        request, may_use_free = context.request, False
         if request.free_later:
-            return True, credit_refusal(context)
-        limited = request.free or request.rate is not None
-        may_use_free = limited and check_request_limits(context, self._clock.now())
-        return may_use_free and not request.others_use_free, credit_refusal(context)
+            may_use_free = True
+        elif request.free or request.rate is not None:
+            may_use_free = check.check_request_limits(context, self._clock.now())
+            may_use_free = may_use_free and not request.others_use_free
+        return may_use_free, check.credit_refusal(context)
 
     def _begin(
         self, context: AdmissionContext, claim: SpendClaim | None, *, may_use_free: bool
@@ -310,34 +325,34 @@ class AdmissionController:
             raise
         account, request = context.account, context.request
         context.claim = claim
-        if not request.free_later:
-            self._count_free(context, may_use_free=may_use_free)
-        account.in_flight.begin(request.estimate_nano)
-        account.held_nano += context.credits_nano
-        for budget, _, weight_nano in context.counted:
-            budget.held_nano += weight_nano
+        if not request.free_later and self._counts_as_free(context, may_use_free=may_use_free):
+            context.counted = [*context.counted, (account.free, 1)]
+        account.in_flight.running_nano += request.estimate_nano
+        for budget, nano in context.counted:
+            budget.held_nano += nano
         if context.is_free_own:
             account.own_free[request.generation_id] = context.today
         self._holds[request.generation_id] = context
         blocking_failpoint("request.held")
         return _admitted(context, may_use_free=may_use_free)
 
-    def _count_free(self, context: AdmissionContext, *, may_use_free: bool) -> None:
-        count_request(context, may_use_free=may_use_free)
-        context.holds_free = may_use_free and context.counts_as_free
-        context.account.free_held += context.holds_free
+    @staticmethod
+    def _counts_as_free(context: AdmissionContext, *, may_use_free: bool) -> bool:
+        """Count a request towards its minute; tell whether it counts towards the day's, too."""
+        if (rate := check.counted_rate(context, may_use_free=may_use_free)) is not None:
+            context.account.minutes[rate.model].take(context.now)
+        return may_use_free and context.counts_as_free
 
     def _end(self, hold: AdmissionContext, actual_nano: int) -> None:
         account, request = hold.account, hold.request
         now, window = self._clock.monotonic(), self._rules.settlement_seconds
         account.in_flight.end(request.estimate_nano, actual_nano, now, window)
-        account.held_nano -= hold.credits_nano
-        for budget, _, weight_nano in hold.counted:
-            budget.held_nano -= weight_nano
-        account.free_held -= hold.holds_free
+        for budget, nano in hold.counted:
+            budget.held_nano -= nano
         if account.own_free:
             account.own_free.pop(request.generation_id, None)
-        self._wake(request.account_id)
+        if self._queues:
+            self._wake(request.account_id)
 
     def _expire_holds(self) -> None:
         """End the oldest holds if their requests never did: a bug, but none that locks credits."""
@@ -350,18 +365,26 @@ class AdmissionController:
             self.release(oldest.request.generation_id)
 
     def _error(self, context: AdmissionContext, refused: AdmissionRefusal) -> TollhouseError:
-        limits = current_credit_limits(context, refused)
+        limits = check.current_credit_limits(context, refused)
         return refused.payment_required(limits, self._rules.source_prefix)
-
-    # Waiting
 
     def _context(self, request: AdmissionRequest) -> AdmissionContext | None:
         """Return what decides about a request; None where its account has to be read first."""
-        self._reload_after_clock_change(request.now.date())
+        today = request.now.date()
+        if today != self._today:
+            self._see_day(today)
         account = self._accounts.known(request.account_id, request.key_hashes, request.end_user)
         if account is None:
             return None
-        return AdmissionContext(account, request, self._rules, self._clock.monotonic())
+        return AdmissionContext(account, request, self._rules, today, self._clock.monotonic())
+
+    def _see_day(self, day: date) -> None:
+        """Have every account read again once the clock was set back: earlier days count, too."""
+        if day < self._today:
+            day = self._clock.now().date()  # a request from before midnight is no earlier clock
+            if day < self._today:
+                self._accounts.invalidate(None)
+        self._today = day
 
     async def _fresh_context(self, request: AdmissionRequest) -> AdmissionContext:
         while (context := self._context(request)) is None:
@@ -371,21 +394,15 @@ class AdmissionController:
     async def _read(self, request: AdmissionRequest) -> None:
         await self._accounts.read(request.account_id, request.key_hashes, request.end_user)
 
-    def _reload_after_clock_change(self, day: date) -> None:
-        """Have every account read again once the clock was set back: earlier days count, too."""
-        if day < self._today:
-            day = self._clock.now().date()  # a request from before midnight is no earlier clock
-            if day < self._today:
-                self._accounts.invalidate(None)
-        self._today = day
+    # Waiting
 
     def _is_behind_others(self, context: AdmissionContext) -> bool:
         """Tell whether a request would take what others of its account wait for."""
-        tickets = self._queues.get(context.request.account_id)
-        if tickets is None:
-            return False
-        wanted = contended_credits(context)
-        return any(ticket.awaits in wanted if ticket.awaits else wanted for ticket in tickets)
+        wanted = check.contended(context)
+        return any(
+            any(ticket.awaits is None or ticket.awaits is budget for budget in wanted)
+            for ticket in self._queues.get(context.request.account_id, ())
+        )
 
     async def _queued(self, request: AdmissionRequest) -> Admitted:
         arrived = self._clock.monotonic()
@@ -412,7 +429,7 @@ class AdmissionController:
                     continue
                 if refused is not None and (refused.retry_after is None or left <= 0):
                     raise self._error(context, refused)
-                ticket.awaits = None if refused is None else awaited_credits(context, refused)
+                ticket.awaits = None if refused is None else check.awaited(context, refused)
                 # Only the first can begin; it wakes the next one when it leaves.
                 if is_first:
                     change = context.account.in_flight.next_change(context.now)
@@ -453,15 +470,17 @@ class AdmissionController:
             if refused is not None:
                 return None
             again = claim_of(now, may_use_free=may_use_free)
-            if (claim is None or held is not None) and covers(claim, again):
+            covers = again is None or (claim is not None and claim.covers(again))
+            if covers and (claim is None or held is not None):
                 held = None
                 return self._begin(now, claim, may_use_free=may_use_free)
             over = now.now > arrived + self._rules.wait_seconds + LEAST_WAIT_SECONDS
-            if claim is None or not (over or (held is None and is_same(claim, again))):
+            is_same = again is not None and claim is not None and claim.amounts == again.amounts
+            if claim is None or not (over or (held is None and is_same)):
                 return None
-            if leaves_free(now, claim):
+            if self._leaves_free(now, claim):
                 return None
-            raise self._error(now, held_elsewhere(now, claim))
+            raise self._error(now, check.held_elsewhere(now, claim))
         finally:
             self._give_back(held)
 
@@ -473,7 +492,9 @@ class AdmissionController:
             Unavailable: The database did not answer.
         """
         request = context.request
-        rate = counted_rate(context, may_use_free=request.free and not request.others_use_free)
+        rate = check.counted_rate(
+            context, may_use_free=request.free and not request.others_use_free
+        )
         if rate is None or request.counted:
             return True
         wait = await shared.take_token(request.account_id, rate)
@@ -482,10 +503,25 @@ class AdmissionController:
         elif request.free and not request.only_free:
             request.others_use_free = True
         else:
-            raise too_many_in_a_minute(rate, wait, self._clock.now())
+            raise check.too_many_in_a_minute(rate, wait, self._clock.now())
         return request.counted
+
+    @staticmethod
+    def _leaves_free(context: AdmissionContext, claim: SpendClaim) -> bool:
+        """Have a request go on without free models, if others leave it none and it wants more."""
+        request, of_free = context.request, budget_id(context.account.free, context.today)
+        if request.only_free or of_free not in claim.amounts:
+            return False
+        if claim.short and of_free not in claim.short:
+            return False
+        request.others_use_free = True
+        return True
 
     def _wake(self, account_id: str) -> None:
         first = _first(self._queues.get(account_id, ()))
         if first is not None:
             first.set()
+
+
+def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
+    return Admitted(may_use_free, context.spendable_nano, context.own_spendable_nano)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tollhouse.accounting import budgets
-from tollhouse.accounting.admission.types import SpendClaim
+from tollhouse.accounting.admission.budgets import SpendClaim
 from tollhouse.accounting.budget_rows import make_rows
 from tollhouse.accounting.budgets import Asking, MissingRows
 from tollhouse.accounting.leases import BudgetId

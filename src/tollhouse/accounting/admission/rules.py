@@ -6,15 +6,12 @@
     balance           the same of the account's credits
     in-flight budget  a part of the balance, for all requests at once
 
-Of limits and of the balance a request holds the most that it may cost. One that names no limit
-of its output must be able to pay for its prompt; where what is left does not pay for all that its
-model could write, it holds what is left, and is asked with a limit of its output. What batches have
-reserved is taken from both before; their requests are no part of the in-flight budget. A limit that
-only other requests' holds exceed can be waited for; any other refuses at once.
+`budgets.py` says what a request holds of limits and of the balance. What batches have reserved is
+taken from both before; their requests are no part of the in-flight budget. A limit that only other
+requests' holds exceed can be waited for; any other refuses at once.
 
 A batch reserves from what is left of these limits (not of end users': it has many), and of the
-balance. Requests under way do not
-count: they are over long before a batch is.
+balance. Requests under way do not count: they are over long before a batch is.
 
 Source: the order of the public gateway's checks, the six rules of its in-flight budget, its table
 of 429 errors, and its free-model limits: 20 a minute; 50 a UTC day, 1,000 from ten purchased
@@ -23,124 +20,33 @@ credits on, where one credit less is enough; for an account, however many keys i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tollhouse.accounting.admission.own_weights import NO_FEE, HeldBudget, weigh_with_own_keys
+from tollhouse.accounting.admission.budgets import budget_id, reserved_of
 from tollhouse.accounting.admission.types import (
     FREE_PER_DAY,
-    AccountFacts,
     AdmissionRefusal,
-    AdmissionRequest,
     CreditLimit,
-    LimitLabel,
     Rate,
     RequestLimit,
     Source,
-    SpendClaim,
+    label_of,
 )
-from tollhouse.accounting.limits import AccountingRules, resets_at
-from tollhouse.accounting.policy import free_requests_a_day
-from tollhouse.accounting.types import Reset
+from tollhouse.accounting.leases import FREE
+from tollhouse.accounting.limits import Budget, resets_at
+from tollhouse.accounting.types import BudgetScope, Reset
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
 from tollhouse.kernel.errors import RateLimited, RateWindow
 from tollhouse.kernel.money import format_credits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-    from fractions import Fraction
+    from collections.abc import Collection, Mapping, Sequence
 
-    from tollhouse.accounting.admission.accounts import AccountState
-    from tollhouse.accounting.admission.budget_states import BudgetState, LabelledBudget
-    from tollhouse.accounting.leases import BudgetId
-    from tollhouse.accounting.types import Budget
-
-ReservedBudget = tuple["Budget", LimitLabel]
-"""What a batch reserves of."""
-_OR_BATCHES = ", or wait for batches to end"
-
-
-@dataclass(slots=True)
-class AdmissionContext:
-    """A request, what decides about it, and what it will hold. Not frozen: each request has one."""
-
-    account: AccountState
-    request: AdmissionRequest
-    rules: AccountingRules
-    now: float
-    """Seconds of a clock that never jumps."""
-    budgets: Sequence[LabelledBudget] = field(init=False)
-    """All whose limits hold, in the order in which they are enforced."""
-    counted: tuple[HeldBudget, ...] = field(init=False)
-    """Those of them that it can use up."""
-    takes_credits: bool = field(init=False)
-    weight_nano: int = field(init=False)
-    """What it holds of the balance, and of the limits that it counts towards, unless these include
-    own keys."""
-    spendable_nano: int | None = field(init=False, default=None)
-    """What it may cost, where that is less than the most that it could."""
-    own_spendable_nano: int | None = field(init=False, default=None)
-    """The same of what a provider may take from a customer with an own key."""
-    own_fee: Fraction = field(init=False, default=NO_FEE)
-    """The part of that which it costs then."""
-    is_free_own: bool = False
-    """Whether it costs no fee with own keys, since the allowance has room for it."""
-    holds_free: bool = False
-    claim: SpendClaim | None = None
-    """What it holds of budgets that other processes spend, too."""
-
-    def __post_init__(self) -> None:
-        request, account = self.request, self.account
-        self.budgets = account.budgets(request)
-        if request.own_key or request.either_way:
-            if request.own_key:
-                request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
-            found = weigh_with_own_keys(request, account, self.budgets, self.rules)
-            for name, value in found._asdict().items():
-                setattr(self, name, value)
-            return
-        self.takes_credits = request.paid and account.needs_credits
-        counted = self.budgets if request.paid else ()
-        weight = request.maximum_nano
-        if request.open_ended:
-            weight = _open_weight_nano(self, [budget for budget, _ in counted])
-        self.counted = tuple([HeldBudget(budget, label, weight) for budget, label in counted])
-        self.weight_nano = weight
-
-    @property
-    def today(self) -> date:
-        """The UTC day that it counts to."""
-        return self.request.now.date()
-
-    @property
-    def credits_nano(self) -> int:
-        """What it holds of the balance."""
-        return self.weight_nano if self.takes_credits else 0
-
-    @property
-    def counts_as_free(self) -> bool:
-        """Whether limits of free models count it: no exempt account's, and none with own keys."""
-        request = self.request
-        return request.free and not request.own_key and not self.account.facts.free_limits_exempt
-
-
-def _open_weight_nano(context: AdmissionContext, counted: Sequence[BudgetState]) -> int:
-    """Return the weight of a request without a limit of its output: at most what is left.
-
-    Others' holds do not lower it: no answer is cut short by what is free again in a moment.
-    """
-    request, left = context.request, context.request.maximum_nano
-    for budget in counted:
-        if (limit := budget.limit.limit_nano) is not None:
-            left = min(left, budget.left_nano(limit, context.today))
-    if context.takes_credits:
-        left = min(left, context.account.available_nano)
-    weight = max(request.minimum_nano, left)
-    context.spendable_nano = weight if weight < request.maximum_nano else None
-    return weight
+    from tollhouse.accounting.admission.budgets import AdmissionContext, SpendClaim
 
 
 # Limits of requests
@@ -166,13 +72,14 @@ def current_request_limits(context: AdmissionContext, at: datetime) -> Sequence[
     if request.free and not context.counts_as_free:
         return found
     if (rate := request.rate) is not None:
-        used, leaves = account.minute(rate).current(context.now)
+        used, leaves = account.minutes[rate.model].current(context.now)
         free_again = None if leaves is None else at + timedelta(seconds=leaves)
         found.append(RequestLimit(rate.bucket, rate.per_minute, used, 0, free_again))
     if request.free:
-        limit, held = free_requests_a_day(account.facts.credits, context.rules), account.free_held
-        used, midnight = account.free_used(context.today) - held, _midnight(context)
-        found.append(RequestLimit(FREE_PER_DAY, limit, used, held, midnight))
+        day = account.free.on(context.today)
+        found.append(
+            RequestLimit(FREE_PER_DAY, day.limit_nano, day.spend_nano, day.held_nano, day.resets_at)
+        )
     return found
 
 
@@ -180,26 +87,19 @@ def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | Non
     """Return the limit of a minute that a request counts towards; None where none does."""
     request = context.request
     counts = not request.free or (may_use_free and context.counts_as_free)
-    return request.rate if counts else None
-
-
-def count_request(context: AdmissionContext, *, may_use_free: bool) -> None:
-    """Count a request that begins towards the limit of a minute."""
-    rate = counted_rate(context, may_use_free=may_use_free)
-    if rate is not None:
-        context.account.minute(rate).take(context.now)
+    return request.rate if counts and not request.free_later else None
 
 
 def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
-    account, request, rules = context.account, context.request, context.rules
+    account, request = context.account, context.request
     if request.free and not context.counts_as_free:
         return None
-    most = free_requests_a_day(account.facts.credits, rules)
-    if request.free and account.free_used(context.today) >= most:
+    day = account.free.on(context.today)
+    if request.free and day.left_nano <= day.held_nano:
         return no_free_requests(context)
     if (rate := request.rate) is None:
         return None
-    wait = account.minute(rate).wait(rate.per_minute, context.now)
+    wait = account.minutes[rate.model].wait(rate.per_minute, context.now)
     return None if wait <= 0 else too_many_in_a_minute(rate, wait, at)
 
 
@@ -213,12 +113,12 @@ def too_many_in_a_minute(rate: Rate, wait: float, at: datetime) -> RateLimited:
 
 def no_free_requests(context: AdmissionContext) -> RateLimited:
     """Return the refusal of a request to a free model where nothing is left of its UTC day."""
-    raised = context.rules.free_per_day_raised
-    limit = free_requests_a_day(context.account.facts.credits, context.rules)
+    raised, day = context.rules.free_per_day_raised, context.account.free.on(context.today)
+    limit = day.limit_nano
     more = f" Purchased credits raise it to {raised} requests a day." if limit < raised else ""
     return _too_many(
         f"Rate limit exceeded: {FREE_PER_DAY}. Wait for the next UTC day.{more}",
-        RateWindow(limit, 0, _midnight(context)),
+        RateWindow(limit, 0, resets_at(Reset.DAILY, context.today)),
     )
 
 
@@ -227,8 +127,179 @@ def _too_many(message: str, window: RateWindow) -> RateLimited:
     return RateLimited(message, metadata=metadata, window=window)
 
 
-def _midnight(context: AdmissionContext) -> datetime:
-    return resets_at(Reset.DAILY, context.today)
+# What a refusal for want of credits says
+
+_NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Words(NamedTuple):
+    """A refusal, with the facts in braces that `_refusal` and `_of_request` know."""
+
+    reason: str
+    message: str
+    remedy: str
+    source: Source | None = None
+    """Of the limit that refuses, where it is not the budget's."""
+
+
+class Refusals(NamedTuple):
+    """What a kind of budget says where it refuses."""
+
+    spent: Words
+    """Nothing is left of it."""
+    small: Words
+    """A request does not fit into what is left."""
+    held: Words
+    """Others hold what it would fit into."""
+    batch: Words
+    """A batch does not fit into what is left."""
+
+
+_SMALL: Final = Words(
+    "weight_exceeds_{noun}",
+    "{may_cost}; {left} are left of {named}{batches}.",
+    "{smaller}{or_reset}{or_batches}.",
+)
+_WAIT: Final = "Wait for them and send the request again"
+OF_LIMITS: Final = Refusals(
+    spent=Words(
+        "{noun}_exhausted",
+        "{Named} of {limit} credits is used up ({used} used){batches}.",
+        "{Larger}{or_reset}{or_batches}.",
+    ),
+    small=_SMALL,
+    held=Words(
+        "{noun}_held",
+        "Requests under way hold {held} credits of {named}; {free} are left{batches}.",
+        f"{_WAIT}, or {{larger}}.",
+    ),
+    batch=Words(
+        "batch_exceeds_{noun}",
+        "The batch may cost {cost} credits; {left} are left of {named} of {limit} ({used} used, "
+        "{reserved} reserved for batches).",
+        "Make it smaller, lower max_tokens, or {larger}{or_reset}.",
+    ),
+)
+OF_BALANCE: Final = Refusals(
+    spent=Words(
+        "insufficient_credits",
+        "The account has no credits left (balance {balance}){batches}.",
+        "{Larger}{or_batches}.",
+    ),
+    small=_SMALL,
+    held=Words(
+        "{noun}_held",
+        "Requests under way may cost {held} credits of {named}, this one {cost}; {left} are left"
+        "{batches}.",
+        f"{_WAIT}, lower max_tokens, or {{larger}}.",
+    ),
+    batch=Words(
+        "batch_exceeds_{noun}",
+        "The batch may cost {cost} credits; {left} are left (balance {balance}, {reserved} "
+        "reserved for batches).",
+        "Make it smaller, lower max_tokens, {larger}, or wait for other batches to end.",
+    ),
+)
+HELD_ELSEWHERE: Final = (
+    "Requests under way hold what is left of {named}; this one may cost {cost} credits."
+)
+"""In other processes, which do not say how much."""
+NEGATIVE: Final = Words(
+    "negative_balance",
+    "The account's balance is negative ({balance}); that refuses free models, too.",
+    "{Larger}.",
+)
+TOO_HEAVY: Final = Words(
+    "weight_exceeds_budget",
+    "The request would hold {cost} credits{open_ended} and the whole in-flight budget is "
+    "{whole}{batches}.",
+    "Set max_tokens or lower it, shorten the prompt, or {larger}; the same request again does not "
+    "help.",
+)
+IN_FLIGHT: Final = Words(
+    "in_flight_budget_exhausted",
+    "Requests under way or just ended hold {in_flight} of an in-flight budget of {whole} credits; "
+    "this one needs {cost}{batches}.",
+    "Wait a moment and send the request again, lower max_tokens, or {larger}.",
+    "in_flight_budget",
+)
+BATCH_HELD: Final = Words(
+    "credits_held",
+    "The batch may cost {cost} credits; requests under way hold what would be left for it.",
+    "Wait for them and send the batch again, or make it smaller.",
+)
+
+
+def _refusal(
+    words: Words,
+    budget: Budget,
+    key_hash: str,
+    cost_nano: int = 0,
+    facts: Mapping[str, str] = _NO_FACTS,
+) -> AdmissionRefusal:
+    """Return the refusal of what a key asks and may cost so much, with facts of its own."""
+    label, left, reserved = label_of(budget, key_hash), budget.left_nano, budget.reserved_nano
+    amounts = {
+        "limit": budget.limit_nano,
+        "used": budget.spend_nano,
+        "balance": budget.remaining_nano,
+        "left": max(0, left),
+        "held": budget.held_nano,
+        "free": max(0, left - budget.held_nano),
+        "reserved": reserved,
+        "cost": cost_nano,
+    }
+    texts = {name: format_credits(nano) for name, nano in amounts.items()} | {
+        "noun": label.noun,
+        "named": label.named,
+        "Named": _capital(label.named),
+        "larger": label.remedy,
+        "Larger": _capital(label.remedy),
+        "batches": f"; batches have reserved {format_credits(reserved)} credits" * bool(reserved),
+        "or_batches": ", or wait for batches to end" * bool(reserved),
+        "or_reset": "",
+    }
+    if (reset := budget.resets_at) is not None:
+        texts["or_reset"] = f", or wait for its reset at {iso_utc_seconds(reset)}"
+    reason, message, remedy = (text.format_map({**texts, **facts}) for text in words[:3])
+    return AdmissionRefusal(reason, words.source or label.source, message, remedy)
+
+
+def _of_request(
+    context: AdmissionContext,
+    words: Words,
+    budget: Budget,
+    cost_nano: int,
+    retry_after: float | None = None,
+) -> AdmissionRefusal:
+    """Return the refusal of a request: nothing that it asks for lowers its fee."""
+    request, key_hash = context.request, context.key_hash
+    larger, cost = label_of(budget, key_hash).remedy, format_credits(cost_nano)
+    smaller = f"Lower max_tokens or the prompt's size, or {larger}"
+    may_cost = f"The request may cost {cost} credits"
+    if budget.left_nano < request.fee_nano <= cost_nano:
+        may_cost = f"The request's fee alone is {format_credits(request.fee_nano)} credits"
+        smaller = _capital(larger)
+    elif request.open_ended:
+        parts = "fee and prompt" if request.fee_nano else "prompt"
+        may_cost = f"The request's {parts} alone may cost {cost} credits"
+    facts = {
+        "may_cost": may_cost,
+        "smaller": smaller,
+        "whole": format_credits(budget_nano(context) or 0),
+        "in_flight": format_credits(context.account.in_flight.held_nano(context.now)),
+        "open_ended": ", since it names no max_tokens," if request.open_ended else "",
+    }
+    refusal = _refusal(words, budget, key_hash, cost_nano, facts)
+    return refusal if retry_after is None else refusal._replace(retry_after=retry_after)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _words(budget: Budget) -> Refusals:
+    return OF_BALANCE if budget.scope is BudgetScope.ACCOUNT else OF_LIMITS
 
 
 # Limits of credits
@@ -236,45 +307,84 @@ def _midnight(context: AdmissionContext) -> datetime:
 
 def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
-    budget = budget_nano(context)
-    return (
-        _of_budgets(context, _spent)
-        or _no_credits(context)
-        or _heavier_than_budget(context, budget)
-        or _of_budgets(context, _held)
-        or _held_budget(context, budget)
-        or _held_credits(context)
-    )
+    held, balance = None, context.account.balance
+    for budget, nano in context.counted:
+        left = budget.limit_nano - budget.spend_nano - budget.reserved_nano
+        if (nano or 1) > left:
+            words = _words(budget)
+            return _of_request(context, words.small if left > 0 else words.spent, budget, nano)
+        if held is None and budget.held_nano and _is_held(budget, nano):
+            held = budget, nano
+    if balance.spend_nano > balance.limit_nano:
+        return _refusal(NEGATIVE, balance, "")
+    if (whole := budget_nano(context)) is not None:
+        estimate_nano = context.request.estimate_nano
+        if estimate_nano > whole:
+            return _of_request(context, TOO_HEAVY, balance, estimate_nano)
+        wait = None if held and held[0] is not balance else _wait_in_flight(context, whole)
+        if wait is not None:
+            return _of_request(context, IN_FLIGHT, balance, estimate_nano, wait)
+    if held is None:
+        return None
+    return _of_request(context, _words(held[0]).held, *held, _when_others_end(context))
 
 
 def limits_too_small(context: AdmissionContext) -> Collection[Source]:
     """Return the limits of credits in which a request does not fit now, whichever refuses it."""
-    budget = budget_nano(context)
-    refusals: dict[Source, AdmissionRefusal | None] = {
-        held.label.source: _spent(context, held) or _held(context, held) for held in context.counted
-    }
-    refusals |= {
-        "credits": _no_credits(context) or _held_credits(context),
-        "in_flight_budget": _heavier_than_budget(context, budget) or _held_budget(context, budget),
-    }
-    return {source for source, refused in refusals.items() if refused is not None}
+    found, whole = set[Source](), budget_nano(context)
+    for budget, nano in context.counted:
+        if max(nano, 1) > budget.left_nano or (budget.held_nano and _is_held(budget, nano)):
+            found.add(label_of(budget, context.key_hash).source)
+    if context.account.balance.remaining_nano < 0:
+        found.add("credits")
+    if whole is not None and _wait_in_flight(context, whole) is not None:
+        found.add("in_flight_budget")
+    return found
+
+
+def _is_held(budget: Budget, nano: int) -> bool:
+    """Tell whether others hold what a request needs; of a limit it needs something in any case."""
+    least = nano or int(budget.scope is not BudgetScope.ACCOUNT)
+    return least > budget.left_nano - budget.held_nano
+
+
+def _wait_in_flight(context: AdmissionContext, whole: int) -> float | None:
+    """Return when a request fits into the in-flight budget; None: it does now."""
+    in_flight = context.account.in_flight
+    excess = in_flight.held_nano(context.now) + context.request.estimate_nano - whole
+    if excess <= 0:
+        return None
+    wait = in_flight.seconds_until(excess, context.now)
+    return _when_others_end(context) if wait is None else ceil(wait)
+
+
+def _when_others_end(context: AdmissionContext) -> float:
+    """Return after how many seconds to try again, where nobody knows how long others take."""
+    return max(1.0, context.rules.settlement_seconds)
 
 
 def current_credit_limits(
     context: AdmissionContext, refused: AdmissionRefusal | None
 ) -> Sequence[CreditLimit]:
     """Return every limit of credits that holds for a request; the one that refuses it first."""
-    account = context.account
-    limits = (each.credit_limit(context.today, label.source) for each, label in context.budgets)
-    found = [limit for limit in limits if limit is not None]
-    if account.needs_credits:
-        owned, held = account.credits, account.held_nano + account.facts.reserved_nano
-        found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, held))
-    if (budget := budget_nano(context)) is not None:
-        account.in_flight.held_nano(context.now)
-        recent, running = account.in_flight.recent_nano, account.in_flight.running_nano
-        found.append(CreditLimit("in_flight_budget", budget, recent, running))
-    return sorted(found, key=lambda limit: refused is None or limit.source != refused.source)
+    in_flight, more, whole = context.account.in_flight, list[CreditLimit](), budget_nano(context)
+    if whole is not None:
+        in_flight.held_nano(context.now)
+        recent, running = in_flight.recent_nano, in_flight.running_nano
+        more = [CreditLimit("in_flight_budget", whole, recent, running)]
+    return limits_shown(context.budgets, context.key_hash, refused, more)
+
+
+def limits_shown(
+    budgets: Sequence[Budget],
+    key_hash: str,
+    refused: AdmissionRefusal | None,
+    more: Sequence[CreditLimit] = (),
+) -> Sequence[CreditLimit]:
+    """Return the limits that budgets are for what a key asks; the one that refuses it first."""
+    found = [CreditLimit.of(budget, key_hash) for budget in budgets if budget.is_limited]
+    first = None if refused is None else refused.source
+    return sorted([*found, *more], key=lambda limit: first is not None and limit.source != first)
 
 
 def budget_nano(context: AdmissionContext) -> int | None:
@@ -287,303 +397,63 @@ def budget_nano(context: AdmissionContext) -> int | None:
     on) those that never used anything; not free models, own provider keys, nor what has no token
     cost.
     """
-    account, request, rules = context.account, context.request, context.rules
-    if account.facts.type is not AccountType.PREPAID or not request.estimate_nano:
+    account, rules = context.account, context.rules
+    if not context.request.estimate_nano or account.facts.type is not AccountType.PREPAID:
         return None
-    available = account.available_nano
-    if available >= rules.threshold_nano and not (rules.new_accounts and account.is_new):
+    available = account.balance.left_nano
+    if available >= rules.threshold_nano and (account.balance.spend_nano or not rules.new_accounts):
         return None
     part = available * rules.fraction.numerator // rules.fraction.denominator
     return max(0, min(part, rules.ceiling_nano))
 
 
-def contended_credits(context: AdmissionContext) -> Collection[str]:
-    """Return what a request draws on where others may hold it: budgets, and the account."""
-    found = [each.name for each, _, _ in context.counted if each.limit.limit_nano is not None]
-    if context.takes_credits or budget_nano(context) is not None:
-        found.append(context.request.account_id)
-    return found
+def contended(context: AdmissionContext) -> Sequence[Budget]:
+    """Return what a request draws on where others may hold it."""
+    return [budget for budget, _ in context.counted if budget.is_limited]
 
 
-def awaited_credits(context: AdmissionContext, refused: AdmissionRefusal) -> str:
-    """Return what a request waits for: a budget, or the account."""
-    names = (each.name for each, label in context.budgets if label.source == refused.source)
-    return next(names, context.request.account_id)
+def awaited(context: AdmissionContext, refused: AdmissionRefusal) -> Budget:
+    """Return what a request waits for; of the in-flight budget it is the balance."""
+    for budget in context.budgets:
+        if label_of(budget, context.key_hash).source == refused.source:
+            return budget
+    return context.account.balance
 
 
-def drawn_budgets(context: AdmissionContext) -> Iterator[tuple[BudgetId, int, bool]]:
-    """Yield what a request holds of each limit: which, how much, whether it includes own keys."""
-    for budget, _, weight_nano in context.counted:
-        limit = budget.limit
-        if limit.limit_nano is not None and weight_nano:
-            yield budget.budget_id(context.today), weight_nano, limit.include_byok
+def held_elsewhere(context: AdmissionContext, claim: SpendClaim) -> AdmissionRefusal:
+    """Return the refusal of a request to which others leave too little, in other processes.
 
-
-def negative_balance(balance_nano: int) -> AdmissionRefusal:
-    """Return the refusal of everything, free models too, where the balance is negative."""
-    return AdmissionRefusal(
-        "negative_balance",
-        "credits",
-        f"The account's balance is negative ({format_credits(balance_nano)}); that refuses free "
-        "models, too.",
-        "Add credits.",
-    )
-
-
-def _batches(reserved_nano: int) -> str:
-    if not reserved_nano:
-        return ""
-    return f"; batches have reserved {format_credits(reserved_nano)} credits"
-
-
-def _of_budgets(
-    context: AdmissionContext,
-    refuses: Callable[[AdmissionContext, HeldBudget], AdmissionRefusal | None],
-) -> AdmissionRefusal | None:
-    """Return why the first budget that refuses a request does; None where none does."""
-    for held in context.counted:
-        if (refused := refuses(context, held)) is not None:
-            return refused
-    return None
-
-
-# Refusals that waiting would not change
-
-
-def _spent(context: AdmissionContext, held: HeldBudget) -> AdmissionRefusal | None:
-    budget, label, weight = held
-    limit = budget.limit.limit_nano
-    if limit is None:
-        return None
-    left = budget.left_nano(limit, context.today)
-    batches = _batches(budget.reserved_nano)
-    if left <= 0:
-        return AdmissionRefusal(
-            f"{label.noun}_exhausted",
-            label.source,
-            f"{label.limit[0].upper()}{label.limit[1:]} of {format_credits(limit)} credits is used "
-            f"up ({format_credits(budget.used_nano(context.today))} used){batches}.",
-            f"Raise {label.limit}{_or_wait(context, budget)}.",
-        )
-    if weight > left:
-        return AdmissionRefusal(
-            f"weight_exceeds_{label.noun}",
-            label.source,
-            f"{_may_cost(context, weight, left)}; {format_credits(left)} are left of {label.limit}"
-            f"{batches}.",
-            f"{_remedy(context, weight, left, f'raise {label.limit}')}{_or_wait(context, budget)}.",
-        )
-    return None
-
-
-def _may_cost(context: AdmissionContext, weight_nano: int, left_nano: int) -> str:
-    request, cost = context.request, format_credits(weight_nano)
-    if left_nano < request.fee_nano <= weight_nano:
-        return f"The request's fee alone is {format_credits(request.fee_nano)} credits"
-    if request.open_ended:
-        parts = "fee and prompt" if request.fee_nano else "prompt"
-        return f"The request's {parts} alone may cost {cost} credits"
-    return f"The request may cost {cost} credits"
-
-
-def _remedy(context: AdmissionContext, weight_nano: int, left_nano: int, otherwise: str) -> str:
-    """Return what makes a request fit: nothing that it asks for lowers its fee."""
-    if left_nano < context.request.fee_nano <= weight_nano:
-        return otherwise[0].upper() + otherwise[1:]
-    return f"Lower max_tokens or the prompt's size, or {otherwise}"
-
-
-def _or_wait(context: AdmissionContext, budget: BudgetState) -> str:
-    """Return what a person may wait for to have more of a limit."""
-    every = budget.limit.reset
-    reset = None if every is None else iso_utc_seconds(resets_at(every, context.today))
-    return (f", or wait for its reset at {reset}" if reset else "") + (
-        _OR_BATCHES if budget.reserved_nano else ""
-    )
-
-
-def _no_credits(context: AdmissionContext) -> AdmissionRefusal | None:
-    account, balance = context.account, context.account.balance_nano
-    if not account.needs_credits:
-        return None
-    if not context.takes_credits or context.weight_nano <= account.available_nano > 0:
-        return negative_balance(balance) if balance < 0 else None
-    reserved, available = account.facts.reserved_nano, account.available_nano
-    weight = context.weight_nano
-    or_batches = _OR_BATCHES if reserved else ""
-    if account.available_nano <= 0:
-        return AdmissionRefusal(
-            "insufficient_credits",
-            "credits",
-            f"The account has no credits left (balance {format_credits(balance)})"
-            f"{_batches(reserved)}.",
-            f"Add credits{or_batches}.",
-        )
-    return AdmissionRefusal(
-        "weight_exceeds_credits",
-        "credits",
-        f"{_may_cost(context, weight, available)}; {format_credits(available)} are left of the "
-        f"account's balance{_batches(reserved)}.",
-        f"{_remedy(context, weight, available, 'add credits')}{or_batches}.",
-    )
-
-
-def _heavier_than_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefusal | None:
-    request = context.request
-    if budget is None or request.estimate_nano <= budget:
-        return None
-    why = ", since it names no max_tokens," if request.open_ended else ""
-    return AdmissionRefusal(
-        "weight_exceeds_budget",
-        "credits",
-        f"The request would hold {format_credits(request.estimate_nano)} credits{why} and the "
-        f"whole in-flight budget is {format_credits(budget)}"
-        f"{_batches(context.account.facts.reserved_nano)}.",
-        "Set max_tokens or lower it, shorten the prompt, or add credits; the same request again "
-        "does not help.",
-    )
-
-
-# What others hold
-
-
-def _held(context: AdmissionContext, held: HeldBudget) -> AdmissionRefusal | None:
-    budget, label, weight = held
-    limit = budget.limit.limit_nano
-    if limit is None or not budget.held_nano:
-        return None
-    left = budget.left_nano(limit, context.today) - budget.held_nano
-    if left > 0 and weight <= left:
-        return None
-    return AdmissionRefusal(
-        f"{label.noun}_held",
-        label.source,
-        f"Requests under way hold {format_credits(budget.held_nano)} credits of {label.limit}; "
-        f"{format_credits(max(0, left))} are left{_batches(budget.reserved_nano)}.",
-        f"Wait for them and send the request again, or raise {label.limit}.",
-        retry_after=when_others_end(context),
-    )
-
-
-def _held_credits(context: AdmissionContext) -> AdmissionRefusal | None:
-    account, held = context.account, context.account.held_nano
-    if not context.takes_credits or context.weight_nano <= account.available_nano - held:
-        return None
-    return AdmissionRefusal(
-        "credits_held",
-        "credits",
-        f"Requests under way may cost {format_credits(held)} credits of the account's balance, "
-        f"this one {format_credits(context.weight_nano)}; {format_credits(account.available_nano)} "
-        f"are left{_batches(account.facts.reserved_nano)}.",
-        "Wait for them and send the request again, lower max_tokens, or add credits.",
-        retry_after=when_others_end(context),
-    )
-
-
-def when_others_end(context: AdmissionContext) -> float:
-    """Return after how many seconds to try again, where nobody knows how long others take."""
-    return max(1.0, context.rules.settlement_seconds)
-
-
-def _held_budget(context: AdmissionContext, budget: int | None) -> AdmissionRefusal | None:
-    if budget is None:
-        return None
-    estimate, in_flight = context.request.estimate_nano, context.account.in_flight
-    held = in_flight.held_nano(context.now)
-    excess = held + estimate - budget
-    if excess <= 0:
-        return None
-    wait = in_flight.seconds_until(excess, context.now)
-    return AdmissionRefusal(
-        "in_flight_budget_exhausted",
-        "in_flight_budget",
-        f"Requests under way or just ended hold {format_credits(held)} of an in-flight budget of "
-        f"{format_credits(budget)} credits; this one needs {format_credits(estimate)}"
-        f"{_batches(context.account.facts.reserved_nano)}.",
-        "Wait a moment and send the request again, lower max_tokens, or add credits.",
-        retry_after=when_others_end(context) if wait is None else ceil(wait),
-    )
+    Raises:
+        RateLimited: It is one to a free model, and they leave none of the day's.
+    """
+    if {budget.scope for budget in claim.short} == {FREE}:
+        raise no_free_requests(context)
+    account = context.account
+    short = (held for held in context.counted if budget_id(held[0], context.today) in claim.short)
+    budget, nano = next(short, (account.balance, context.held_of(account.id)))
+    words = _words(budget).held._replace(message=HELD_ELSEWHERE)
+    return _of_request(context, words, budget, nano, _when_others_end(context))
 
 
 # Limits of reservations
 
 
 def reservation_refusal(
-    amount_nano: int,
-    account: AccountFacts,
-    budgets: Sequence[ReservedBudget],
-    with_own_nano: int | None = None,
+    amount_nano: int, budgets: Sequence[Budget], key_hash: str, with_own_nano: int | None = None
 ) -> AdmissionRefusal | None:
-    """Return why an amount cannot be reserved of some budgets and the balance.
+    """Return why an amount cannot be reserved of some budgets, the last of which is the balance.
 
     A batch that costs nothing is refused, as free models are, by a negative balance alone. What own
     provider keys may take besides counts where limits include it.
     """
-    for budget, label in budgets:
-        nano = with_own_nano if budget.include_byok and with_own_nano else amount_nano
-        if nano and (refused := _beyond_limit(nano, budget, label)) is not None:
-            return refused
-    if not amount_nano:
-        balance = account.credits.balance_nano
-        return negative_balance(balance) if account.type.needs_credits and balance < 0 else None
-    return _beyond_credits(amount_nano, account)
+    for budget, nano in reserved_of(budgets, amount_nano, with_own_nano or amount_nano):
+        if nano > budget.left_nano:
+            return _refusal(_words(budget).batch, budget, key_hash, nano)
+    if not amount_nano and budgets[-1].remaining_nano < 0:
+        return _refusal(NEGATIVE, budgets[-1], key_hash)
+    return None
 
 
-def held_by_requests(amount_nano: int) -> AdmissionRefusal:
+def held_by_requests(amount_nano: int, balance: Budget) -> AdmissionRefusal:
     """Return the refusal of a batch for which requests under way leave too little."""
-    return AdmissionRefusal(
-        "credits_held",
-        "credits",
-        f"The batch may cost {format_credits(amount_nano)} credits; requests under way hold what "
-        "would be left for it.",
-        "Wait for them and send the batch again, or make it smaller.",
-        retry_after=1.0,
-    )
-
-
-def reservation_limits(
-    account: AccountFacts, budgets: Sequence[ReservedBudget], refused: AdmissionRefusal
-) -> Sequence[CreditLimit]:
-    """Return every limit of credits that holds for a batch; the one that refuses it first."""
-    found = [
-        CreditLimit(
-            label.source, each.limit_nano, each.spend_nano, each.reserved_nano, each.resets_at
-        )
-        for each, label in budgets
-    ]
-    if account.type.needs_credits:
-        owned, reserved = account.credits, account.reserved_nano
-        found.append(CreditLimit("credits", owned.total_nano, owned.used_nano, reserved))
-    return sorted(found, key=lambda limit: limit.source != refused.source)
-
-
-def _beyond_limit(amount_nano: int, limit: Budget, label: LimitLabel) -> AdmissionRefusal | None:
-    reserved = limit.reserved_nano
-    if amount_nano <= limit.remaining_nano - reserved:
-        return None
-    left = max(0, limit.remaining_nano - reserved)
-    reset = limit.resets_at
-    wait = "" if reset is None else f", or wait for its reset at {iso_utc_seconds(reset)}"
-    return AdmissionRefusal(
-        f"batch_exceeds_{label.noun}",
-        label.source,
-        f"The batch may cost {format_credits(amount_nano)} credits; {format_credits(left)} are "
-        f"left of {label.limit} of {format_credits(limit.limit_nano)} "
-        f"({format_credits(limit.spend_nano)} used, {format_credits(reserved)} reserved for "
-        "batches).",
-        f"Make it smaller, lower max_tokens, or raise {label.limit}{wait}.",
-    )
-
-
-def _beyond_credits(amount_nano: int, account: AccountFacts) -> AdmissionRefusal | None:
-    balance, reserved = account.credits.balance_nano, account.reserved_nano
-    if not account.type.needs_credits or amount_nano <= balance - reserved:
-        return None
-    return AdmissionRefusal(
-        "batch_exceeds_credits",
-        "credits",
-        f"The batch may cost {format_credits(amount_nano)} credits; "
-        f"{format_credits(max(0, balance - reserved))} are left (balance "
-        f"{format_credits(balance)}, {format_credits(reserved)} reserved for batches).",
-        "Make it smaller, lower max_tokens, add credits, or wait for other batches to end.",
-    )
+    return _refusal(BATCH_HELD, balance, "", amount_nano)._replace(retry_after=1.0)

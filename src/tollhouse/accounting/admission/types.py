@@ -11,10 +11,8 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tollhouse.accounting.leases import FREE
 from tollhouse.accounting.limits import interval_name
 from tollhouse.accounting.owner import OwnerUse
-from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import BudgetScope, Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -22,11 +20,11 @@ from tollhouse.kernel.errors import PaymentRequired, TollhouseError
 from tollhouse.kernel.money import nano_to_float
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tollhouse.accounting.leases import BudgetId
+    from tollhouse.accounting.limits import Budget
     from tollhouse.accounting.owner import Owner, OwnerLimit
-    from tollhouse.accounting.types import GenerationRecord, Reset
+    from tollhouse.accounting.types import GenerationRecord
 
 Source = str
 """Which limit of credits refuses: `credits`, `in_flight_budget`, `key_limit`, or `payer_limit`,
@@ -111,24 +109,6 @@ class Admitted(NamedTuple):
         return self.spendable_nano is not None or self.own_spendable_nano is not None
 
 
-@dataclass(slots=True, eq=False)
-class SpendClaim(Claim):
-    """What a request may cost of each budget that it draws on."""
-
-    with_own: Collection[BudgetId] = ()
-    """Those that count what providers take from customers with own keys, too."""
-
-    def costs(self, record: GenerationRecord) -> Mapping[BudgetId, int]:
-        """Return what a charge costs of each of them."""
-        return {budget: self._cost(budget, record) for budget in self.amounts}
-
-    def _cost(self, budget: BudgetId, record: GenerationRecord) -> int:
-        if budget.scope == FREE:
-            return int(record.free_limited)
-        own = record.spend.byok_usage_nano if budget in self.with_own else 0
-        return record.cost_nano + own
-
-
 @dataclass(frozen=True, slots=True)
 class AccountFacts:
     """What the books say of an account."""
@@ -146,17 +126,10 @@ class AccountFacts:
     counted_from: date = date.min
     """The first of these days."""
 
-
-@dataclass(frozen=True, slots=True)
-class BudgetFacts:
-    """What the books say of one limit."""
-
-    limit: KeyLimit = field(default_factory=KeyLimit)
-    total: Spend = field(default_factory=Spend)
-    days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
-    """What was used on each UTC day, as far back as a week or a month reaches."""
-    reserved_nano: int = 0
-    """What batches have reserved of it; of a key's, those that it answers for too."""
+    def fill(self, balance: Budget, unbooked: Iterable[GenerationRecord] = ()) -> Budget:
+        """Have the budget of its balance say what is here; who pays afterwards has no limit."""
+        limit = KeyLimit(self.credits.total_nano if self.type.needs_credits else None)
+        return balance.load(limit, Spend(self.credits.used_nano), {}, self.reserved_nano, unbooked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +145,15 @@ class OwnerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFacts(BudgetFacts):
+class KeyFacts:
     """What the books say of a key."""
 
+    limit: KeyLimit = field(default_factory=KeyLimit)
+    total: Spend = field(default_factory=Spend)
+    days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
+    """What was used on each UTC day, as far back as a week or a month reaches."""
+    reserved_nano: int = 0
+    """What batches have reserved, those that it answers for too."""
     owners: Sequence[OwnerFacts] = ()
     """Who made it, and its workspace."""
     limits_end_users: bool = False
@@ -192,6 +171,13 @@ class CreditLimit:
     held_nano: int
     """For requests under way, and what batches have reserved."""
     resets_at: datetime | None = None
+
+    @classmethod
+    def of(cls, budget: Budget, key_hash: str) -> CreditLimit:
+        """Return how a budget stands for what a key asks."""
+        held = budget.held_nano + budget.reserved_nano
+        source = label_of(budget, key_hash).source
+        return cls(source, budget.limit_nano, budget.spend_nano, held, budget.resets_at)
 
     @property
     def remaining_nano(self) -> int:
@@ -250,30 +236,40 @@ class AdmissionPreview:
     """The part of what the provider takes that an own key would cost it: none in the allowance."""
 
 
-class LimitLabel(NamedTuple):
-    """What a limit is called in a refusal."""
+class Label(NamedTuple):
+    """What a budget is called in a refusal."""
 
     source: Source
-    limit: str
+    named: str
     noun: str = "key_limit"
     """In reasons."""
+    more: str = ""
+    """What makes it larger; empty: it is raised."""
+
+    @property
+    def remedy(self) -> str:
+        """What makes it larger."""
+        return self.more or f"raise {self.named}"
 
 
-OWN = LimitLabel("key_limit", "the key's limit")
-PAYERS = LimitLabel("payer_limit", "the limit of the key that answers for this intern")
-LABELS = (OWN, PAYERS)
-"""Of the limits of a request's or a batch's keys, in their order."""
-_WHOSE = {
+OWN = Label("key_limit", "the key's limit")
+PAYERS = Label("payer_limit", "the limit of the key that answers for this intern")
+CREDITS = Label("credits", "the account's balance", "credits", "add credits")
+WHOSE = {
     BudgetScope.MEMBER: "the {} limit of the user who made the key",
     BudgetScope.END_USER: "the {} limit of the end user",
     BudgetScope.WORKSPACE: "the workspace's {} limit",
 }
 
 
-def label_of(scope: BudgetScope, reset: Reset | None) -> LimitLabel:
-    """Return what the limit of a workspace, a person or an end user is called."""
-    interval = interval_name(reset)
-    return LimitLabel(f"{scope}:{interval}", _WHOSE[scope].format(interval), f"{scope}_limit")
+def label_of(budget: Budget, key_hash: str) -> Label:
+    """Return what a budget is called for what a key asks."""
+    scope, interval = budget.scope, interval_name(budget.reset)
+    if scope is BudgetScope.ACCOUNT:
+        return CREDITS
+    if scope is BudgetScope.KEY_LIMIT:
+        return OWN if budget.owner_id == key_hash else PAYERS
+    return Label(f"{scope}:{interval}", WHOSE[scope].format(interval), f"{scope}_limit")
 
 
 class AdmissionRefusal(NamedTuple):

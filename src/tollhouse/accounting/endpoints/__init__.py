@@ -1,7 +1,7 @@
 """HTTP for keys, credits, budgets, generations and the ledger, each with its wire models.
 
-The text of an endpoint is its description in the OpenAPI document; its refusals stand where it is
-added. An endpoint opens the transaction and commits it.
+The text of an endpoint is its description in the OpenAPI document; its refusals stand before it.
+An endpoint opens the transaction and commits it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,10 +11,10 @@ from fastapi import APIRouter, Depends
 from tollhouse.accounting.endpoints.budgets import BudgetEndpoints
 from tollhouse.accounting.endpoints.credits import CreditsEndpoints
 from tollhouse.accounting.endpoints.generation import GenerationEndpoints
-from tollhouse.accounting.endpoints.holders import HolderEndpoints
 from tollhouse.accounting.endpoints.keys import KeyEndpoints
 from tollhouse.accounting.endpoints.ledger import LedgerEndpoints
-from tollhouse.accounting.ledger.service import LedgerService
+from tollhouse.accounting.endpoints.shared import ExactNumbers
+from tollhouse.accounting.ledger import LedgerService
 from tollhouse.accounting.service import AccountingService
 from tollhouse.identity.service import IdentityService
 from tollhouse.kernel.clock import Clock
@@ -34,11 +34,13 @@ def router(  # noqa: PLR0913 - one for each thing that endpoints need
 
     `settled` is awaited before any of them looks, so that whoever has a reply sees its charge.
     """
-    routes = APIRouter(dependencies=[Depends(settled)])
-    KeyEndpoints(accounting, identity, database, clock).add_to(routes)
-    GenerationEndpoints(accounting, database).add_to(routes)
-    CreditsEndpoints(accounting, identity, database).add_to(routes)
-    BudgetEndpoints(accounting, identity, database).add_to(routes)
-    HolderEndpoints(accounting, database).add_to(routes)
-    LedgerEndpoints(ledger, accounting, identity, database, clock).add_to(routes)
+    routes = APIRouter(dependencies=[Depends(settled)], route_class=ExactNumbers)
+    for kind in (
+        KeyEndpoints,
+        GenerationEndpoints,
+        CreditsEndpoints,
+        BudgetEndpoints,
+        LedgerEndpoints,
+    ):
+        kind(accounting, ledger, identity, database, clock).add_to(routes)
     return routes

@@ -4,50 +4,50 @@ Source: the public gateway's workspace budgets. Those of users and of end users 
 same form; so are `spend_usd`, `remaining_usd` and `resets_at`, which its clients ignore.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.endpoints.amounts import AMOUNT_TEXT, ExactNumbers, parsed_limit
+from tollhouse.accounting.endpoints.shared import (
+    AMOUNT_TEXT,
+    Credits,
+    Endpoints,
+    budget_facts,
+    parsed_limit,
+)
 from tollhouse.accounting.limits import interval_of
 from tollhouse.accounting.owner import Owner, end_user
-from tollhouse.accounting.owners.service import OwnerBudget
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import BudgetScope
-from tollhouse.identity.callers import ManagingOr401, OfAccount
-from tollhouse.identity.service import IdentityService
+from tollhouse.accounting.shared_limits import OwnerBudget
+from tollhouse.accounting.types import BudgetScope, Reset
+from tollhouse.identity.callers import ManagingOr401, OfAccount, UserId, WorkspaceId
 from tollhouse.identity.types import Manager, Workspace
-from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.wire import (
     STORABLE,
     AccountPageQuery,
     Deleted,
     Omittable,
-    Reference,
     RequestModel,
     ResponseModel,
     SentTime,
+    endpoint,
     refusals,
 )
-from tollhouse.storage.database import Database, Read, Write
+from tollhouse.storage.database import Read, Write
 
-LONGEST_END_USER = 512
-Interval = Annotated[
-    Literal["daily", "weekly", "monthly", "lifetime"],
-    Path(description="How often it starts anew, at midnight UTC, weekly on Mondays; or never."),
-]
-WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
-UserId = Annotated[Reference, Path(description="Id of the user.")]
 _INCLUDED = "include_byok_in_budgets"
+LONGEST_END_USER = 512
 EndUser = Annotated[
     str,
     Field(min_length=1, max_length=LONGEST_END_USER),
     STORABLE,
     Path(alias="end_user", description="Whom requests name as their `user`."),
+]
+IntervalName = Annotated[
+    Literal["daily", "weekly", "monthly", "lifetime"],
+    Path(description="How often it starts anew, at midnight UTC, weekly on Mondays; or never."),
 ]
 
 
@@ -89,13 +89,13 @@ class BudgetData(ResponseModel):
     """UUID of the user; null for all others."""
     end_user: str | None
     """The end user of the workspace, whom requests name as their `user`; null for all others."""
-    limit_usd: float
+    limit_usd: Credits
     """Most credits that may be used in an interval."""
     reset_interval: str | None
     """When it starts anew, at midnight UTC: daily, weekly (on Mondays), monthly; null: never."""
-    spend_usd: float
+    spend_usd: Credits
     """What was used since it last started anew."""
-    remaining_usd: float
+    remaining_usd: Credits
     """What is left; negative where more was used."""
     resets_at: SentTime | None
     """When it starts anew next; null: never."""
@@ -134,14 +134,80 @@ class EndUserBudgetPage(ResponseModel):
     """How many there are altogether."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Whose budgets are meant."""
+class Whose(NamedTuple):
+    """Whose budgets a path means: a user's, or a workspace's."""
+
+    user_id: str | None = None
+    workspace: str = ""
+    end_user: str | None = None
+    """Not the workspace's own, but those of this end user."""
+
+
+async def _workspace(workspace: WorkspaceId) -> Whose:
+    return Whose(workspace=workspace)
+
+
+async def _user(user_id: UserId) -> Whose:
+    return Whose(user_id)
+
+
+async def _end_user(workspace: WorkspaceId, name: EndUser) -> Whose:
+    return Whose(workspace=workspace, end_user=name)
+
+
+async def _interval(interval: IntervalName) -> Reset | None:
+    return interval_of(interval)
+
+
+Interval = Annotated[Reset | None, Depends(_interval)]
+
+
+class _Kind(NamedTuple):
+    """What has budgets, and how the operations on them are named and described."""
+
+    name: str
+    noun: str
+    path: str
+    whose: Callable[..., Awaitable[Whose]]
+    setting: str
+    """What is said of setting one; of the others the same is said of every kind."""
+
+
+_KINDS = (
+    _Kind(
+        "workspace",
+        "a workspace",
+        "/workspaces/{id}/budgets",
+        _workspace,
+        "Set what all requests of a workspace may use in an interval; in force before the answer."
+        "\n\nWhat was used before counts; requests under way end as they began.",
+    ),
+    _Kind(
+        "user",
+        "a user",
+        "/users/{user_id}/budgets",
+        _user,
+        "Set what the keys that a user made may use together in an interval; in force at once."
+        "\n\nWhat interns use counts to the user whose key answers for them.",
+    ),
+    _Kind(
+        "end_user",
+        "an end user",
+        "/workspaces/{id}/end-users/{end_user:path}/budgets",
+        _end_user,
+        "Set what requests of a workspace may use that name an end user as their `user`."
+        "\n\nIt is in force before the answer. Who is named is not checked.",
+    ),
+)
+
+
+class _Place(NamedTuple):
+    """Whose budgets they are in the books."""
 
     account_id: str
     owner: Owner
     workspace: Workspace | None = None
-    """Where it is a workspace whose setting says whether own-provider-key use counts."""
+    """Where it is a workspace, whose setting says whether own-provider-key use counts."""
 
     def included(self, budgets: Sequence[OwnerBudget]) -> bool:
         """Return whether own-provider-key use counts."""
@@ -150,149 +216,88 @@ class _Place:
         return bool(budgets) and budgets[0].limit.include_byok
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetEndpoints:
+class BudgetEndpoints(Endpoints):
     """The endpoints of budgets."""
 
-    accounting: AccountingService
-    identity: IdentityService
-    database: Database
-
     def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        refused = refusals(400, 401, 404, 500)
-        end_users = "/workspaces/{id}/end-users"
-        routes.get(f"{end_users}/budgets", tags=["Budgets"], responses=refused)(
-            self.list_end_users_budgets
+        """Add them to a router: the same four for each kind of owner, and a list."""
+        super().add_to(routes)
+        for kind in _KINDS:
+            self._add(routes, kind)
+
+    def _add(self, routes: APIRouter, kind: _Kind) -> None:
+        name, noun, path, whose, setting = kind
+        about: dict[str, Any] = {"tags": ["Budgets"], "responses": refusals(400, 401, 404, 500)}
+        one = f"{path}/{{interval}}"
+
+        @routes.get(
+            path, name=f"list_{name}_budgets", description=f"List the budgets of {noun}.", **about
         )
-        for path, list_all, *of_interval in (
-            (
-                "/workspaces/{id}/budgets",
-                *(self.list_workspace_budgets, self.get_workspace_budget),
-                *(self.set_workspace_budget, self.delete_workspace_budget),
-            ),
-            (
-                "/users/{user_id}/budgets",
-                *(self.list_user_budgets, self.get_user_budget),
-                *(self.set_user_budget, self.delete_user_budget),
-            ),
-            (
-                f"{end_users}/{{end_user:path}}/budgets",
-                *(self.list_end_user_budgets, self.get_end_user_budget),
-                *(self.set_end_user_budget, self.delete_end_user_budget),
-            ),
-        ):
-            routes.get(path, tags=["Budgets"], responses=refused)(list_all)
-            for method, serve in zip(("GET", "PUT", "DELETE"), of_interval, strict=True):
-                routes.add_api_route(
-                    f"{path}/{{interval}}",
-                    serve,
-                    methods=[method],
-                    tags=["Budgets"],
-                    responses=refused,
-                    route_class_override=ExactNumbers,
+        async def list_all(
+            who: ManagingOr401,
+            asked: Annotated[Whose, Depends(whose)],
+            account_id: OfAccount = None,
+        ) -> BudgetList:
+            async with self.database.reading() as read:
+                place = await self._place(read, who, asked, account_id)
+                found = await self.accounting.budgets.budgets(read, place.account_id, [place.owner])
+            shown = [_reply(each) for each in found]
+            return BudgetList(data=shown, include_byok_in_budgets=place.included(found))
+
+        text = f"Show the budget of {noun}'s interval."
+
+        @routes.get(one, name=f"get_{name}_budget", description=text, **about)
+        async def get(
+            who: ManagingOr401,
+            asked: Annotated[Whose, Depends(whose)],
+            interval: Interval,
+            account_id: OfAccount = None,
+        ) -> OneBudget:
+            async with self.database.reading() as read:
+                place = await self._place(read, who, asked, account_id)
+                found = await self.accounting.budgets.budget(
+                    read, place.account_id, place.owner, interval
                 )
+            return OneBudget(data=_reply(found), include_byok_in_budgets=place.included([found]))
 
-    # Of workspaces
+        @routes.put(one, name=f"set_{name}_budget", description=setting, **about)
+        async def put(
+            who: ManagingOr401,
+            asked: Annotated[Whose, Depends(whose)],
+            interval: Interval,
+            body: BudgetBody,
+            account_id: OfAccount = None,
+        ) -> OneBudget:
+            async with self.database.writing() as write:
+                place = await self._place(write, who, asked, account_id)
+                found = await self.accounting.budgets.set_budget(
+                    write,
+                    place.account_id,
+                    place.owner,
+                    interval,
+                    body.limit_usd,
+                    include_byok=await self._include(write, who, place, body),
+                    actor=who.actor,
+                )
+            return OneBudget(data=_reply(found), include_byok_in_budgets=found.limit.include_byok)
 
-    async def list_workspace_budgets(
-        self, who: ManagingOr401, workspace: WorkspaceId, account_id: OfAccount = None
-    ) -> BudgetList:
-        """List the budgets of a workspace."""
-        async with self.database.reading() as read:
-            return await self._list(read, await self._workspace(read, who, workspace, account_id))
+        text = f"Remove the budget of {noun}'s interval; there need not be one."
 
-    async def get_workspace_budget(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Show the budget of a workspace's interval."""
-        async with self.database.reading() as read:
-            place = await self._workspace(read, who, workspace, account_id)
-            return await self._get(read, place, interval)
+        @routes.delete(one, name=f"delete_{name}_budget", description=text, **about)
+        async def delete(
+            who: ManagingOr401,
+            asked: Annotated[Whose, Depends(whose)],
+            interval: Interval,
+            account_id: OfAccount = None,
+        ) -> Deleted:
+            async with self.database.writing() as write:
+                place = await self._place(write, who, asked, account_id)
+                await self.accounting.budgets.remove_budget(
+                    write, place.account_id, place.owner, interval, who.actor
+                )
+            return Deleted()
 
-    async def set_workspace_budget(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        interval: Interval,
-        body: BudgetBody,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Set what all requests of a workspace may use in an interval; in force before the answer.
-
-        What was used before counts; requests under way end as they began.
-        """
-        async with self.database.writing() as write:
-            place = await self._workspace(write, who, workspace, account_id)
-            return await self._set(write, who, place, interval, body)
-
-    async def delete_workspace_budget(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> Deleted:
-        """Remove the budget of a workspace's interval; there need not be one."""
-        async with self.database.writing() as write:
-            place = await self._workspace(write, who, workspace, account_id)
-            return await self._remove(write, who, place, interval)
-
-    # Of users
-
-    async def list_user_budgets(
-        self, who: ManagingOr401, user_id: UserId, account_id: OfAccount = None
-    ) -> BudgetList:
-        """List the budgets of a user."""
-        async with self.database.reading() as read:
-            return await self._list(read, await self._user(read, who, user_id, account_id))
-
-    async def get_user_budget(
-        self,
-        who: ManagingOr401,
-        user_id: UserId,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Show the budget of a user's interval."""
-        async with self.database.reading() as read:
-            place = await self._user(read, who, user_id, account_id)
-            return await self._get(read, place, interval)
-
-    async def set_user_budget(
-        self,
-        who: ManagingOr401,
-        user_id: UserId,
-        interval: Interval,
-        body: BudgetBody,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Set what the keys that a user made may use together in an interval; in force at once.
-
-        What interns use counts to the user whose key answers for them.
-        """
-        async with self.database.writing() as write:
-            place = await self._user(write, who, user_id, account_id)
-            return await self._set(write, who, place, interval, body)
-
-    async def delete_user_budget(
-        self,
-        who: ManagingOr401,
-        user_id: UserId,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> Deleted:
-        """Remove the budget of a user's interval; there need not be one."""
-        async with self.database.writing() as write:
-            place = await self._user(write, who, user_id, account_id)
-            return await self._remove(write, who, place, interval)
-
-    # Of end users
-
+    @endpoint("GET", "/workspaces/{id}/end-users/budgets", "Budgets", 400, 401, 404, 500)
     async def list_end_users_budgets(
         self,
         who: ManagingOr401,
@@ -300,128 +305,38 @@ class BudgetEndpoints:
         query: Annotated[AccountPageQuery, Query()],
     ) -> EndUserBudgetPage:
         """List the budgets of all end users of a workspace."""
-        async with self.database.reading() as read:
-            place = await self._workspace(read, who, workspace, query.account_id)
-            found, total = await self.accounting.budgets.budgets_of_end_users(
-                read, place.account_id, place.owner.id, query.window()
+        async with self.reading(who, query.account_id) as (read, account_id):
+            found = await self.identity.workspace(read, account_id, workspace)
+            page, total = await self.accounting.budgets.budgets_of_end_users(
+                read, account_id, found.id, query.window()
             )
-        return EndUserBudgetPage(data=[_reply(each) for each in found], total_count=total)
+        return EndUserBudgetPage(data=[_reply(each) for each in page], total_count=total)
 
-    async def list_end_user_budgets(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        name: EndUser,
-        account_id: OfAccount = None,
-    ) -> BudgetList:
-        """List the budgets of an end user."""
-        async with self.database.reading() as read:
-            place = await self._end_user(read, who, workspace, name, account_id)
-            return await self._list(read, place)
-
-    async def get_end_user_budget(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        name: EndUser,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Show the budget of an end user's interval."""
-        async with self.database.reading() as read:
-            place = await self._end_user(read, who, workspace, name, account_id)
-            return await self._get(read, place, interval)
-
-    async def set_end_user_budget(  # noqa: PLR0913, PLR0917 - each is a part of the request
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        name: EndUser,
-        interval: Interval,
-        body: BudgetBody,
-        account_id: OfAccount = None,
-    ) -> OneBudget:
-        """Set what requests of a workspace may use that name an end user as their `user`.
-
-        It is in force before the answer. Who is named is not checked.
-        """
-        async with self.database.writing() as write:
-            place = await self._end_user(write, who, workspace, name, account_id)
-            return await self._set(write, who, place, interval, body)
-
-    async def delete_end_user_budget(
-        self,
-        who: ManagingOr401,
-        workspace: WorkspaceId,
-        name: EndUser,
-        interval: Interval,
-        account_id: OfAccount = None,
-    ) -> Deleted:
-        """Remove the budget of an end user's interval; there need not be one."""
-        async with self.database.writing() as write:
-            place = await self._end_user(write, who, workspace, name, account_id)
-            return await self._remove(write, who, place, interval)
-
-    # Of whomever
-
-    async def _workspace(
-        self, read: Read, who: Manager, reference: str, account_id: str | None
+    async def _place(
+        self, read: Read, who: Manager, asked: Whose, account_id: str | None
     ) -> _Place:
         home = await self.identity.home(read, who, account_id)
-        found = await self.identity.workspace(read, home, reference)
-        return _Place(home, Owner(BudgetScope.WORKSPACE, found.id), found)
+        if asked.user_id is not None:
+            user = await self.identity.user(read, home, asked.user_id)
+            return _Place(home, Owner(BudgetScope.MEMBER, user.id))
+        workspace = await self.identity.workspace(read, home, asked.workspace)
+        if asked.end_user is not None:
+            return _Place(home, end_user(workspace.id, asked.end_user))
+        return _Place(home, Owner(BudgetScope.WORKSPACE, workspace.id), workspace)
 
-    async def _user(self, read: Read, who: Manager, user_id: str, account_id: str | None) -> _Place:
-        home = await self.identity.home(read, who, account_id)
-        found = await self.identity.user(read, home, user_id)
-        return _Place(home, Owner(BudgetScope.MEMBER, found.id))
-
-    async def _end_user(
-        self, read: Read, who: Manager, reference: str, name: str, account_id: str | None
-    ) -> _Place:
-        place = await self._workspace(read, who, reference, account_id)
-        return _Place(place.account_id, end_user(place.owner.id, name))
-
-    async def _list(self, read: Read, place: _Place) -> BudgetList:
-        found = await self.accounting.budgets.budgets(read, place.account_id, [place.owner])
-        return BudgetList(
-            data=[_reply(each) for each in found], include_byok_in_budgets=place.included(found)
-        )
-
-    async def _get(self, read: Read, place: _Place, interval: str) -> OneBudget:
-        found = await self.accounting.budgets.budget(
-            read, place.account_id, place.owner, interval_of(interval)
-        )
-        return OneBudget(data=_reply(found), include_byok_in_budgets=place.included([found]))
-
-    async def _set(
-        self, write: Write, who: Manager, place: _Place, interval: str, body: BudgetBody
-    ) -> OneBudget:
-        included, workspace = body.include_byok_in_budgets, place.workspace
-        if workspace is not None:
-            before = place.included([])
-            included = before if included is None else included
-            if included is not before:
-                facts = {_INCLUDED: included}
-                await self.identity.change_workspace(
-                    write, who, place.account_id, workspace.id, facts
-                )
-        found = await self.accounting.budgets.set_budget(
-            write,
-            place.account_id,
-            place.owner,
-            interval_of(interval),
-            body.limit_usd,
-            include_byok=included,
-            actor=who.actor,
-        )
-        return OneBudget(data=_reply(found), include_byok_in_budgets=found.limit.include_byok)
-
-    async def _remove(self, write: Write, who: Manager, place: _Place, interval: str) -> Deleted:
-        await self.accounting.budgets.remove_budget(
-            write, place.account_id, place.owner, interval_of(interval), who.actor
-        )
-        return Deleted()
+    async def _include(
+        self, write: Write, who: Manager, place: _Place, body: BudgetBody
+    ) -> bool | None:
+        """Set whether own-provider-key use counts where a workspace says it; return what it is."""
+        wanted, workspace = body.include_byok_in_budgets, place.workspace
+        if workspace is None:
+            return wanted
+        before = place.included([])
+        if wanted is None or wanted is before:
+            return before
+        facts = {_INCLUDED: wanted}
+        await self.identity.change_workspace(write, who, place.account_id, workspace.id, facts)
+        return wanted
 
 
 def _reply(found: OwnerBudget) -> BudgetData:
@@ -433,12 +348,7 @@ def _reply(found: OwnerBudget) -> BudgetData:
         workspace_id=workspace or None,
         user_id=limit.owner.id if is_person else None,
         end_user=name or None,
-        limit_usd=nano_to_float(limit.limit_nano),
-        reset_interval=None if limit.reset is None else limit.reset.value,
-        spend_usd=nano_to_float(budget.spend_nano),
-        remaining_usd=nano_to_float(budget.remaining_nano),
-        resets_at=budget.resets_at,
-        include_byok=limit.include_byok,
         created_at=limit.created_at,
         updated_at=limit.updated_at,
+        **budget_facts(budget),
     )

@@ -3,19 +3,16 @@
 Source: `GET /credits` is the public gateway's; `POST /credits` is ours, for the operator.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, Field
+from fastapi import Header
+from pydantic import Field
 
-from tollhouse.accounting.endpoints.amounts import ExactNumbers, PostedAmount
+from tollhouse.accounting.endpoints.shared import Credits, Endpoints, PostedAmount
 from tollhouse.accounting.policy import balance_change
-from tollhouse.accounting.service import AccountingService
 from tollhouse.accounting.types import PostingKind
-from tollhouse.identity.callers import Managing, Operating
-from tollhouse.identity.service import IdentityService
-from tollhouse.kernel.money import nano_to_float
+from tollhouse.identity.callers import Managing, OfAccount, Operating
 from tollhouse.kernel.wire import (
     OTHER_ACCOUNT,
     STORABLE,
@@ -23,9 +20,8 @@ from tollhouse.kernel.wire import (
     RequestModel,
     ResponseModel,
     SentTime,
-    refusals,
+    endpoint,
 )
-from tollhouse.storage.database import Database
 
 IdempotencyKey = Annotated[
     str | None,
@@ -38,18 +34,12 @@ IdempotencyKey = Annotated[
 ]
 
 
-class AccountQuery(BaseModel):
-    """Whose credits are wanted."""
-
-    account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
-
-
 class CreditsData(ResponseModel):
     """An account's credits; their difference is the balance."""
 
-    total_credits: float
+    total_credits: Credits = Field(validation_alias="total_nano")
     """Everything that was ever purchased or granted, less refunds, with adjustments."""
-    total_usage: float
+    total_usage: Credits = Field(validation_alias="used_nano")
     """Everything that was ever used."""
 
 
@@ -87,7 +77,7 @@ class PostingData(ResponseModel):
     """UUID of the account."""
     kind: str
     """purchase, grant, refund or adjustment."""
-    amount: float
+    amount: Credits
     """What the balance rose by, in credits; negative where it fell."""
     note: str | None
     """What whoever made the posting wrote about it."""
@@ -104,41 +94,16 @@ class PostingReply(ResponseModel):
     """The posting."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreditsEndpoints:
+class CreditsEndpoints(Endpoints):
     """The endpoints of credits."""
 
-    accounting: AccountingService
-    identity: IdentityService
-    database: Database
-
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        shown = refusals(400, 401, 403, 404, 500)
-        routes.get("/credits", tags=["Credits"], responses=shown)(self.get_credits)
-        routes.add_api_route(
-            "/credits",
-            self.add_credits,
-            methods=["POST"],
-            tags=["Credits"],
-            status_code=201,
-            responses=refusals(400, 401, 403, 404, 409, 500),
-            route_class_override=ExactNumbers,
-        )
-
-    async def get_credits(
-        self, who: Managing, query: Annotated[AccountQuery, Query()]
-    ) -> CreditsReply:
+    @endpoint("GET", "/credits", "Credits", 400, 401, 403, 404, 500)
+    async def get_credits(self, who: Managing, account_id: OfAccount = None) -> CreditsReply:
         """Show what an account has and what it used."""
-        async with self.database.reading() as read:
-            account_id = await self.identity.home(read, who, query.account_id)
-            found = await self.accounting.credits(read, account_id)
-        data = CreditsData(
-            total_credits=nano_to_float(found.total_nano),
-            total_usage=nano_to_float(found.used_nano),
-        )
-        return CreditsReply(data=data)
+        async with self.reading(who, account_id) as (read, home):
+            return CreditsReply.model_validate({"data": await self.accounting.credits(read, home)})
 
+    @endpoint("POST", "/credits", "Credits", 400, 401, 403, 404, 409, 500)
     async def add_credits(
         self, who: Operating, body: NewCreditsBody, idempotency_key: IdempotencyKey = None
     ) -> PostingReply:
@@ -152,10 +117,9 @@ class CreditsEndpoints:
         another request with it is a conflict.
         """
         async with self.database.writing() as write:
-            account_id = await self.identity.home(write, who, body.account_id)
             posting = await self.accounting.add_credits(
                 write,
-                account_id,
+                await self.identity.home(write, who, body.account_id),
                 PostingKind(body.kind),
                 body.amount,
                 generation_id=body.generation_id,
@@ -163,5 +127,4 @@ class CreditsEndpoints:
                 note=body.note,
                 actor=who.actor,
             )
-        amount = nano_to_float(balance_change(posting))
-        return PostingReply(data=PostingData(amount=amount, **asdict(posting)))
+        return PostingReply(data=PostingData(amount=balance_change(posting), **asdict(posting)))

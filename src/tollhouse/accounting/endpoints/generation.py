@@ -1,28 +1,23 @@
-"""`GET /generation`: what is known of one reply.
+"""`GET /generation`: what is known of one reply; its fields name those of the record.
 
 Source: the public gateway's generation object. Its clients want every field; those that this
 gateway has no value for are null.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query
-from pydantic import Field
+from fastapi import Query
+from pydantic import AliasPath, BeforeValidator, Field
 
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import GenerationRecord
+from tollhouse.accounting.endpoints.shared import Credits, CreditsOrNone, Endpoints
 from tollhouse.identity.callers import HoldingKey
-from tollhouse.kernel.money import nano_to_float
-from tollhouse.kernel.wire import Reference, ResponseModel, SentTime, refusals
-from tollhouse.storage.database import Database
+from tollhouse.kernel.wire import Reference, ResponseModel, SentTime, endpoint
 
-_json = msgspec.json.Decoder(dict[str, Any])
 GenerationId = Annotated[
     Reference, Query(description="The reply's `id`, which is its `X-Generation-Id` too.")
 ]
-
+_JSON: Final = BeforeValidator(lambda text: None if text is None else msgspec.json.decode(text))
 
 ALWAYS_NULL: Final = Field(description="Always null.")
 NoText = Annotated[str | None, ALWAYS_NULL]
@@ -34,9 +29,9 @@ class ProviderResponse(ResponseModel):
 
     status: int | None
     """Its HTTP status; null where none came."""
-    provider_name: str
+    provider_name: str = Field(validation_alias="provider")
     """The provider."""
-    latency: int
+    latency: int = Field(validation_alias="latency_ms")
     """Milliseconds until its response began, or until it failed."""
     is_byok: bool
     """Whether it was shown an own key of the customer's."""
@@ -51,24 +46,26 @@ class GenerationData(ResponseModel):
     """The catalogue's id of the model."""
     created_at: SentTime
     """When the request came."""
-    total_cost: float
+    total_cost: Credits = Field(validation_alias="cost_nano")
     """What it cost, in credits."""
-    usage: float
+    usage: Credits = Field(validation_alias="cost_nano")
     """The same as total_cost."""
     cost_state: str
     """How it is known: exact (reported), estimated (broken off), unknown (nothing booked),
     interrupted (the gateway was killed meanwhile; nothing booked)."""
-    estimated_cost: float | None
+    estimated_cost: CreditsOrNone = Field(validation_alias="estimate_nano")
     """What an interrupted one was thought to cost at most, in credits; null for all others."""
     is_byok: bool
     """Whether a provider key of one's own was used."""
-    origin: str
+    origin: Annotated[str, BeforeValidator(lambda address: address or "")] = Field(
+        validation_alias="http_referer"
+    )
     """Address of the program that asked; empty where it named none."""
     data_region: str = "global"
     """Where it was processed."""
     api_type: str
     """The kind of inference."""
-    provider_name: str | None
+    provider_name: str | None = Field(validation_alias="provider")
     """Who answered; null where nobody did."""
     streamed: bool
     """Whether the reply was streamed."""
@@ -78,25 +75,25 @@ class GenerationData(ResponseModel):
     """How the reply ended."""
     native_finish_reason: str | None
     """The same in the provider's words."""
-    latency: int | None
+    latency: int | None = Field(validation_alias="latency_ms")
     """Milliseconds from the request to the first byte of the reply."""
     moderation_latency: NoNumber = None
-    generation_time: int | None
+    generation_time: int | None = Field(validation_alias="generation_ms")
     """Milliseconds from the first byte of the reply to its end."""
-    tokens_prompt: int
+    tokens_prompt: int = Field(validation_alias=AliasPath("usage", "prompt_tokens"))
     """Input tokens."""
-    tokens_completion: int
+    tokens_completion: int = Field(validation_alias="output_tokens")
     """Output tokens."""
-    native_tokens_prompt: int
+    native_tokens_prompt: int = Field(validation_alias=AliasPath("usage", "prompt_tokens"))
     """Input tokens as the provider counts them."""
-    native_tokens_completion: int
+    native_tokens_completion: int = Field(validation_alias="output_tokens")
     """Output tokens as the provider counts them."""
-    native_tokens_reasoning: int
+    native_tokens_reasoning: int = Field(validation_alias="reasoning_tokens")
     """How many of the output tokens were reasoning."""
-    native_tokens_cached: int
+    native_tokens_cached: int = Field(validation_alias="cache_read_tokens")
     """How many of the input tokens came from a cache."""
     native_tokens_completion_images: NoNumber = None
-    num_media_prompt: int | None
+    num_media_prompt: int | None = Field(validation_alias="images")
     """How many images the request held; null where nothing is charged for them."""
     num_media_completion: NoNumber = None
     num_input_audio_prompt: NoNumber = None
@@ -105,7 +102,7 @@ class GenerationData(ResponseModel):
     cache_discount: Annotated[float | None, ALWAYS_NULL] = None
     upstream_id: str | None
     """The provider's own id of the reply."""
-    upstream_inference_cost: float | None
+    upstream_inference_cost: CreditsOrNone = Field(validation_alias="provider_cost_nano")
     """What the provider's work costs at its price, also where nothing is charged."""
     app_id: NoNumber = None
     external_user: str | None
@@ -116,9 +113,9 @@ class GenerationData(ResponseModel):
     """Name of the program that asked."""
     categories: str | None
     """What kind of program it is, by its own words, separated by commas."""
-    trace: dict[str, Any] | None
+    trace: Annotated[dict[str, Any] | None, _JSON]
     """The `trace` of the request."""
-    metadata: dict[str, str] | None
+    metadata: Annotated[dict[str, str] | None, _JSON]
     """The `metadata` of the request."""
     user_agent: str | None
     """The client library that asked."""
@@ -128,7 +125,7 @@ class GenerationData(ResponseModel):
     web_search_engine: NoText = None
     workspace_id: str
     """UUID of the workspace."""
-    provider_responses: list[ProviderResponse]
+    provider_responses: list[ProviderResponse] = Field(validation_alias="attempts")
     """The providers that were asked, in order."""
     request_id: NoText = None
     session_id: str | None
@@ -143,18 +140,10 @@ class GenerationReply(ResponseModel):
     """The generation."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationEndpoints:
+class GenerationEndpoints(Endpoints):
     """The endpoint of generations."""
 
-    accounting: AccountingService
-    database: Database
-
-    def add_to(self, routes: APIRouter) -> None:
-        """Add it to a router."""
-        shown = refusals(400, 401, 404, 429, 500)
-        routes.get("/generation", tags=["Generations"], responses=shown)(self.get_generation)
-
+    @endpoint("GET", "/generation", "Generations", 400, 401, 404, 429, 500)
     async def get_generation(
         self,
         subject: HoldingKey,
@@ -167,39 +156,4 @@ class GenerationEndpoints:
         """
         async with self.database.reading() as read:
             record = await self.accounting.generation(read, subject, id)
-        return GenerationReply(data=_reply(record))
-
-
-def _reply(record: GenerationRecord) -> GenerationData:
-    usage, facts = record.usage, msgspec.structs.asdict(record)
-    at_provider, estimate = record.provider_cost_nano, record.estimate_nano
-    for name in ("trace", "metadata"):
-        facts[name] = None if facts[name] is None else _json.decode(facts[name])
-    return GenerationData(
-        total_cost=nano_to_float(record.cost_nano),
-        usage=nano_to_float(record.cost_nano),
-        estimated_cost=None if estimate is None else nano_to_float(estimate),
-        origin=record.http_referer or "",
-        created_at=record.created_at,
-        provider_name=record.provider,
-        latency=record.latency_ms,
-        generation_time=record.generation_ms,
-        tokens_prompt=usage.prompt_tokens,
-        tokens_completion=usage.output_tokens,
-        native_tokens_prompt=usage.prompt_tokens,
-        native_tokens_completion=usage.output_tokens,
-        native_tokens_reasoning=usage.reasoning_tokens,
-        native_tokens_cached=usage.cache_read_tokens,
-        num_media_prompt=record.images,
-        upstream_inference_cost=None if at_provider is None else nano_to_float(at_provider),
-        provider_responses=[
-            ProviderResponse(
-                status=each.status,
-                provider_name=each.provider,
-                latency=each.latency_ms,
-                is_byok=each.is_byok,
-            )
-            for each in record.attempts
-        ],
-        **facts,
-    )
+        return GenerationReply.model_validate({"data": record})

@@ -6,25 +6,26 @@ have no meaning here (`rate_limit`, `allowed_data_regions`).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.endpoints.amounts import ExactNumbers, Limit
-from tollhouse.accounting.limits import effective_budget
-from tollhouse.accounting.service import AccountingService
-from tollhouse.accounting.types import Budget, BudgetScope, KeyLimit, KeyStatus, Reset
+from tollhouse.accounting.endpoints.shared import (
+    Credits,
+    CreditsOrNone,
+    Endpoints,
+    Limit,
+    budget_facts,
+)
+from tollhouse.accounting.limits import Budget, KeyStatus, effective_budget
+from tollhouse.accounting.types import BudgetScope, KeyLimit, Reset
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.callers import HoldingKey, Managing, ManagingOr401
-from tollhouse.identity.service import IdentityService
+from tollhouse.identity.callers import HoldingKey, KeyHash, Managing, ManagingOr401
 from tollhouse.identity.types import ApiKey, KeyFilter, KeyKind, NewKey
-from tollhouse.kernel.clock import Clock
 from tollhouse.kernel.errors import Invalid
-from tollhouse.kernel.money import nano_to_float
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.wire import (
     MOST_SKIPPED,
@@ -37,61 +38,58 @@ from tollhouse.kernel.wire import (
     ResponseModel,
     SentTime,
     UtcTime,
-    refusals,
+    endpoint,
 )
-from tollhouse.storage.database import Database
 
 
 class UsageReply(ResponseModel):
     """A key's limits and counters, in credits; days, weeks (from Monday) and months are UTC."""
 
-    limit: float | None
+    limit: CreditsOrNone
     """Most credits that the key may use in one window of `limit_reset`; null: no limit."""
     limit_reset: str | None
     """How often the limit starts anew, at midnight UTC, weekly on Mondays; null: never."""
-    limit_remaining: float | None
+    limit_remaining: CreditsOrNone
     """What is left of the limit; 0 where more was used; null: no limit."""
     include_byok_in_limit: bool
     """Whether own-provider-key use counts towards the limit."""
-    usage: float
+    usage: Credits
     """Credits used over all time."""
-    usage_daily: float
+    usage_daily: Credits
     """Credits used in the current day."""
-    usage_weekly: float
+    usage_weekly: Credits
     """Credits used in the current week."""
-    usage_monthly: float
+    usage_monthly: Credits
     """Credits used in the current month."""
-    byok_usage: float
+    byok_usage: Credits
     """Own-provider-key use over all time."""
-    byok_usage_daily: float
+    byok_usage_daily: Credits
     """Own-provider-key use in the current day."""
-    byok_usage_weekly: float
+    byok_usage_weekly: Credits
     """Own-provider-key use in the current week."""
-    byok_usage_monthly: float
+    byok_usage_monthly: Credits
     """Own-provider-key use in the current month."""
 
 
-def usage_reply(status: KeyStatus) -> UsageReply:
-    """Return a key's limits and counters as they are shown."""
+def _usage_facts(status: KeyStatus) -> dict[str, Any]:
+    """Return a key's limits and counters by their names on the wire."""
     limit, usage = status.limit, status.usage
-    return UsageReply(
-        limit=_credits_or_none(limit.limit_nano),
-        limit_reset=None if limit.reset is None else limit.reset.value,
-        limit_remaining=_credits_or_none(status.remaining_nano),
-        include_byok_in_limit=limit.include_byok,
-        usage=nano_to_float(usage.total.usage_nano),
-        usage_daily=nano_to_float(usage.daily.usage_nano),
-        usage_weekly=nano_to_float(usage.weekly.usage_nano),
-        usage_monthly=nano_to_float(usage.monthly.usage_nano),
-        byok_usage=nano_to_float(usage.total.byok_usage_nano),
-        byok_usage_daily=nano_to_float(usage.daily.byok_usage_nano),
-        byok_usage_weekly=nano_to_float(usage.weekly.byok_usage_nano),
-        byok_usage_monthly=nano_to_float(usage.monthly.byok_usage_nano),
-    )
-
-
-def _credits_or_none(nano: int | None) -> float | None:
-    return None if nano is None else nano_to_float(nano)
+    facts: dict[str, Any] = {
+        "limit": limit.limit_nano,
+        "limit_reset": limit.reset,
+        "limit_remaining": status.remaining_nano,
+        "include_byok_in_limit": limit.include_byok,
+        "last_used_at": usage.last_used_at,
+    }
+    for period, spend in (
+        ("", usage.total),
+        ("_daily", usage.daily),
+        ("_weekly", usage.weekly),
+        ("_monthly", usage.monthly),
+    ):
+        facts[f"usage{period}"] = spend.usage_nano
+        facts[f"byok_usage{period}"] = spend.byok_usage_nano
+    return facts
 
 
 class FreeRequestsReply(ResponseModel):
@@ -122,11 +120,11 @@ class BudgetReply(ResponseModel):
     scope: str
     """What the budget belongs to: member, the keys of the user who made this one; workspace; or
     key_limit, the key's own limit."""
-    limit_usd: float
+    limit_usd: Credits
     """How many credits may be spent of it before it starts anew."""
-    spend_usd: float
+    spend_usd: Credits
     """What was spent of it since it last started anew."""
-    remaining_usd: float
+    remaining_usd: Credits
     """What is left of it; negative where more was spent."""
     reset_interval: str | None
     """When it starts anew: daily, weekly, monthly; null: never."""
@@ -180,16 +178,8 @@ class OwnKeyReply(ResponseModel):
 
 
 def _budget(budget: Budget) -> BudgetReply:
-    return BudgetReply(
-        scope=budget.scope.value,
-        limit_usd=nano_to_float(budget.limit_nano),
-        spend_usd=nano_to_float(budget.spend_nano),
-        remaining_usd=nano_to_float(budget.remaining_nano),
-        reset_interval=None if budget.reset is None else budget.reset.value,
-        resets_at=budget.resets_at,
-        include_byok=budget.include_byok,
-        budget_id=budget.id if budget.scope is BudgetScope.WORKSPACE else None,
-    )
+    shown_id = budget.id if budget.scope is BudgetScope.WORKSPACE else None
+    return BudgetReply(scope=budget.scope, budget_id=shown_id, **budget_facts(budget))
 
 
 def _unsupported(value: object) -> object:
@@ -244,14 +234,8 @@ class NewKeyBody(RequestModel):
 
     def wanted(self) -> NewKey:
         """Return the same for the service."""
-        return NewKey(
-            name=self.name,
-            kind=KeyKind(self.kind),
-            operator=self.operator,
-            workspace_id=self.workspace_id,
-            creator_user_id=self.creator_user_id,
-            expires_at=self.expires_at,
-        )
+        names = {"name", "operator", "workspace_id", "creator_user_id", "expires_at"}
+        return NewKey(kind=KeyKind(self.kind), **self.model_dump(include=names))
 
     def wanted_limit(self) -> KeyLimit:
         """Return what it may use, for the service."""
@@ -349,34 +333,12 @@ class KeyPage(ResponseModel):
 
 
 PAGE_SIZE = 100
-KeyHash = Annotated[
-    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
-]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyEndpoints:
+class KeyEndpoints(Endpoints):
     """The endpoints of keys."""
 
-    accounting: AccountingService
-    identity: IdentityService
-    database: Database
-    clock: Clock
-
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        listed, shown = refusals(400, 401, 404, 429, 500), refusals(401, 404, 429, 500)
-        routes.get("/key", tags=["Keys"], responses=refusals(401, 403, 500))(self.get_own_key)
-        routes.get("/keys", tags=["Keys"], responses=listed)(self.list_keys)
-        exact = partial(routes.add_api_route, tags=["Keys"], route_class_override=ExactNumbers)
-        made = refusals(400, 401, 403, 404, 429, 500)
-        exact("/keys", self.create_key, methods=["POST"], status_code=201, responses=made)
-        routes.get("/keys/{hash}", tags=["Keys"], responses=shown)(self.get_key)
-        changed = refusals(400, 401, 403, 404, 409, 429, 500)
-        exact("/keys/{hash}", self.change_key, methods=["PATCH"], responses=changed)
-        deleted = refusals(401, 403, 404, 429, 500)
-        routes.delete("/keys/{hash}", tags=["Keys"], responses=deleted)(self.delete_key)
-
+    @endpoint("GET", "/key", "Keys", 401, 403, 500)
     async def get_own_key(self, subject: HoldingKey) -> OwnKeyReply:
         """Show the calling key, of whatever kind, with its counters."""
         async with self.database.reading() as read:
@@ -393,7 +355,7 @@ class KeyEndpoints:
         data = OwnKeyData(
             label=key.label,
             is_free_tier=credits_.purchased_nano == 0,
-            free_model_daily_requests=FreeRequestsReply.model_validate(free, from_attributes=True),
+            free_model_daily_requests=FreeRequestsReply.model_validate(free),
             is_management_key=manages,
             is_provisioning_key=manages,
             creator_user_id=key.creator_user_id,
@@ -402,15 +364,15 @@ class KeyEndpoints:
             budgets=[_budget(each) for each in budgets],
             effective_budget=None if first is None else _budget(first),
             expires_at=key.expires_at,
-            **usage_reply(status).model_dump(),
+            **_usage_facts(status),
         )
         return OwnKeyReply(data=data)
 
+    @endpoint("GET", "/keys", "Keys", 400, 401, 404, 429, 500)
     async def list_keys(self, who: ManagingOr401, query: Annotated[KeysQuery, Query()]) -> KeyPage:
         """List the keys of a workspace, newest first, 100 at most."""
         unexpired_at = None if query.include_expired else self.clock.now()
-        async with self.database.reading() as read:
-            account_id = await self.identity.home(read, who, query.account_id)
+        async with self.reading(who, query.account_id) as (read, account_id):
             if query.workspace_id is None:
                 workspace = await self.identity.default_workspace(read, account_id)
             else:
@@ -420,6 +382,7 @@ class KeyEndpoints:
             statuses = await self.accounting.key_statuses(read, [key.hash for key in page.items])
         return KeyPage(data=[_key_reply(key, statuses[key.hash]) for key in page.items])
 
+    @endpoint("POST", "/keys", "Keys", 400, 401, 403, 404, 429, 500)
     async def create_key(self, who: Managing, body: NewKeyBody) -> IssuedKeyReply:
         """Make a key. Its text is in this answer and nowhere else."""
         async with self.database.writing() as write:
@@ -439,6 +402,7 @@ class KeyEndpoints:
             status = await self.accounting.key_status(write, key.hash)
         return IssuedKeyReply(data=_key_reply(key, status), key=issued.text)
 
+    @endpoint("GET", "/keys/{hash}", "Keys", 401, 404, 429, 500)
     async def get_key(self, who: ManagingOr401, key_hash: KeyHash) -> OneKey:
         """Show a key."""
         async with self.database.reading() as read:
@@ -446,6 +410,7 @@ class KeyEndpoints:
             status = await self.accounting.key_status(read, key_hash)
         return OneKey(data=_key_reply(key, status))
 
+    @endpoint("PATCH", "/keys/{hash}", "Keys", 400, 401, 403, 404, 409, 429, 500)
     async def change_key(self, who: Managing, key_hash: KeyHash, body: KeyChangeBody) -> OneKey:
         """Change what the body names of a key; in force before the answer."""
         if not body.model_fields_set:
@@ -472,6 +437,7 @@ class KeyEndpoints:
             status = await self.accounting.key_status(write, key_hash)
         return OneKey(data=_key_reply(key, status))
 
+    @endpoint("DELETE", "/keys/{hash}", "Keys", 401, 403, 404, 429, 500)
     async def delete_key(self, who: ManagingOr401, key_hash: KeyHash) -> Deleted:
         """Revoke a key for ever; in force before the answer."""
         async with self.database.writing() as write:
@@ -488,5 +454,4 @@ def _facts(key: ApiKey, limit: KeyLimit) -> dict[str, Any]:
 
 
 def _key_reply(key: ApiKey, status: KeyStatus) -> KeyReply:
-    facts = asdict(key) | usage_reply(status).model_dump()
-    return KeyReply(last_used_at=status.usage.last_used_at, **facts)
+    return KeyReply(**asdict(key), **_usage_facts(status))

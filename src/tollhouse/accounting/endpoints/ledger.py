@@ -1,4 +1,4 @@
-"""`/ledger/...`: whether the books are right, statements, charges that nobody knows; `/activity`.
+"""`/ledger/...`: whether the books are right, statements, unknown charges, holders; `/activity`.
 
 Source: the public gateway's activity of the last 30 days, by day, model and endpoint. Other
 periods, `from` and `to`, pages and rows by key are ours, and so is today: there the last days are
@@ -6,35 +6,43 @@ complete ones. The ledger is ours.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
-from fastapi import APIRouter, Query
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from fastapi import Path, Query
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
-from tollhouse.accounting.endpoints.credits import AccountQuery
-from tollhouse.accounting.ledger.service import LedgerService
-from tollhouse.accounting.ledger.types import Activity, ActivityQuery, StatementLine, StatementQuery
-from tollhouse.accounting.service import AccountingService
+from tollhouse.accounting import budgets
+from tollhouse.accounting.endpoints.shared import Credits, CreditsText, Endpoints
+from tollhouse.accounting.statements import (
+    Activity,
+    ActivityQuery,
+    StatementQuery,
+    activity,
+    statement,
+)
 from tollhouse.accounting.types import CostState, GenerationRecord
 from tollhouse.identity.callers import Managing, OfAccount, Operating
-from tollhouse.identity.service import IdentityService
 from tollhouse.identity.types import Manager
-from tollhouse.kernel.clock import Clock
-from tollhouse.kernel.errors import Invalid
-from tollhouse.kernel.money import format_credits, nano_to_float
+from tollhouse.kernel.errors import Invalid, NotFound
+from tollhouse.kernel.money import format_credits
 from tollhouse.kernel.pages import Window
 from tollhouse.kernel.wire import (
     MOST_SKIPPED,
+    OTHER_ACCOUNT,
     Reference,
+    RequestModel,
     ResponseModel,
     SentTime,
-    refusals,
+    endpoint,
 )
-from tollhouse.storage.database import Database
 
 MOST_LINES = 1_000
 _DAY_LENGTH = len("2026-01-31")
@@ -65,6 +73,12 @@ Instant = Annotated[
 """A point in time; a day is its first instant in UTC."""
 
 
+class AccountQuery(BaseModel):
+    """Whose books are wanted."""
+
+    account_id: Reference | None = Field(default=None, description=OTHER_ACCOUNT)
+
+
 class StatementQueryFields(AccountQuery):
     """Which statement is wanted."""
 
@@ -84,11 +98,6 @@ class StatementQueryFields(AccountQuery):
     limit: int = Field(
         default=MOST_LINES, ge=1, le=MOST_LINES, description="How many lines to return at most."
     )
-
-    def wanted(self, account_id: str) -> StatementQuery:
-        """Return the same for the ledger."""
-        window = Window(self.offset, self.limit)
-        return StatementQuery(account_id, self.since, self.until, self.detail, window)
 
 
 class DifferenceData(ResponseModel):
@@ -113,7 +122,7 @@ class VerifyData(ResponseModel):
     """How many there are."""
     generations: int
     """How many there are."""
-    balances: dict[str, str]
+    balances: dict[str, CreditsText]
     """Of every account of the ledger, in credits; all customers are one. They add up to zero."""
     differences: list[DifferenceData]
     """Whatever is not as it has to be."""
@@ -128,18 +137,21 @@ class VerifyReply(ResponseModel):
     """What was found."""
 
 
+DayText = Annotated[str, BeforeValidator(date.isoformat)]
+
+
 class LineData(ResponseModel):
     """A line of a statement."""
 
-    date: str
+    date: DayText = Field(validation_alias="day")
     """The UTC day."""
-    created_at: SentTime | None
+    created_at: SentTime | None = Field(validation_alias="at")
     """When the amount moved; null for the charges of a day."""
     kind: str
     """purchase, grant, refund, adjustment or usage."""
-    amount: str
+    amount: CreditsText = Field(validation_alias="change_nano")
     """What the balance rose by, in credits; negative where it fell."""
-    balance: str
+    balance: CreditsText = Field(validation_alias="balance_nano")
     """The balance after it."""
     count: int
     """How many postings it stands for."""
@@ -158,15 +170,15 @@ class StatementData(ResponseModel):
 
     account_id: str
     """UUID of the account."""
-    opening_balance: str
+    opening_balance: CreditsText = Field(validation_alias="opening_nano")
     """The balance before the period."""
-    closing_balance: str
+    closing_balance: CreditsText = Field(validation_alias="closing_nano")
     """The balance at its end: the opening one and every line of the period."""
-    change: str
+    change: CreditsText = Field(validation_alias="change_nano")
     """The difference of the two."""
     lines: list[LineData]
     """The lines of this page, in order."""
-    total_count: int
+    total_count: int = Field(validation_alias="total")
     """How many lines the period has."""
 
 
@@ -190,7 +202,7 @@ class UnknownData(ResponseModel):
     """When the request came."""
     model: str
     """The model."""
-    provider_name: str | None
+    provider_name: str | None = Field(validation_alias="provider")
     """Who answered; null where nobody did."""
     upstream_id: str | None
     """The provider's own id of the reply, to ask it what the reply cost."""
@@ -198,10 +210,16 @@ class UnknownData(ResponseModel):
     """Whether the client went away before its end."""
 
 
+def _estimate(nano: int | None) -> str:
+    return format_credits(nano or 0)
+
+
 class InterruptedData(UnknownData):
     """A generation that a kill of the gateway interrupted."""
 
-    estimated_cost: str | None
+    estimated_cost: Annotated[str | None, BeforeValidator(_estimate)] = Field(
+        validation_alias="estimate_nano"
+    )
     """What it was thought to cost at most, in credits."""
 
 
@@ -301,9 +319,9 @@ class ActivityItem(ResponseModel):
     """Provider and model."""
     provider_name: str
     """The provider; empty where nobody answered."""
-    usage: float
+    usage: Credits
     """What it cost, in credits."""
-    byok_usage_inference: float
+    byok_usage_inference: Credits
     """Own-provider-key use, in credits."""
     requests: int
     """How many requests."""
@@ -331,41 +349,90 @@ class ActivityPage(ResponseModel):
     """How many there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEndpoints:
+HolderId = Annotated[Reference, Path(alias="id", description="Id of the holder.")]
+
+
+class HolderData(ResponseModel):
+    """A process that spends budgets which others spend, too."""
+
+    id: str
+    """UUID."""
+    machine: str
+    """Name of its machine."""
+    live: bool
+    """False once it has ended, or was written off."""
+    started_at: datetime
+    """When it registered."""
+    granted: CreditsText = Field(validation_alias="granted_nano")
+    """What it has of balances, in credits, for what runs and what may come."""
+    budgets: int
+    """Of how many budgets it has something."""
+
+
+class HoldersReply(ResponseModel):
+    """Processes that spend budgets together."""
+
+    data: list[HolderData]
+    """Those that run, and those that have something of a budget; the latest first."""
+
+
+class WriteOffBody(RequestModel):
+    """What becomes of what a process has."""
+
+    return_rights: bool = False
+    """Whether it may be spent by others at once. If the process has spent some of it, a charge
+    that comes later lets a balance or a limit end lower than it should."""
+
+
+class WriteOffReply(ResponseModel):
+    """A process that was written off."""
+
+    data: HolderData
+    """It, as it is now."""
+
+
+class LedgerEndpoints(Endpoints):
     """The endpoints of the ledger and of activity."""
 
-    ledger: LedgerService
-    accounting: AccountingService
-    identity: IdentityService
-    database: Database
-    clock: Clock
+    @endpoint("GET", "/ledger/holders", "Ledger", 401, 403, 500, 503)
+    async def list_holders(self, _who: Operating) -> HoldersReply:
+        """List the processes that spend balances and limits together.
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        of_account = refusals(400, 401, 403, 404, 500, 503)
-        routes.get("/activity", tags=["Credits"], responses=of_account)(self.get_activity)
-        routes.get("/ledger/verify", tags=["Ledger"], responses=refusals(401, 403, 500, 503))(
-            self.verify_ledger
-        )
-        routes.get("/ledger/statement", tags=["Ledger"], responses=of_account)(self.get_statement)
-        routes.get("/ledger/unknown", tags=["Ledger"], responses=of_account)(
-            self.list_unknown_costs
-        )
-        routes.get("/ledger/interrupted", tags=["Ledger"], responses=of_account)(
-            self.list_interrupted
-        )
+        Needs an operator's management key. Empty with one server on SQLite without workers.
+        """
+        async with self.database.reading() as read:
+            return HoldersReply.model_validate({"data": await budgets.list_holders(read)})
 
+    @endpoint(
+        *("POST", "/ledger/holders/{id}/write-off", "Ledger", 400, 401, 403, 404, 500, 503),
+        status=200,
+    )
+    async def write_off_holder(
+        self, who: Operating, holder_id: HolderId, body: WriteOffBody
+    ) -> WriteOffReply:
+        """Write off a process that is gone for good, with its machine and data folder.
+
+        Needs an operator's management key. One that still runs ends. What it had counts as used
+        until a server starts on its data folder, unless it is returned. Written to the audit log.
+        """
+        async with self.database.writing() as write:
+            found = await self.accounting.write_off(
+                write, holder_id, return_rights=body.return_rights, actor=who.actor
+            )
+        if found is None:
+            raise NotFound("No such holder.")
+        return WriteOffReply.model_validate({"data": found})
+
+    @endpoint("GET", "/activity", "Credits", 400, 401, 403, 404, 500, 503)
     async def get_activity(
         self, who: Managing, query: Annotated[ActivityQueryFields, Query()]
     ) -> ActivityPage:
         """Show an account's use by day, model and provider, of the last 30 UTC days with today."""
-        async with self.database.reading() as read:
-            account_id = await self.identity.home(read, who, query.account_id)
-            wanted = query.wanted(account_id, self.clock.now())
-            page = await self.ledger.activity(read, wanted)
+        async with self.reading(who, query.account_id) as (read, account_id):
+            page = await activity(read, query.wanted(account_id, self.clock.now()))
         return ActivityPage(data=[_item(each) for each in page.items], total_count=page.total)
 
+    @endpoint("GET", "/ledger/verify", "Ledger", 401, 403, 500, 503)
     async def verify_ledger(self, _who: Operating) -> VerifyReply:
         """Recompute every balance and counter from the postings and generations.
 
@@ -374,10 +441,11 @@ class LedgerEndpoints:
         """
         async with self.database.reading() as read:
             found = await self.ledger.verify(read)
-        facts = asdict(found)
-        facts["balances"] = {name: format_credits(n) for name, n in sorted(found.balances.items())}
-        return VerifyReply(data=VerifyData(clean=not found.differences, **facts))
+        facts = asdict(found) | {"balances": dict(sorted(found.balances.items()))}
+        data = {"clean": not found.differences, **facts}
+        return VerifyReply.model_validate({"data": data})
 
+    @endpoint("GET", "/ledger/statement", "Ledger", 400, 401, 403, 404, 500, 503)
     async def get_statement(
         self, who: Managing, query: Annotated[StatementQueryFields, Query()]
     ) -> StatementReply:
@@ -387,19 +455,13 @@ class LedgerEndpoints:
         are one line at the end of their day, unless `detail` asks for each. Amounts are texts,
         exact to nine decimals: the opening balance and all lines add up to the closing balance.
         """
-        async with self.database.reading() as read:
-            account_id = await self.identity.home(read, who, query.account_id)
-            found = await self.ledger.statement(read, query.wanted(account_id))
-        data = StatementData(
-            account_id=found.account_id,
-            opening_balance=format_credits(found.opening_nano),
-            closing_balance=format_credits(found.closing_nano),
-            change=format_credits(found.change_nano),
-            lines=[_line(line) for line in found.lines],
-            total_count=found.total,
-        )
-        return StatementReply(data=data)
+        window = Window(query.offset, query.limit)
+        async with self.reading(who, query.account_id) as (read, account_id):
+            wanted = StatementQuery(account_id, query.since, query.until, query.detail, window)
+            found = await statement(read, wanted)
+        return StatementReply.model_validate({"data": found})
 
+    @endpoint("GET", "/ledger/unknown", "Ledger", 400, 401, 403, 404, 500, 503)
     async def list_unknown_costs(self, who: Managing, account_id: OfAccount = None) -> UnknownReply:
         """List the generations whose cost nobody knows, newest first, a thousand at most.
 
@@ -407,8 +469,9 @@ class LedgerEndpoints:
         takes it off the list.
         """
         found = await self._unsettled(CostState.UNKNOWN, who, account_id)
-        return UnknownReply(data=[UnknownData(**_facts(each)) for each in found])
+        return UnknownReply.model_validate({"data": found})
 
+    @endpoint("GET", "/ledger/interrupted", "Ledger", 400, 401, 403, 404, 500, 503)
     async def list_interrupted(
         self, who: Managing, account_id: OfAccount = None
     ) -> InterruptedReply:
@@ -418,11 +481,7 @@ class LedgerEndpoints:
         account sees those of all. An adjustment that names a generation takes it off the list.
         """
         found = await self._unsettled(CostState.INTERRUPTED, who, account_id)
-        data = [
-            InterruptedData(estimated_cost=format_credits(each.estimate_nano or 0), **_facts(each))
-            for each in found
-        ]
-        return InterruptedReply(data=data)
+        return InterruptedReply.model_validate({"data": found})
 
     async def _unsettled(
         self, state: CostState, who: Manager, account_id: str | None
@@ -434,30 +493,14 @@ class LedgerEndpoints:
             return await self.accounting.unsettled(read, state, wanted)
 
 
-def _line(line: StatementLine) -> LineData:
-    moved = line.movement
-    return LineData(
-        date=moved.day.isoformat(),
-        created_at=moved.at,
-        amount=format_credits(moved.change_nano),
-        balance=format_credits(line.balance_nano),
-        **asdict(moved),
-    )
-
-
-def _facts(record: GenerationRecord) -> dict[str, Any]:
-    facts = msgspec.structs.asdict(record)
-    return facts | {"provider_name": record.provider, "created_at": record.created_at}
-
-
 def _item(row: Activity) -> ActivityItem:
     return ActivityItem(
         date=row.day,
         model_permaslug=row.model,
         endpoint_id=f"{row.provider}/{row.model}",
         provider_name=row.provider,
-        usage=nano_to_float(row.usage_nano),
-        byok_usage_inference=nano_to_float(row.byok_usage_nano),
+        usage=row.usage_nano,
+        byok_usage_inference=row.byok_usage_nano,
         api_key_hash=row.key_hash,
         **asdict(row),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tollhouse.accounting.settlement.messages import (
+from tollhouse.accounting.settlement.child import (
     FROM_BOOKS,
     TO_BOOKS,
     BookCharges,
@@ -20,7 +20,7 @@ from tollhouse.accounting.settlement.messages import (
     SetAside,
     Unreadable,
 )
-from tollhouse.accounting.settlement.payloads import payload_of
+from tollhouse.accounting.settlement.records import payload_of
 from tollhouse.kernel.channel import ChannelError
 from tollhouse.kernel.errors import Bug
 from tollhouse.kernel.subprocesses import own_module, start
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from tollhouse.accounting.settlement.child import FromBooks, ToBooks
     from tollhouse.accounting.settlement.journal import JournalPart
-    from tollhouse.accounting.settlement.messages import FromBooks, ToBooks
     from tollhouse.accounting.types import GenerationRecord
 
 COMMANDS: Final = {
-    "sqlite": own_module("tollhouse.accounting.settlement.sqlite_child"),
-    "postgresql": own_module("tollhouse.accounting.settlement.postgresql_child"),
+    "sqlite": own_module("tollhouse.accounting.settlement.sqlite"),
+    "postgresql": own_module("tollhouse.accounting.settlement.postgresql"),
 }
 GROUP_SECONDS: Final = 60.0
 """How long a group may take; a process that takes longer is killed and started anew."""
@@ -75,18 +75,18 @@ class BooksProcess:
         self._process: Process | None = None
         self._watch: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    async def start(self) -> Process:
         """Start the process, if it does not run; `OSError` where it cannot be."""
-        if self._process is not None and self._process.returncode is None:
-            return
-        self._process = await start(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of a charge
-        )
-        self._watch = asyncio.create_task(_tell_end(self._process), name="books process")
-        await _send(self._process, self._open)
+        if self._process is None or self._process.returncode is not None:
+            self._process = await start(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,  # a trace could hold a part of a charge
+            )
+            self._watch = asyncio.create_task(_tell_end(self._process), name="books process")
+            await _send(self._process, self._open)
+        return self._process
 
     async def write(
         self,
@@ -94,7 +94,16 @@ class BooksProcess:
         part: JournalPart | None = None,
         first: int = 0,
     ) -> Sequence[SetAside]:
-        """Book charges, which are that part of the journal if it is given; see `ChargeWriter`."""
+        """Book a group of charges; those already booked change nothing.
+
+        It may be read from that part of the journal. Its numbers begin with `first`; with 0 it has
+        none, since an earlier process left it. What cannot be stored as it is, whatever the state
+        of the database, is returned.
+
+        Raises:
+            ChargesNotBooked: The database cannot be reached or written; nothing of the group is
+                known to be booked.
+        """
         async with self._turn:
             answer: FromBooks = Unreadable()
             if part is not None:
@@ -103,20 +112,16 @@ class BooksProcess:
                     _log.error("journal_changed_from_outside", file=part.name)
             if isinstance(answer, Unreadable):
                 answer = await self._ask(BookCharges(list(map(payload_of, records)), first))
-        match answer:
-            case Booked(set_aside):
-                return set_aside
-            case NotBooked(reason):
-                raise ChargesNotBooked(reason)
-            case Unreadable():
-                raise Bug("the books process read no file")
+        return _set_aside(answer)
 
     async def release(self, holder: str) -> None:
-        """End a holder all of whose charges are booked; see `ChargeWriter`."""
+        """End a holder all of whose charges are booked; again changes nothing that counts.
+
+        Raises:
+            ChargesNotBooked: The database cannot be reached or written.
+        """
         async with self._turn:
-            answer = await self._ask(Release(holder))
-        if not isinstance(answer, Booked):
-            raise ChargesNotBooked(getattr(answer, "reason", ""))
+            _set_aside(await self._ask(Release(holder)))
 
     async def close(self) -> None:
         """End the process, which has nothing more to do then."""
@@ -125,9 +130,8 @@ class BooksProcess:
 
     async def _ask(self, message: ToBooks) -> FromBooks:
         """Return the answer to a message; one whose process is gone may have been done."""
-        await self.start()
-        process = self._process
-        if process is None or process.stdout is None:
+        process = await self.start()
+        if process.stdout is None:
             raise Bug("the books process has no pipes")
         try:
             async with asyncio.timeout(GROUP_SECONDS):
@@ -160,6 +164,16 @@ class BooksProcess:
             with suppress(OSError):  # the pipe may have broken before
                 await process.stdout.read()
         await process.wait()
+
+
+def _set_aside(answer: FromBooks) -> Sequence[SetAside]:
+    match answer:
+        case Booked(set_aside):
+            return set_aside
+        case NotBooked(reason):
+            raise ChargesNotBooked(reason)
+        case Unreadable():
+            raise Bug("the books process read no file")
 
 
 async def _send(process: Process, message: ToBooks) -> None:

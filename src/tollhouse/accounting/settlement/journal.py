@@ -7,18 +7,16 @@ The two files take turns: while the charges of one are booked, new ones are put 
 that a file is emptied only after all of it was booked.
 
 A file has its room from the start and is mapped into memory: to append is to copy some hundred
-bytes.
-
-A record is a line, `<CRC-32 of the payload as 8 hex digits> <payload>`, of JSON without a line
-break. Zeros follow the last one. The checksum finds the half record that a kill may leave, and
-whatever else is not as it was written.
+bytes. A record is a line as in `records`; zeros follow the last one. The checksum finds the half
+record that a kill may leave, and whatever else is not as it was written.
 
 Each process that charges has a journal of its own, under an id that is never used again:
 
     <root>/<holder>/a.log, b.log     the journal
-    <root>/<holder>/under_way.log    requests that have no charge yet: see `under_way`
+    <root>/<holder>/under_way.log    requests that have no charge yet: see `RequestsUnderWay`
     <root>/<holder>/lock             flock'd by the holder, from before the other files to its end
     <root>-marks/<holder>            for each file, how many bytes it has and their checksum
+    <root>/*.log                     what a person is to look at: see `JournalNotes`
 
 A journal whose lock is free was left behind: whoever takes the lock books what is in it, releases
 the holder in the database, and removes the files. Until it is gone that can be done again.
@@ -34,7 +32,9 @@ the one of the holder "", which is never appended to.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import mmap
 import os
 import struct
 from binascii import crc32
@@ -42,15 +42,22 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.accounting.settlement.mapped_file import MappedFile
-from tollhouse.accounting.settlement.notes import DamagedRecord, JournalNotes, MissingCharges
-from tollhouse.accounting.settlement.payloads import line_of, payload_in
-from tollhouse.accounting.settlement.under_way import RequestsUnderWay
+from tollhouse.accounting.settlement.records import (
+    DamagedRecord,
+    JournalNotes,
+    MissingCharges,
+    line_of,
+    payload_in,
+    payload_of,
+    without_foreign_texts,
+)
 from tollhouse.kernel.failpoints import blocking_failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from tollhouse.accounting.types import GenerationRecord
 
 GROWTH_BYTES: Final = 1024 * 1024
 """By how much a file grows; one that was emptied has at least so much."""
@@ -58,6 +65,9 @@ SHRINK_BYTES: Final = 4 * GROWTH_BYTES
 """The size from which a file that was emptied shrinks."""
 RECORD_BYTES: Final = 1024
 """What a charge takes; most take less."""
+SLOT_BYTES: Final = 2048
+"""A beginning takes some 600 bytes. What programs say of themselves is left out of a longer one."""
+FEWEST_SLOTS: Final = 128
 _NAMES: Final = ("a.log", "b.log")
 _LOCK: Final = "lock"
 _MARK: Final = struct.Struct("<II")
@@ -87,7 +97,62 @@ class JournalPart:
     """The CRC-32 of its bytes."""
 
 
-class _File:
+class MappedFile:
+    """A file and its bytes: what is copied there is the kernel's, whoever dies then.
+
+    (A `write` would wait for another thread to give the interpreter back, and for what the database
+    has just flushed.) `OSError` says that the disk is full, say, and leaves all as it was.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Make the file if it is missing, with so many bytes at least; new ones are zeros."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+            self._extend(size)
+            self.bytes = mmap.mmap(self._descriptor, self.size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def grow(self, size: int) -> None:
+        """Have so many bytes at least."""
+        old, had = self.bytes, self.size
+        self._extend(size)
+        try:
+            self.bytes = mmap.mmap(self._descriptor, self.size)
+        except BaseException:
+            self.size = had
+            raise
+        old.close()
+
+    def shrink(self, size: int) -> None:
+        """Give the room back that is beyond so many bytes."""
+        old, self.bytes = self.bytes, mmap.mmap(self._descriptor, size)
+        old.close()
+        os.ftruncate(self._descriptor, size)
+        self.size = size
+
+    def sync(self) -> None:
+        """Make what was copied survive a power failure; blocks while the disk writes."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Give up the file; what is in it stays there."""
+        self.bytes.close()
+        os.close(self._descriptor)
+
+    def _extend(self, size: int) -> None:
+        """Write zeros: room that is only promised could be missing when it is used."""
+        missing = size - self.size
+        if missing > 0:
+            if os.pwrite(self._descriptor, bytes(missing), self.size) != missing:
+                os.ftruncate(self._descriptor, self.size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.size = size
+
+
+class _File(MappedFile):
     """One file: records from its beginning, zeros from there to its end.
 
     What it holds is in another file too, the marks: so that one that was emptied from outside is
@@ -97,9 +162,10 @@ class _File:
     """
 
     def __init__(self, folder: Path, name: str, marks: MappedFile) -> None:
-        self._name, self._marks, self._mark_at = name, marks, _NAMES.index(name) * _MARK.size
-        self._file = MappedFile(folder / name, GROWTH_BYTES)
-        self.sync, self.close = self._file.sync, self._file.close
+        super().__init__(folder / name, GROWTH_BYTES)
+        self._name, self._marks = name, marks
+        begin = _NAMES.index(name) * _MARK.size
+        self._mark = slice(begin, begin + _MARK.size)
         self._used = self._checksum = 0
 
     @property
@@ -107,29 +173,117 @@ class _File:
         return JournalPart(self._name, self._used, self._checksum)
 
     def append(self, line: bytes) -> None:
-        self.reserve(len(line))
-        end = self._used + len(line)
-        self._file.bytes[self._used : end] = line
+        begin = self._used
+        end = begin + len(line)
+        if end > self.size:
+            self.grow(end + GROWTH_BYTES)
+        self.bytes[begin:end] = line
         self._used, self._checksum = end, crc32(line, self._checksum)
-        self._mark(end, self._checksum)
+        self._marks.bytes[self._mark] = _MARK.pack(end, self._checksum)
 
     def reserve(self, size: int) -> None:
         """Have room for so many more bytes."""
-        if self._used + size > len(self._file.bytes):
-            self._file.grow(self._used + size + GROWTH_BYTES)
+        if self._used + size > self.size:
+            self.grow(self._used + size + GROWTH_BYTES)
 
     def empty(self) -> None:
-        self._mark(0, 0)
-        gives_back = len(self._file.bytes) > SHRINK_BYTES
+        self._marks.bytes[self._mark] = _MARK.pack(0, 0)
+        gives_back = self.size > SHRINK_BYTES
         zeros = min(self._used, GROWTH_BYTES) if gives_back else self._used
-        self._file.bytes[:zeros] = bytes(zeros)
+        self.bytes[:zeros] = bytes(zeros)
         if gives_back:
-            self._file.shrink(GROWTH_BYTES)
+            self.shrink(GROWTH_BYTES)
         self._used = self._checksum = 0
 
-    def _mark(self, used: int, checksum: int) -> None:
-        at = self._mark_at
-        self._marks.bytes[at : at + _MARK.size] = _MARK.pack(used, checksum)
+
+class RequestsUnderWay:
+    """The requests that are at a provider now: a kill that cuts one off leaves a trace of it.
+
+    A provider bills a reply that nobody received any more. So each request leaves a record of its
+    beginning here before a provider is asked; its place is free again once its charge is in the
+    journal, or once it is known that there is none. What is found here when its process is gone was
+    under way when that was killed.
+
+    The file has slots of `SLOT_BYTES`. A beginning is a line as in the journal, in as many adjacent
+    slots as it needs; a slot that begins with a zero is free.
+    """
+
+    name: Final = "under_way.log"
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / self.name
+        self._file: MappedFile | None = None
+        self._free: list[int] = []
+        """Where free slots begin."""
+        self._slots: dict[str, Sequence[int]] = {}
+        """Where those of a generation begin."""
+
+    def __len__(self) -> int:
+        """Return how many are there."""
+        return len(self._slots)
+
+    def read(self) -> Sequence[bytes]:
+        """Return the beginnings that are there: those that a killed process left."""
+        data = _read(self._path)
+        starts = (at for at in range(0, len(data), SLOT_BYTES) if data[at : at + 1] != _EMPTY)
+        # A slot may also hold what comes later in a longer beginning, and one that is not whole
+        # was cut off while it was written: nobody was asked yet.
+        found = (payload_in(data[at : data.find(b"\n", at) + 1]) for at in starts)
+        return [payload for payload in found if payload is not None]
+
+    def reserve(self, requests: int) -> None:
+        """Have slots for so many requests together."""
+        missing = requests - len(self._slots) - len(self._free)
+        if missing > 0:
+            self._grow(max(FEWEST_SLOTS, missing + requests // 4))
+
+    def begin(self, record: GenerationRecord) -> None:
+        """Keep that a request goes to a provider; a second one takes the place of the first."""
+        line = line_of(payload_of(record))
+        if len(line) > SLOT_BYTES:
+            line = line_of(payload_of(without_foreign_texts(record)))
+        self.reserve(len(self._slots) + 1)
+        if len(line) <= SLOT_BYTES:
+            slots: Sequence[int] = (self._free.pop(),)
+        else:
+            slots = self._adjacent(-(-len(line) // SLOT_BYTES))
+        if self._file is not None:
+            self._file.bytes[slots[0] : slots[0] + len(line)] = line
+        self.end(record.id)
+        self._slots[record.id] = slots
+
+    def end(self, generation_id: str) -> None:
+        """Free the place of a request; does nothing where it has none."""
+        slots = self._slots.pop(generation_id, ())
+        if self._file is not None:
+            for at in slots:
+                self._file.bytes[at] = 0
+        self._free.extend(slots)
+
+    def close(self) -> None:
+        """Give up the file; what is in it stays there."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._free, self._slots = None, [], {}
+
+    def _adjacent(self, count: int) -> Sequence[int]:
+        """Take so many free slots that lie side by side."""
+        free = set(self._free)
+        runs = (range(at, at + count * SLOT_BYTES, SLOT_BYTES) for at in sorted(free))
+        run = next((each for each in runs if free.issuperset(each)), None) or self._grow(count)
+        self._free = [at for at in self._free if at not in run]
+        return run
+
+    def _grow(self, slots: int) -> Sequence[int]:
+        had = 0 if self._file is None else self._file.size
+        size = had + slots * SLOT_BYTES
+        if self._file is None:
+            self._file = MappedFile(self._path, size)
+        else:
+            self._file.grow(size)
+        new = range(had, size, SLOT_BYTES)
+        self._free.extend(new)
+        return new
 
 
 class Journal:
@@ -142,7 +296,7 @@ class Journal:
         self.notes = JournalNotes(root)
         self.under_way = RequestsUnderWay(self.folder)
         # Not in the folder: it tells that the folder was emptied, too.
-        self._marked = marks_of(root) / holder if holder else root.with_name(f"{root.name}.marks")
+        self._marked = marks_of(root) / holder if holder else _old_marks_of(root)
         self._lock: int | None = None
         self._files: list[_File] = []
         self._marks: MappedFile | None = None
@@ -257,14 +411,13 @@ class Journal:
 
     def close(self) -> None:
         """Give up the files and the lock; what is in them stays there."""
-        files, self._files = self._files, []
-        for file in files:
+        for file in (*self._files, *([self._marks] if self._marks is not None else [])):
             file.close()
-        if self._marks is not None:
-            self._marks.close()
-            self._marks = None
+        self._files, self._marks = [], None
         self.under_way.close()
-        self._unlock()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _take(self, lock: Path) -> bool:
         try:
@@ -283,23 +436,22 @@ class Journal:
             os.close(descriptor)
         return is_ours
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
 
 def journals_in(root: Path) -> Sequence[str]:
     """Return whose journals are in a root, also where of one the marks alone are left."""
     folders = [each.name for each in root.iterdir() if each.is_dir()] if root.exists() else []
     marks = [each.name for each in marks_of(root).iterdir()] if marks_of(root).exists() else []
-    old = (root.with_name(f"{root.name}.marks"), *(root / name for name in _NAMES))
+    old = (_old_marks_of(root), *(root / name for name in _NAMES))
     return sorted({*folders, *marks, *([""] if any(each.exists() for each in old) else [])})
 
 
 def marks_of(root: Path) -> Path:
     """Return where the marks of the journals in a root are."""
     return root.with_name(f"{root.name}-marks")
+
+
+def _old_marks_of(root: Path) -> Path:
+    return root.with_name(f"{root.name}.marks")
 
 
 def parse(name: str, data: bytes) -> JournalContents:

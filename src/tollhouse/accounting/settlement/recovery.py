@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from tollhouse.accounting.settlement.journal import Journal, journals_in
-from tollhouse.accounting.settlement.payloads import record_of
+from tollhouse.accounting.settlement.records import record_of
 from tollhouse.accounting.settlement.settler import LARGEST_GROUP, book, error_name
 from tollhouse.kernel.errors import StartError
 from tollhouse.kernel.failpoints import blocking_failpoint
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tollhouse.accounting.settlement.books import BooksProcess
     from tollhouse.accounting.settlement.journal import JournalContents
-    from tollhouse.accounting.settlement.settler import ChargeWriter
     from tollhouse.accounting.types import GenerationRecord
 
 LOOK_SECONDS: Final = 1.0
@@ -50,12 +50,12 @@ class Recovery:
     def __init__(
         self,
         root: Path,
-        writer: ChargeWriter,
+        books: BooksProcess,
         changed: Callable[[str], None] = lambda _account_id: None,
     ) -> None:
         """Look for nothing yet; `changed` is told of each account of which something was booked."""
         self._root = root
-        self._writer = writer
+        self._books = books
         self._changed = changed
         self._told: set[str] = set()
         """Whose journals could not be taken over, and were logged."""
@@ -104,11 +104,11 @@ class Recovery:
             # Those that have a charge change nothing: it comes first, or is in the books already.
             records = [*charges, *begun]
             for start in range(0, len(records), LARGEST_GROUP):
-                await book(self._writer, journal.notes, records[start : start + LARGEST_GROUP])
+                await book(self._books, journal.notes, records[start : start + LARGEST_GROUP])
             for account_id in {record.account_id for record in records}:
                 self._changed(account_id)
             if holder:
-                await self._writer.release(holder)
+                await self._books.release(holder)
             # Last, so that it is told once, and not each time that the database is away.
             _log_unreadable(found)
             journal.notes.keep_damaged(found.damaged)

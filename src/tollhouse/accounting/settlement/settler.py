@@ -1,7 +1,7 @@
 """The settler: from a finished reply to the books, without keeping the reply waiting.
 
     accept(record) ──> journal                                 the reply may leave
-                       └── pending ──> writer.write(group)     the books process reads the journal
+                       └── pending ──> books.write(group)      the books process reads the journal
                                        └── the journal forgets it
 
 A charge that is in the journal survives `kill -9`: `recovery` books it. Booking twice changes
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import structlog
 
-from tollhouse.accounting.settlement.payloads import id_of, payload_of
+from tollhouse.accounting.settlement.records import id_of, payload_of
 from tollhouse.kernel.concurrency import wait_for_event
 from tollhouse.kernel.errors import Unavailable
 from tollhouse.kernel.failpoints import blocking_failpoint
@@ -31,9 +31,9 @@ from tollhouse.kernel.failpoints import blocking_failpoint
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from tollhouse.accounting.settlement.books import BooksProcess
     from tollhouse.accounting.settlement.journal import Journal, JournalPart
-    from tollhouse.accounting.settlement.messages import SetAside
-    from tollhouse.accounting.settlement.notes import JournalNotes
+    from tollhouse.accounting.settlement.records import JournalNotes
     from tollhouse.accounting.types import GenerationRecord, Right
 
 GATHER_SECONDS: Final = 0.25
@@ -66,87 +66,43 @@ class ChargeObserver(Protocol):
         """A charge of an account that was told as pending never will be booked."""
 
 
-class ChargeWriter(Protocol):
-    """Makes charges durable."""
-
-    async def write(
-        self,
-        records: Sequence[GenerationRecord],
-        part: JournalPart | None = None,
-        first: int = 0,
-    ) -> Sequence[SetAside]:
-        """Book a group of generations; those already booked change nothing.
-
-        It may be read from that part of the journal. Its numbers begin with `first`; with 0 it has
-        none, since an earlier process left it. What cannot be stored as it is, whatever the state
-        of the database, is returned.
-
-        Raises:
-            Exception: The database cannot be reached or written; nothing of the group is known
-                to be booked.
-        """
-        ...
-
-    async def release(self, holder: str) -> None:
-        """End a holder all of whose charges are booked; again changes nothing that counts.
-
-        Raises:
-            Exception: As `write` does.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Give up connections and processes."""
-
-
 class Flusher:
     """Runs a blocking flush in a thread, one at a time; who comes meanwhile shares the next one."""
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush
-        self._waiting: list[asyncio.Future[None]] = []
         self._running: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
 
     async def flushed(self) -> None:
         """Return when a flush that began after this call has ended, or raise what made it fail."""
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
-        if self._running is None:
-            self._running = asyncio.create_task(self._run(), name="flusher")
-        await done
+        if self._next is None:
+            self._next = asyncio.create_task(self._flush_after(self._running), name="flusher")
+            # Whoever waits learns of an error, and there may be nobody any more.
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._next)
 
     async def close(self) -> None:
         """Wait for the flush that is under way."""
-        if self._running is not None:
-            await asyncio.wait([self._running])
+        if (last := self._next or self._running) is not None:
+            await asyncio.wait([last])
 
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                waiting, self._waiting = self._waiting, []
-                error: Exception | None = None
-                try:
-                    await asyncio.to_thread(self._flush)
-                except Exception as failed:  # noqa: BLE001 - whoever waits learns of it
-                    error = failed
-                for done in (each for each in waiting if not each.done()):
-                    if error is None:
-                        done.set_result(None)
-                    else:
-                        done.set_exception(error)
-        finally:
-            self._running = None
+    async def _flush_after(self, running: asyncio.Task[None] | None) -> None:
+        if running is not None:
+            await asyncio.wait([running])
+        self._running, self._next = self._next, None
+        await asyncio.to_thread(self._flush)
 
 
 async def book(
-    writer: ChargeWriter,
+    books: BooksProcess,
     notes: JournalNotes,
     group: Sequence[GenerationRecord],
     part: JournalPart | None = None,
     first: int = 0,
 ) -> Collection[str | None]:
     """Book a group; return the ids of those that never will be, which are quarantined."""
-    set_aside = await writer.write(group, part, first)
+    set_aside = await books.write(group, part, first)
     for each in set_aside:
         notes.quarantine(each.payload)
         _log.error("charge_set_aside", generation=id_of(each.payload), error=each.reason)
@@ -164,7 +120,7 @@ class Settler:
     def __init__(
         self,
         journal: Journal,
-        writer: ChargeWriter,
+        books: BooksProcess,
         *,
         sync: bool = False,
         timeout_seconds: float = 5.0,
@@ -176,24 +132,19 @@ class Settler:
         database that does not keep up.
         """
         self._journal = journal
-        self._writer = writer
+        self._books = books
         self._flusher = Flusher(journal.sync) if sync else None
         self._timeout_seconds = timeout_seconds
         self._pending: list[GenerationRecord] = []
         self._accepted = 0
         self._booked = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits until so many charges are booked."""
+        self._booked_more = asyncio.Event()
+        """Set when a group is booked; another takes its place then."""
         self._booking: asyncio.Task[None] | None = None
         self._book_now = asyncio.Event()
         self._closing = asyncio.Event()
         self.observer: ChargeObserver | None = None
         """Is told of each charge, and of each group that is booked."""
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for the books."""
-        return len(self._waiting)
 
     def reserve_capacity(self, charges: int) -> None:
         """Return if so many more charges can be taken, or raise `Unavailable`.
@@ -201,13 +152,11 @@ class Settler:
         They could not be kept where the journal's disk is full, say, or too many wait for a
         database that cannot be written.
         """
-        if self._closing.is_set() or self._accepted - self._booked + charges > MOST_PENDING:
-            raise Unavailable(_CANNOT_KEEP)
+        self._check(charges)
         try:
             self._journal.reserve(charges)
         except OSError as error:
-            _log.error("journal_without_room", error=error.strerror)
-            raise Unavailable(_CANNOT_KEEP) from error
+            raise _cannot_keep(error) from error
 
     def begin(self, record: GenerationRecord) -> None:
         """Keep that a request goes to a provider, until its charge is accepted or it is forgotten.
@@ -218,8 +167,7 @@ class Settler:
         try:
             self._journal.under_way.begin(record)
         except OSError as error:
-            _log.error("journal_without_room", error=error.strerror)
-            raise Unavailable(_CANNOT_KEEP) from error
+            raise _cannot_keep(error) from error
 
     def forget(self, generation_id: str) -> None:
         """Forget a request that no provider bills."""
@@ -236,21 +184,22 @@ class Settler:
             Unavailable: The gateway has ended, or too many charges wait for a database that cannot
                 be written.
         """
-        if self._closing.is_set() or self._accepted - self._booked >= MOST_PENDING:
-            raise Unavailable(_CANNOT_KEEP)
-        if self.observer is not None and (rights := self.observer.rights_of(record)):
+        self._check(1)
+        observer = self.observer
+        if observer is not None and (rights := observer.rights_of(record)):
             record = msgspec.structs.replace(record, rights=rights)
         self._journal.append(payload_of(record))
         self._journal.under_way.end(record.id)
         self._pending.append(record)
         self._accepted += 1
-        if self.observer is not None:
-            self.observer.charged(record, self._accepted)
+        if observer is not None:
+            observer.charged(record, self._accepted)
+        pending = len(self._pending)
         if self._booking is None:
             self._booking = asyncio.create_task(self._book_pending(), name="settler")
-        elif len(self._pending) == LARGEST_GROUP:
+        elif pending == LARGEST_GROUP:
             self._book_now.set()
-        if self._flusher is None and len(self._pending) <= BACKPRESSURE_PENDING:
+        if self._flusher is None and pending <= BACKPRESSURE_PENDING:
             return None
         return self._safe(self._accepted)
 
@@ -260,50 +209,16 @@ class Settler:
         if unsafe is not None:
             await unsafe
 
-    async def _safe(self, number: int) -> None:
-        """Return when so many charges are safe, and not too many others wait."""
-        if self._flusher is not None:
-            await self._flushed(self._flusher, number)
-        if len(self._pending) > BACKPRESSURE_PENDING:
-            # Its charge is safe: this is for those who come faster than the database books.
-            with suppress(TimeoutError):
-                await self._wait_until_booked(number - BACKPRESSURE_PENDING)
-
     async def settled(self) -> None:
         """Return when every charge so far is booked; `Unavailable` where that takes too long."""
         if self._booked == self._accepted:
             return
         self._book_now.set()
         try:
-            await self._wait_until_booked(self._accepted)
+            await self._until_booked(self._accepted)
         except TimeoutError:
             message = "Charges are waiting to be stored; try again in a moment."
             raise Unavailable(message, retry_after=1) from None
-
-    async def _flushed(self, flusher: Flusher, number: int) -> None:
-        """Return when a charge survives a power failure: on the disk, or else in the books."""
-        try:
-            await flusher.flushed()
-        except Exception as error:  # noqa: BLE001 - raised again unless the books take the charge
-            _log.exception("journal_not_flushed")
-            self._book_now.set()
-            try:
-                await self._wait_until_booked(number)
-            except TimeoutError:
-                raise error from None
-
-    async def _wait_until_booked(self, number: int) -> None:
-        """Wait until so many charges are in the books; `TimeoutError` where that takes too long."""
-        if number <= self._booked:
-            return
-        waiting = (number, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                await waiting[1]
-        finally:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
 
     async def close(self) -> None:
         """Book what is pending and leave; what cannot be booked is left to who comes after."""
@@ -317,26 +232,90 @@ class Settler:
         try:
             if self._journal.is_open and is_done:
                 async with asyncio.timeout(self._timeout_seconds):
-                    await self._writer.release(self._journal.holder)
+                    await self._books.release(self._journal.holder)
                 self._journal.remove()
         except Exception as error:  # noqa: BLE001 - the edge: who comes after does it again
             _log.warning("holder_not_released", error=error_name(error))
         finally:
             self._journal.close()
-            await self._writer.close()
+            await self._books.close()
+
+    def _check(self, charges: int) -> None:
+        if self._closing.is_set() or self._accepted - self._booked + charges > MOST_PENDING:
+            raise Unavailable(_CANNOT_KEEP)
+
+    # Who waits
+
+    async def _safe(self, number: int) -> None:
+        """Return when so many charges are safe, and not too many others wait."""
+        if self._flusher is not None:
+            try:
+                await self._flusher.flushed()
+            except Exception as error:  # noqa: BLE001 - raised again unless the books take the charge
+                _log.exception("journal_not_flushed")
+                self._book_now.set()
+                try:
+                    await self._until_booked(number)
+                except TimeoutError:
+                    raise error from None
+        if len(self._pending) > BACKPRESSURE_PENDING:
+            # Its charge is safe: this is for those who come faster than the database books.
+            with suppress(TimeoutError):
+                await self._until_booked(number - BACKPRESSURE_PENDING)
+
+    async def _until_booked(self, number: int) -> None:
+        """Wait until so many charges are in the books; `TimeoutError` where that takes too long."""
+        async with asyncio.timeout(self._timeout_seconds):
+            while self._booked < number:
+                await self._booked_more.wait()
+
+    # Booking
 
     async def _book_pending(self) -> None:
         try:
             while self._pending:
-                await self._gather()
+                # Let charges come, unless somebody waits for those that are there or they are many.
+                if len(self._pending) < LARGEST_GROUP:
+                    await wait_for_event(self._book_now, GATHER_SECONDS)
+                    if not self._closing.is_set():
+                        self._book_now.clear()
                 group, self._pending = self._pending, []
                 part = self._journal.switch_files()
                 if not await self._book_with_retries(group, part):
                     return
-                self._wake_waiting()
                 self._empty_booked()
         finally:
             self._booking = None
+
+    async def _book_with_retries(
+        self, group: Sequence[GenerationRecord], part: JournalPart
+    ) -> bool:
+        """Book a group, again and again until that succeeds; false where closing cuts it short."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                never = await book(self._books, self._journal.notes, group, part, self._booked + 1)
+            except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
+                _log.error(
+                    "charges_not_booked_yet",
+                    count=len(group) + len(self._pending),
+                    first_generation=group[0].id,
+                    error=error_name(error),
+                )
+            else:
+                break
+            if self._closing.is_set():
+                return False
+            await wait_for_event(self._closing, pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        self._booked += len(group)
+        if self.observer is not None:
+            self.observer.booked(group, self._booked)
+            for account_id in {record.account_id for record in group if record.id in never}:
+                self.observer.invalidate(account_id)
+        self._booked_more.set()
+        self._booked_more = asyncio.Event()
+        return True
 
     def _empty_booked(self) -> None:
         try:
@@ -346,48 +325,7 @@ class Settler:
         except Exception:  # noqa: BLE001 - the edge: what it still holds is booked, a start sees that
             _log.exception("journal_not_emptied")
 
-    async def _gather(self) -> None:
-        """Let charges come, unless somebody waits for those that are there or they are many."""
-        if len(self._pending) >= LARGEST_GROUP:
-            return
-        await wait_for_event(self._book_now, GATHER_SECONDS)
-        if not self._closing.is_set():
-            self._book_now.clear()
 
-    async def _book_with_retries(
-        self, group: Sequence[GenerationRecord], part: JournalPart
-    ) -> bool:
-        """Book a group, again and again until that succeeds; false where closing cuts it short."""
-        pause = _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                never = await book(self._writer, self._journal.notes, group, part, self._booked + 1)
-            except Exception as error:  # noqa: BLE001 - the edge: whatever it was, nothing is lost
-                _log.error(
-                    "charges_not_booked_yet",
-                    count=len(group) + len(self._pending),
-                    first_generation=group[0].id,
-                    error=error_name(error),
-                )
-            else:
-                self._booked += len(group)
-                self._tell(group, never)
-                return True
-            if self._closing.is_set():
-                return False
-            await wait_for_event(self._closing, pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def _tell(self, group: Sequence[GenerationRecord], never: Collection[str | None]) -> None:
-        """Tell that a group is in the books, and whose charges of it never will be."""
-        if self.observer is not None:
-            self.observer.booked(group, self._booked)
-            for account_id in {record.account_id for record in group if record.id in never}:
-                self.observer.invalidate(account_id)
-
-    def _wake_waiting(self) -> None:
-        still = [each for each in self._waiting if each[0] > self._booked]
-        for number, done in self._waiting:
-            if number <= self._booked and not done.done():
-                done.set_result(None)
-        self._waiting = still
+def _cannot_keep(error: OSError) -> Unavailable:
+    _log.error("journal_without_room", error=error.strerror)
+    return Unavailable(_CANNOT_KEEP)

@@ -14,7 +14,9 @@ from tollhouse.cli.options import (
     PlainHttp,
     PolicyFile,
     Programme,
+    UserId,
     VaultWrites,
+    WorkspaceId,
     switch_fields,
     with_policy,
 )
@@ -129,10 +131,6 @@ workspaces_app = CommandGroup(
 
 workspaces_app.add_typer(workspace_budgets_app)
 
-WorkspaceId = Annotated[
-    str, Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
-]
-
 
 @workspaces_app.control(
     "create",
@@ -224,8 +222,6 @@ async def delete_workspace(
 users_app = CommandGroup("users", "Users: the people of an account, who create its keys.")
 
 users_app.add_typer(user_budgets_app)
-
-UserId = Annotated[str, Argument(metavar="USER", help="Id or name of the user.")]
 
 
 @users_app.control(

@@ -1,14 +1,14 @@
 """`tollhouse workspaces budgets` and `users budgets`: what may be used together in an interval."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from tollhouse.cli.client import Server
 from tollhouse.cli.control import CommandGroup, changes
-from tollhouse.cli.options import Account
-from tollhouse.cli.output import Column, Item, Record, Table, column
-from tollhouse.cli.references import resource_path
+from tollhouse.cli.options import Account, UserId, WorkspaceId
+from tollhouse.cli.output import Column, Record, Table, column
+from tollhouse.cli.references import Noun, resource_path
 from tollhouse.cli.values import credits_text, parse_amount, path_segment
 
 workspace_budgets_app = CommandGroup(
@@ -19,10 +19,6 @@ user_budgets_app = CommandGroup(
     "budgets", "What the keys that a user made may use together in an interval."
 )
 
-WorkspaceId = Annotated[
-    str, Argument(metavar="WORKSPACE", help="Id, slug or name of the workspace.")
-]
-UserId = Annotated[str, Argument(metavar="USER", help="Id or name of the user.")]
 Interval = Annotated[
     Literal["daily", "weekly", "monthly", "lifetime"],
     Argument(metavar="INTERVAL", help="daily, weekly (from Mondays), monthly or lifetime, in UTC."),
@@ -65,11 +61,11 @@ async def list_workspace_budgets(
     account: Account = None,
 ) -> Table:
     """List the budgets of a workspace, the shortest interval first."""
-    path = await resource_path(server, "workspace", workspace, account)
     if end_users:
+        path = await resource_path(server, "workspace", workspace, account)
         found = await server.list_all(f"{path}/end-users/budgets", account_id=account)
         return Table(found, [column("end_user", "end user"), *_COLUMNS])
-    return await _list(server, _budgets(path, end_user), account)
+    return await _list(server, "workspace", workspace, account, end_user)
 
 
 @workspace_budgets_app.control(
@@ -88,7 +84,7 @@ async def set_workspace_budget(
     account: Account = None,
 ) -> Record:
     """Set what all requests of a workspace may use in an interval; in force at once."""
-    path = _budgets(await resource_path(server, "workspace", workspace, account), end_user)
+    path = await _path(server, "workspace", workspace, account, end_user)
     return await _set(server, f"{path}/{interval}", limit, include_byok, account)
 
 
@@ -105,15 +101,14 @@ async def remove_workspace_budget(
     account: Account = None,
 ) -> Record:
     """Remove the budget of a workspace's interval; there need not be one."""
-    path = _budgets(await resource_path(server, "workspace", workspace, account), end_user)
-    return Record(await server.send("DELETE", f"{path}/{interval}", query=_query(account)))
+    path = await _path(server, "workspace", workspace, account, end_user)
+    return Record(await server.send("DELETE", f"{path}/{interval}", query={"account_id": account}))
 
 
 @user_budgets_app.control("list", "tollhouse users budgets list Ada")
 async def list_user_budgets(server: Server, user: UserId, account: Account = None) -> Table:
     """List the budgets of a user, the shortest interval first."""
-    path = await resource_path(server, "user", user, account)
-    return await _list(server, _budgets(path), account)
+    return await _list(server, "user", user, account)
 
 
 @user_budgets_app.control("set", "tollhouse users budgets set Ada weekly 20")
@@ -126,7 +121,7 @@ async def set_user_budget(
     account: Account = None,
 ) -> Record:
     """Set what the keys that a user made may use together in an interval; in force at once."""
-    path = _budgets(await resource_path(server, "user", user, account))
+    path = await _path(server, "user", user, account)
     return await _set(server, f"{path}/{interval}", limit, include_byok, account)
 
 
@@ -135,39 +130,38 @@ async def remove_user_budget(
     server: Server, user: UserId, interval: Interval, account: Account = None
 ) -> Record:
     """Remove the budget of a user's interval; there need not be one."""
-    path = _budgets(await resource_path(server, "user", user, account))
-    return Record(await server.send("DELETE", f"{path}/{interval}", query=_query(account)))
-
-
-def _amount(name: str) -> Column:
-    return Column(name.removesuffix("_usd"), lambda budget: credits_text(budget[name]))
+    path = await _path(server, "user", user, account)
+    return Record(await server.send("DELETE", f"{path}/{interval}", query={"account_id": account}))
 
 
 _COLUMNS = [
     Column("interval", lambda budget: budget["reset_interval"] or "lifetime"),
-    *map(_amount, ("limit_usd", "spend_usd", "remaining_usd")),
+    Column("limit", lambda budget: credits_text(budget["limit_usd"])),
+    Column("spend", lambda budget: credits_text(budget["spend_usd"])),
+    Column("remaining", lambda budget: credits_text(budget["remaining_usd"])),
     column("resets_at", "resets"),
     Column("own keys", lambda budget: "count" if budget["include_byok"] else None),
 ]
 
 
-def _budgets(path: str, end_user: str | None = None) -> str:
-    if end_user is None:
-        return f"{path}/budgets"
-    return f"{path}/end-users/{path_segment(end_user)}/budgets"
+async def _path(
+    server: Server, noun: Noun, reference: str, account: str | None, end_user: str | None = None
+) -> str:
+    owner = await resource_path(server, noun, reference, account)
+    if end_user is not None:
+        owner += f"/end-users/{path_segment(end_user)}"
+    return f"{owner}/budgets"
 
 
-def _query(account: str | None) -> dict[str, Any]:
-    return changes(account_id=account)
-
-
-async def _list(server: Server, path: str, account: str | None) -> Table:
-    found: list[Item] = (await server.get(path, account_id=account))["data"]
-    return Table(found, _COLUMNS)
+async def _list(
+    server: Server, noun: Noun, reference: str, account: str | None, end_user: str | None = None
+) -> Table:
+    path = await _path(server, noun, reference, account, end_user)
+    return Table((await server.get(path, account_id=account))["data"], _COLUMNS)
 
 
 async def _set(
     server: Server, path: str, limit: str, include_byok: bool | None, account: str | None
 ) -> Record:
     body = changes(limit_usd=parse_amount(limit), include_byok_in_budgets=include_byok)
-    return Record((await server.send("PUT", path, body, query=_query(account)))["data"])
+    return Record((await server.send("PUT", path, body, query={"account_id": account}))["data"])

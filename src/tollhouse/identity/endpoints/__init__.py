@@ -1,7 +1,7 @@
 """HTTP for accounts, users, workspaces and policies, each with its wire models.
 
-The text of an endpoint is its description in the OpenAPI document; its refusals stand where it is
-added. An endpoint opens the transaction and commits it.
+The text of an endpoint is its description in the OpenAPI document; its refusals stand before it.
+An endpoint opens the transaction and commits it.
 """
 
 from fastapi import APIRouter

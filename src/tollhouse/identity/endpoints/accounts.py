@@ -1,6 +1,5 @@
 """`/accounts`: who pays; `/users`: the people of an account, who create keys and interns. Ours."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -8,9 +7,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict, Field
 
 from tollhouse.audit.types import AuditAction, RedactedValue
-from tollhouse.identity.callers import Managing, OfAccount, Operating
+from tollhouse.identity.callers import Managing, OfAccount, Operating, UserId
 from tollhouse.identity.service import IdentityService
-from tollhouse.identity.types import Account, AccountType, User
+from tollhouse.identity.types import AccountType, User
 from tollhouse.kernel.errors import Invalid
 from tollhouse.kernel.wire import (
     STORABLE,
@@ -22,7 +21,8 @@ from tollhouse.kernel.wire import (
     RequestModel,
     ResponseModel,
     SentTime,
-    refusals,
+    add_endpoints,
+    endpoint,
 )
 from tollhouse.storage.database import Database
 
@@ -37,20 +37,9 @@ class IdentityEndpoints:
     service: IdentityService
     database: Database
 
-
-def add_routes(
-    routes: APIRouter, tag: str, *rows: tuple[str, str, Callable[..., object], tuple[int, ...]]
-) -> None:
-    """Add endpoints of one tag: each by its method, its path, and the statuses of its refusals."""
-    for method, path, endpoint, statuses in rows:
-        routes.add_api_route(
-            path,
-            endpoint,
-            methods=[method],
-            tags=[tag],
-            status_code=201 if method == "POST" else 200,
-            responses=refusals(*statuses),
-        )
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        add_endpoints(routes, self)
 
 
 class NewAccountBody(RequestModel):
@@ -132,25 +121,16 @@ class AccountPage(ResponseModel):
 class AccountEndpoints(IdentityEndpoints):
     """The endpoints of accounts."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        add_routes(
-            routes,
-            "Accounts",
-            ("GET", "/accounts", self.list_accounts, (400, 401, 403, 500)),
-            ("POST", "/accounts", self.create_account, (400, 401, 403, 500)),
-            ("GET", "/accounts/{account_id}", self.get_account, (401, 403, 404, 500)),
-            ("PATCH", "/accounts/{account_id}", self.change_account, (400, 401, 403, 404, 500)),
-        )
-
+    @endpoint("GET", "/accounts", "Accounts", 400, 401, 403, 500)
     async def list_accounts(
         self, who: Managing, query: Annotated[PageQuery, Query()]
     ) -> AccountPage:
         """List accounts: all of them for an operator, otherwise the key's own."""
         async with self.database.reading() as read:
             page = await self.service.accounts(read, who, query.window())
-        return AccountPage(data=[_account(each) for each in page.items], total_count=page.total)
+        return AccountPage.model_validate({"data": page.items, "total_count": page.total})
 
+    @endpoint("POST", "/accounts", "Accounts", 400, 401, 403, 500)
     async def create_account(self, who: Operating, body: NewAccountBody) -> CreatedAccount:
         """Make an account with its default workspace. Needs an operator's management key."""
         async with self.database.writing() as write:
@@ -162,13 +142,16 @@ class AccountEndpoints(IdentityEndpoints):
             await self.service.audit.record_change(
                 write, account_id, action, who.actor, account_id, new=asdict(account)
             )
-        return CreatedAccount(data=_account(account), workspace_id=workspace.id)
+        return CreatedAccount.model_validate({"data": account, "workspace_id": workspace.id})
 
+    @endpoint("GET", "/accounts/{account_id}", "Accounts", 401, 403, 404, 500)
     async def get_account(self, who: Managing, account_id: AccountId) -> OneAccount:
         """Show an account."""
         async with self.database.reading() as read:
-            return OneAccount(data=_account(await self.service.account(read, who, account_id)))
+            account = await self.service.account(read, who, account_id)
+        return OneAccount.model_validate({"data": account})
 
+    @endpoint("PATCH", "/accounts/{account_id}", "Accounts", 400, 401, 403, 404, 500)
     async def change_account(
         self, who: Managing, account_id: AccountId, body: AccountChangeBody
     ) -> OneAccount:
@@ -191,15 +174,10 @@ class AccountEndpoints(IdentityEndpoints):
             await self.service.audit.record_change(
                 write, account_id, action, who.actor, account_id, old, new
             )
-        return OneAccount(data=_account(changed))
-
-
-def _account(account: Account) -> AccountReply:
-    return AccountReply.model_validate(account, from_attributes=True)
+        return OneAccount.model_validate({"data": changed})
 
 
 Email = Annotated[str, Field(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$"), STORABLE]
-UserId = Annotated[Reference, Path(description="Id of the user.")]
 
 
 class NewUserBody(RequestModel):
@@ -258,17 +236,7 @@ class UserPage(ResponseModel):
 class UserEndpoints(IdentityEndpoints):
     """The endpoints of users."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        add_routes(
-            routes,
-            "Users",
-            ("GET", "/users", self.list_users, (400, 401, 403, 404, 500)),
-            ("POST", "/users", self.create_user, (400, 401, 403, 404, 500)),
-            ("GET", "/users/{user_id}", self.get_user, (400, 401, 403, 404, 500)),
-            ("PATCH", "/users/{user_id}", self.change_user, (400, 401, 403, 404, 500)),
-        )
-
+    @endpoint("GET", "/users", "Users", 400, 401, 403, 404, 500)
     async def list_users(
         self, who: Managing, query: Annotated[AccountPageQuery, Query()]
     ) -> UserPage:
@@ -276,8 +244,9 @@ class UserEndpoints(IdentityEndpoints):
         async with self.database.reading() as read:
             account_id = await self.service.home(read, who, query.account_id)
             page = await self.service.users(read, account_id, query.window())
-        return UserPage(data=[_user(each) for each in page.items], total_count=page.total)
+        return UserPage.model_validate({"data": page.items, "total_count": page.total})
 
+    @endpoint("POST", "/users", "Users", 400, 401, 403, 404, 500)
     async def create_user(self, who: Managing, body: NewUserBody) -> OneUser:
         """Make a user of an account."""
         async with self.database.writing() as write:
@@ -286,16 +255,19 @@ class UserEndpoints(IdentityEndpoints):
             await self.service.audit.record_change(
                 write, account_id, AuditAction.USER_CREATED, who.actor, user.id, new=_recorded(user)
             )
-        return OneUser(data=_user(user))
+        return OneUser.model_validate({"data": user})
 
+    @endpoint("GET", "/users/{user_id}", "Users", 400, 401, 403, 404, 500)
     async def get_user(
         self, who: Managing, user_id: UserId, account_id: OfAccount = None
     ) -> OneUser:
         """Show a user."""
         async with self.database.reading() as read:
             home = await self.service.home(read, who, account_id)
-            return OneUser(data=_user(await self.service.user(read, home, user_id)))
+            user = await self.service.user(read, home, user_id)
+        return OneUser.model_validate({"data": user})
 
+    @endpoint("PATCH", "/users/{user_id}", "Users", 400, 401, 403, 404, 500)
     async def change_user(
         self, who: Managing, user_id: UserId, body: UserChangeBody, account_id: OfAccount = None
     ) -> OneUser:
@@ -309,14 +281,10 @@ class UserEndpoints(IdentityEndpoints):
             await self.service.audit.record_change(
                 write, home, action, who.actor, user_id, old, new
             )
-        return OneUser(data=_user(changed))
+        return OneUser.model_validate({"data": changed})
 
 
 def _recorded(user: User) -> dict[str, Any]:
     """Return what the audit log tells of a user: its rows stay for ever, so no name or address."""
     email = None if user.email is None else RedactedValue(user.email)
     return {**asdict(user), "name": RedactedValue(user.name), "email": email}
-
-
-def _user(user: User) -> UserReply:
-    return UserReply.model_validate(user, from_attributes=True)

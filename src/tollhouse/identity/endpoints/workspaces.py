@@ -10,13 +10,13 @@ import uuid
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Query
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from tollhouse.audit.types import AuditAction
-from tollhouse.identity.callers import Managing, ManagingOr401, OfAccount
-from tollhouse.identity.endpoints.accounts import AccountId, IdentityEndpoints, add_routes
+from tollhouse.identity.callers import KeyHash, Managing, ManagingOr401, OfAccount, WorkspaceId
+from tollhouse.identity.endpoints.accounts import AccountId, IdentityEndpoints
 from tollhouse.identity.types import PATTERN_NAMES, AccessPolicy, Manager, PolicyScope, Workspace
 from tollhouse.kernel.wire import (
     OTHER_ACCOUNT,
@@ -29,11 +29,10 @@ from tollhouse.kernel.wire import (
     RequestModel,
     ResponseModel,
     SentTime,
-    refusals,
+    endpoint,
 )
 from tollhouse.storage.database import Write
 
-Id = Annotated[Reference, Path(description="Id or slug of the workspace.")]
 Confirmed = Annotated[bool, Query(description="Must be true to delete the default workspace.")]
 Slug = Annotated[str, Field(min_length=1, max_length=50, pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
 Description = Annotated[str, Field(max_length=500), STORABLE]
@@ -45,13 +44,11 @@ ServerTools = Annotated[list[ServerTool], Field(max_length=100)]
 KeyNumbers = Annotated[list[int], Field(max_length=1000)]
 
 
-class WorkspacePreferences(ResponseModel):
-    """The settings of a workspace as they are shown, with what holds where nothing was set.
+class WorkspaceReply(ResponseModel):
+    """A workspace."""
 
-    They are kept for the clients that set them. Of these, `plain_http` and `default_text_model`
-    alone have an effect yet.
-    """
-
+    # Its preferences, with what holds where nothing was set. They are kept for the clients that
+    # set them; `plain_http`, `include_byok_in_budgets` and `default_text_model` have an effect.
     default_text_model: str | None = None
     """The model of interns that have none of their own."""
     default_image_model: str | None = None
@@ -75,10 +72,6 @@ class WorkspacePreferences(ResponseModel):
     plain_http: bool = False
     """Whether its interns and programs may reach hosts without TLS, where no secret is bound to
     them. Ours."""
-
-
-class WorkspaceReply(WorkspacePreferences):
-    """A workspace."""
 
     id: str
     """UUID."""
@@ -179,18 +172,7 @@ class WorkspacePage(ResponseModel):
 class WorkspaceEndpoints(IdentityEndpoints):
     """The endpoints of workspaces."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        add_routes(
-            routes,
-            "Workspaces",
-            ("GET", "/workspaces", self.list_workspaces, (400, 401, 404, 500)),
-            ("POST", "/workspaces", self.create_workspace, (400, 401, 403, 404, 500)),
-            ("GET", "/workspaces/{id}", self.get_workspace, (400, 401, 403, 404, 500)),
-            ("PATCH", "/workspaces/{id}", self.change_workspace, (400, 401, 403, 404, 500)),
-            ("DELETE", "/workspaces/{id}", self.delete_workspace, (400, 401, 403, 404, 500)),
-        )
-
+    @endpoint("GET", "/workspaces", "Workspaces", 400, 401, 404, 500)
     async def list_workspaces(
         self, who: ManagingOr401, query: Annotated[AccountPageQuery, Query()]
     ) -> WorkspacePage:
@@ -200,6 +182,7 @@ class WorkspaceEndpoints(IdentityEndpoints):
             page = await self.service.workspaces(read, account_id, query.window())
         return WorkspacePage(data=[_reply(each) for each in page.items], total_count=page.total)
 
+    @endpoint("POST", "/workspaces", "Workspaces", 400, 401, 403, 404, 500)
     async def create_workspace(self, who: Managing, body: NewWorkspaceBody) -> OneWorkspace:
         """Make a workspace."""
         facts = body.facts()
@@ -212,48 +195,48 @@ class WorkspaceEndpoints(IdentityEndpoints):
             )
         return OneWorkspace(data=_reply(made))
 
+    @endpoint("GET", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def get_workspace(
-        self,
-        who: Managing,
-        id: Id,  # noqa: A002 - the parameter's published name
-        account_id: OfAccount = None,
+        self, who: Managing, workspace: WorkspaceId, account_id: OfAccount = None
     ) -> OneWorkspace:
         """Show a workspace."""
         async with self.database.reading() as read:
             home = await self.service.home(read, who, account_id)
-            return OneWorkspace(data=_reply(await self.service.workspace(read, home, id)))
+            return OneWorkspace(data=_reply(await self.service.workspace(read, home, workspace)))
 
+    @endpoint("PATCH", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def change_workspace(
         self,
         who: Managing,
-        id: Id,  # noqa: A002 - the parameter's published name
+        workspace: WorkspaceId,
         body: WorkspaceChangeBody,
         account_id: OfAccount = None,
     ) -> OneWorkspace:
         """Change what the body names of a workspace; the rest stays."""
         async with self.database.writing() as write:
             home = await self.service.home(write, who, account_id)
-            before = await self.service.workspace(write, home, id)
-            changed = await self.service.change_workspace(write, who, home, id, body.facts())
+            before = await self.service.workspace(write, home, workspace)
+            changed = await self.service.change_workspace(write, who, home, workspace, body.facts())
             action, old, new = AuditAction.WORKSPACE_CHANGED, _facts(before), _facts(changed)
             await self.service.audit.record_change(
                 write, home, action, who.actor, changed.id, old, new
             )
         return OneWorkspace(data=_reply(changed))
 
+    @endpoint("DELETE", "/workspaces/{id}", "Workspaces", 400, 401, 403, 404, 500)
     async def delete_workspace(
         self,
         who: Managing,
-        id: Id,  # noqa: A002 - the parameter's published name
+        workspace: WorkspaceId,
         confirm_default_workspace_deletion: Confirmed = False,  # noqa: FBT002 - a query parameter
         account_id: OfAccount = None,
     ) -> Deleted:
         """Remove a workspace. It must have no API keys; the default one must be confirmed."""
         async with self.database.writing() as write:
             home = await self.service.home(write, who, account_id)
-            before = await self.service.workspace(write, home, id)
+            before = await self.service.workspace(write, home, workspace)
             await self.service.delete_workspace(
-                write, who, home, id, default_confirmed=confirm_default_workspace_deletion
+                write, who, home, workspace, default_confirmed=confirm_default_workspace_deletion
             )
             await self.service.audit.record_change(
                 write, home, AuditAction.WORKSPACE_DELETED, who.actor, before.id, _facts(before)
@@ -267,16 +250,11 @@ def _facts(workspace: Workspace) -> dict[str, Any]:
 
 
 def _reply(workspace: Workspace) -> WorkspaceReply:
-    preferences = WorkspacePreferences.model_validate(workspace.preferences)
     guardrail = uuid.uuid5(uuid.UUID(workspace.id), "default guardrail")
-    facts = asdict(workspace) | preferences.model_dump()
-    return WorkspaceReply(default_guardrail_id=str(guardrail), **facts)
+    facts = {**workspace.preferences, **asdict(workspace), "default_guardrail_id": str(guardrail)}
+    return WorkspaceReply.model_validate(facts)
 
 
-WorkspaceId = Annotated[Reference, Path(alias="id", description="Id or slug of the workspace.")]
-KeyHash = Annotated[
-    Reference, Path(alias="hash", description="The key's SHA-256: 64 lower-case hex digits.")
-]
 Pattern = Annotated[str, Field(min_length=1, max_length=256), STORABLE]
 Patterns = Annotated[list[Pattern], Field(max_length=256)]
 Slugs = Annotated[list[Pattern], Field(max_length=16)]
@@ -358,32 +336,13 @@ class OnePolicy(ResponseModel):
 class PolicyEndpoints(IdentityEndpoints):
     """The endpoints of policies."""
 
-    def add_to(self, routes: APIRouter) -> None:
-        """Add them to a router."""
-        refused = refusals(400, 401, 403, 404, 500)
-        for tag, path, show, change in (
-            (
-                "Accounts",
-                "/accounts/{account_id}",
-                self.get_account_policy,
-                self.set_account_policy,
-            ),
-            (
-                "Workspaces",
-                "/workspaces/{id}",
-                self.get_workspace_policy,
-                self.set_workspace_policy,
-            ),
-            ("Keys", "/keys/{hash}", self.get_key_policy, self.set_key_policy),
-        ):
-            routes.get(f"{path}/policy", tags=[tag], responses=refused)(show)
-            routes.put(f"{path}/policy", tags=[tag], responses=refused)(change)
-
+    @endpoint("GET", "/accounts/{account_id}/policy", "Accounts", 400, 401, 403, 404, 500)
     async def get_account_policy(self, who: Managing, account_id: AccountId) -> OnePolicy:
         """Show the policy of an account; one without a rule if it has none."""
         async with self.database.reading() as read:
             return _policy_reply(await self.service.policy(read, who, "account", account_id))
 
+    @endpoint("PUT", "/accounts/{account_id}/policy", "Accounts", 400, 401, 403, 404, 500)
     async def set_account_policy(
         self, who: Managing, account_id: AccountId, body: PolicyBody
     ) -> OnePolicy:
@@ -391,6 +350,7 @@ class PolicyEndpoints(IdentityEndpoints):
         async with self.database.writing() as write:
             return await self._set(write, who, account_id, account_id, body.policy("account"))
 
+    @endpoint("GET", "/workspaces/{id}/policy", "Workspaces", 400, 401, 403, 404, 500)
     async def get_workspace_policy(
         self, who: Managing, workspace: WorkspaceId, account_id: OfAccount = None
     ) -> OnePolicy:
@@ -400,6 +360,7 @@ class PolicyEndpoints(IdentityEndpoints):
                 await self.service.policy(read, who, "workspace", workspace, account_id)
             )
 
+    @endpoint("PUT", "/workspaces/{id}/policy", "Workspaces", 400, 401, 403, 404, 500)
     async def set_workspace_policy(
         self, who: Managing, workspace: WorkspaceId, body: PolicyBody, account_id: OfAccount = None
     ) -> OnePolicy:
@@ -409,11 +370,13 @@ class PolicyEndpoints(IdentityEndpoints):
             found = await self.service.workspace(write, home, workspace)
             return await self._set(write, who, home, found.id, body.policy("workspace"))
 
+    @endpoint("GET", "/keys/{hash}/policy", "Keys", 400, 401, 403, 404, 500)
     async def get_key_policy(self, who: Managing, key_hash: KeyHash) -> OnePolicy:
         """Show the policy of a key; one without a rule if it has none."""
         async with self.database.reading() as read:
             return _policy_reply(await self.service.policy(read, who, "key", key_hash))
 
+    @endpoint("PUT", "/keys/{hash}/policy", "Keys", 400, 401, 403, 404, 500)
     async def set_key_policy(self, who: Managing, key_hash: KeyHash, body: PolicyBody) -> OnePolicy:
         """Set the policy of a key; in force before the answer."""
         async with self.database.writing() as write:
@@ -434,4 +397,4 @@ class PolicyEndpoints(IdentityEndpoints):
 
 
 def _policy_reply(policy: AccessPolicy) -> OnePolicy:
-    return OnePolicy(data=PolicyReply.model_validate(policy, from_attributes=True))
+    return OnePolicy(data=PolicyReply.model_validate(policy))

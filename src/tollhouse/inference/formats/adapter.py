@@ -9,9 +9,9 @@ The pipeline depends on these classes only; a request brings one adapter for eac
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Self, TypeVar
 
 from msgspec import Struct
@@ -48,7 +48,7 @@ _LONGEST_CODE: Final = 100
 _LONGEST_DATA: Final = 16 * 1024
 
 
-@dataclasses.dataclass(slots=True, repr=False)
+@dataclass(slots=True, repr=False)
 class AdaptedResponse(ABC):
     """A complete response, to be rendered in the client's format."""
 
@@ -144,7 +144,7 @@ class AdaptedStream(StreamEnding):
     @property
     def seen(self) -> Usage:
         """The tokens seen so far; the output is estimated from its bytes."""
-        return dataclasses.replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
+        return replace(self._input, output_tokens=estimate_tokens(self._seen_bytes))
 
     def _report(self, counts: Counts) -> None:
         """Note what the provider said of the usage so far."""
@@ -155,7 +155,7 @@ class AdaptedStream(StreamEnding):
     def _begin(self, usage: Usage | None) -> None:
         """Note what the provider reported at the start."""
         if usage is not None:
-            self._first, self._input = usage, dataclasses.replace(usage, output_tokens=0)
+            self._first, self._input = usage, replace(usage, output_tokens=0)
 
     def _settle(self) -> None:
         """Take what was reported at the start, where nothing followed and it covers the output."""

@@ -110,8 +110,7 @@ _REPEATED: Final = frozenset({"message", "fallback_message"})
 Source: `BetaUsage.iterations` of anthropic 0.120.
 """
 _INPUTS: Final = ("prompt", "input", "read", "read_apart", "write", "write_apart")
-_object: Final = msgspec.json.Decoder(dict[str, Any])
-_objects: Final = msgspec.json.Decoder(list[dict[str, Any]])
+_object_or_objects: Final = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]])
 _fields: Final = msgspec.json.Decoder(Fields)
 _choices: Final = msgspec.json.Decoder(list[Fields])
 _LONGEST_NUMBER: Final = 20
@@ -127,11 +126,15 @@ def read_counts(data: Raw | None) -> Counts:
         return {}
     found: Counts = {}
     try:
-        for given in try_decode(_objects, data) or (try_decode(_object, data) or {},):
+        for given in _each(try_decode(_object_or_objects, data)):
             found = later(found, _read(given))
     except _Unusable:
         return {}
     return found
+
+
+def _each(given: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return given if isinstance(given, list) else [given or {}]
 
 
 def _read(given: Mapping[str, Any]) -> Counts:

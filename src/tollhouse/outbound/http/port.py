@@ -30,8 +30,10 @@ may the request be sent somewhere else without the risk of doing the work twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -108,16 +110,19 @@ class TimeLimits:
     """The hard deadline of the whole exchange."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct, frozen=True):
     """One request. Names and values of headers are plain ASCII without CR, LF or NUL."""
 
     method: str
     url: str
     headers: tuple[tuple[str, str], ...]
     """Host, Content-Length, Transfer-Encoding, Connection and Expect are the transport's own."""
-    body: bytes = field(repr=False)
+    body: bytes
     limits: TimeLimits = TimeLimits()
+
+    def __repr__(self) -> str:
+        """Show where it goes: headers carry keys, and bodies what people wrote."""
+        return f"<{type(self).__name__} {self.method} {self.url}>"
 
 
 class UpstreamResponse(Protocol):

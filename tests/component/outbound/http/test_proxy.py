@@ -6,7 +6,7 @@ The faults of an upstream behind a proxy are in `test_faults`.
 import pytest
 
 from tests.component.outbound.http.conftest import MakeUpstream
-from tests.component.outbound.http.exchange import SHORT, Exchange, plain_only, read
+from tests.component.outbound.http.exchange import SHORT, Exchange, plain_only, post, read
 from tests.component.outbound.http.forward_proxy import ForwardProxy
 from tests.support.providers.byte_script import End, Step
 from tests.support.providers.raw_server import RawServer, refusing_port, reply, say
@@ -43,9 +43,7 @@ async def test_http_goes_to_the_proxy_with_the_whole_url(
     make_upstream: MakeUpstream, server: RawServer
 ) -> None:
     upstream = make_upstream(proxy=server.url.rstrip("/"))
-    request = Exchange(upstream, server).post(b"through")
-    object.__setattr__(request, "url", "http://upstream.invalid/v1/models")
-    assert await read(upstream, request) == b"through"
+    assert await read(upstream, post("http://upstream.invalid/v1/models", b"through")) == b"through"
     assert server.peers[0].head.startswith(b"POST http://upstream.invalid/v1/models HTTP/1.1\r\n")
     assert server.peers[0].fields["host"] == "upstream.invalid"
 

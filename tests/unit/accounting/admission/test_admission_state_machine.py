@@ -14,13 +14,13 @@ from tests.support.clock import FakeClock
 from tests.support.seams.accounting import (
     FREE_PER_DAY,
     FREE_PER_MINUTE,
-    LABELS,
     AdmissionContext,
     AdmissionController,
     AdmissionPreview,
     AdmissionRequest,
     Admitted,
     Budget,
+    BudgetScope,
     Credits,
     GenerationRecord,
     KeyFacts,
@@ -198,8 +198,9 @@ class InMemory:
             self.loader.account, reserved_nano=sum(amount for _, amount in self.batches.values())
         )
         own = map(self._own_budget, keys_of(key))
-        limits = [(each, LABELS[0]) for each in own if each is not None]
-        refused = reservation_refusal(amount, account, limits)
+        limits = [each for each in own if each is not None]
+        balance = account.fill(Budget(BudgetScope.ACCOUNT))
+        refused = reservation_refusal(amount, [*limits, balance], "")
         if refused is not None:
             return refused.reason
         self.batches[batch] = (key, amount)

@@ -19,7 +19,7 @@ from tests.support.seams.accounting import (
     OwnerUse,
     Reset,
     Spend,
-    drawn_budgets,
+    claim_of,
     end_user,
 )
 from tests.unit.accounting.admission.admission_fixture import (
@@ -207,10 +207,13 @@ async def test_what_a_request_draws_on_is_named_as_the_database_does() -> None:
     admission.loader.keys[KEY] = replace(facts, limit=KeyLimit(5, include_byok=True))
     generation = await admit(admission, 3)
     hold = admission.controller._holds[generation]  # noqa: SLF001 - what is held
-    assert [(*budget, *rest) for budget, *rest in drawn_budgets(hold)] == [
+    claim = claim_of(hold, may_use_free=False)
+    assert claim is not None
+    assert [(*each, nano, each in claim.with_own) for each, nano in claim.amounts.items()] == [
         ("workspace", "w", "2026-03-11..2026-03-12", 3, False),
         ("workspace", "w", "", 3, False),
         ("key", KEY, "", 3, True),
+        ("account", "account", "", 3, False),
     ]
 
 

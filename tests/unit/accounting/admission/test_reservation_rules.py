@@ -9,16 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.seams.accounting import (
-    LABELS,
     AccountFacts,
     AdmissionRefusal,
     Budget,
     BudgetScope,
+    CreditLimit,
     Credits,
-    LimitLabel,
     Reset,
-    label_of,
-    reservation_limits,
+    limits_shown,
     reservation_refusal,
 )
 from tests.support.seams.identity import AccountType
@@ -26,58 +24,74 @@ from tollhouse.kernel.money import NANO_PER_CREDIT as CREDIT
 
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
 amounts = st.integers(0, 9)
-budgets = st.builds(Budget, st.just(BudgetScope.KEY_LIMIT), amounts, amounts, reserved_nano=amounts)
-labels = st.sampled_from([*LABELS, label_of(BudgetScope.WORKSPACE, None)])
-Funds = tuple[AccountFacts, Sequence[tuple[Budget, LimitLabel]]]
-funds = st.tuples(
-    st.builds(
-        AccountFacts,
-        st.sampled_from([AccountType.PREPAID, AccountType.INVOICE]),
-        credits=st.builds(Credits, purchased_nano=amounts, used_nano=amounts),
-        reserved_nano=amounts,
-    ),
-    st.lists(st.tuples(budgets, labels), max_size=3),
+OWN, PAYER = "own", "payer"
+scopes = st.sampled_from([BudgetScope.KEY_LIMIT, BudgetScope.WORKSPACE])
+budgets = st.builds(
+    Budget, scopes, amounts, amounts, reserved_nano=amounts, owner_id=st.sampled_from([OWN, PAYER])
+)
+Funds = Sequence[Budget]
+"""Limits, and the balance last."""
+accounts = st.builds(
+    AccountFacts,
+    st.sampled_from([AccountType.PREPAID, AccountType.INVOICE]),
+    credits=st.builds(Credits, purchased_nano=amounts, used_nano=amounts),
+    reserved_nano=amounts,
+)
+
+
+def funds(account: AccountFacts, *limits: Budget) -> Funds:
+    return [*limits, account.fill(Budget(BudgetScope.ACCOUNT))]
+
+
+all_funds = st.builds(
+    lambda account, limits: funds(account, *limits), accounts, st.lists(budgets, max_size=3)
 )
 
 
 def funds_of(balance: int = 10 * CREDIT, *limits: Budget, **fields: Any) -> Funds:
-    account = AccountFacts(credits=Credits(purchased_nano=balance), **fields)
-    return account, list(zip(limits, LABELS, strict=False))
+    return funds(AccountFacts(credits=Credits(purchased_nano=balance), **fields), *limits)
 
 
-def left_of_limits(of: Funds) -> list[int]:
-    return [limit.limit_nano - limit.spend_nano - limit.reserved_nano for limit, _ in of[1]]
+def limit_of(
+    limit: int, spend: int, reserved: int = 0, owner_id: str = OWN, **fields: Any
+) -> Budget:
+    amounts_ = (each * CREDIT for each in (limit, spend))
+    fields |= {"reserved_nano": reserved * CREDIT, "owner_id": owner_id}
+    return Budget(BudgetScope.KEY_LIMIT, *amounts_, **fields)
+
+
+def shown(of: Funds, found: AdmissionRefusal) -> Sequence[CreditLimit]:
+    return limits_shown(of, OWN, found)
+
+
+def refusal(amount_nano: int, of: Funds) -> AdmissionRefusal | None:
+    return reservation_refusal(amount_nano, of, OWN)
 
 
 def refused(amount_nano: int, of: Funds) -> AdmissionRefusal:
-    found = reservation_refusal(amount_nano, *of)
+    found = refusal(amount_nano, of)
     assert found is not None
     return found
 
 
-@given(st.integers(1, 9), funds)
+@given(st.integers(1, 9), all_funds)
 def test_an_amount_fits_where_it_is_left_everywhere(amount: int, of: Funds) -> None:
-    account, _ = of
-    left = [account.credits.balance_nano - account.reserved_nano]
-    left = left if account.type.needs_credits else []
-    left += left_of_limits(of)
-    assert (reservation_refusal(amount, *of) is None) == all(amount <= each for each in left)
+    left = [each.limit_nano - each.spend_nano - each.reserved_nano for each in of]
+    assert (refusal(amount, of) is None) == all(amount <= each for each in left)
 
 
-@given(funds)
+@given(all_funds)
 def test_nothing_fits_unless_the_balance_is_negative(of: Funds) -> None:
-    assert (reservation_refusal(0, *of) is None) == (
-        of[0].credits.balance_nano >= 0 or not of[0].type.needs_credits
-    )
+    assert (refusal(0, of) is None) == (of[-1].remaining_nano >= 0)
 
 
-@given(st.integers(0, 9), funds)
+@given(st.integers(0, 9), all_funds)
 def test_every_limit_is_shown_and_the_one_that_refuses_first(amount: int, of: Funds) -> None:
-    found = reservation_refusal(amount, *of)
+    found = refusal(amount, of)
     if found is not None:
-        shown = reservation_limits(*of, found)
-        assert shown[0].source == found.source
-        assert len(shown) == of[0].type.needs_credits + len(of[1])
+        limits = shown(of, found)
+        assert limits[0].source == found.source
+        assert len(limits) == of[-1].is_limited + len(of) - 1
         assert not found.retry_after
 
 
@@ -90,7 +104,7 @@ def test_the_refusal_for_want_of_credits_says_why_and_what_helps() -> None:
     assert found.remedy == (
         "Make it smaller, lower max_tokens, add credits, or wait for other batches to end."
     )
-    assert found.payment_required(reservation_limits(*of, found), "acme_").metadata == {
+    assert found.payment_required(shown(of, found), "acme_").metadata == {
         "error_type": "payment_required",
         "reason": "batch_exceeds_credits",
         "limit_source": "acme_credits",
@@ -122,43 +136,37 @@ def test_the_refusal_of_a_keys_limit_says_why_and_what_helps(
     resets_at: datetime | None, wait: str
 ) -> None:
     reset = None if resets_at is None else Reset.DAILY
-    amounts_ = 9 * CREDIT, 2 * CREDIT
-    limit = Budget(BudgetScope.KEY_LIMIT, *amounts_, reset, resets_at, reserved_nano=3 * CREDIT)
-    of = funds_of(10 * CREDIT, limit)
+    of = funds_of(10 * CREDIT, limit_of(9, 2, 3, reset=reset, resets_at=resets_at))
     found = refused(5 * CREDIT, of)
     assert found.message == (
         "The batch may cost 5 credits; 4 are left of the key's limit of 9 (2 used, 3 reserved for "
         "batches)."
     )
     assert found.remedy == f"Make it smaller, lower max_tokens, or raise the key's limit{wait}."
-    first = reservation_limits(*of, found)[0]
+    first = shown(of, found)[0]
     assert (first.source, first.used_nano, first.held_nano) == ("key_limit", 2 * CREDIT, 3 * CREDIT)
     assert first.resets_at == resets_at
 
 
 def test_a_keys_limit_that_is_used_up_has_nothing_left() -> None:
-    of = funds_of(CREDIT, Budget(BudgetScope.KEY_LIMIT, CREDIT, 2 * CREDIT))
+    of = funds_of(CREDIT, limit_of(1, 2))
     assert "; 0 are left of the key's limit of 1" in refused(1, of).message
 
 
 def test_the_refusal_of_the_payers_limit_says_whose_it_is() -> None:
-    own, payers = (
-        Budget(BudgetScope.KEY_LIMIT, limit * CREDIT, 2 * CREDIT, reserved_nano=3 * CREDIT)
-        for limit in (100, 9)
-    )
-    of = funds_of(100 * CREDIT, own, payers)
+    of = funds_of(100 * CREDIT, limit_of(100, 2, 3), limit_of(9, 2, 3, PAYER))
     found = refused(5 * CREDIT, of)
     assert found.message == (
         "The batch may cost 5 credits; 4 are left of the limit of the key that answers for this "
         "intern of 9 (2 used, 3 reserved for batches)."
     )
     assert found.remedy.endswith("or raise the limit of the key that answers for this intern.")
-    assert [limit.source for limit in reservation_limits(*of, found)] == [
+    assert [limit.source for limit in shown(of, found)] == [
         "payer_limit",
         "key_limit",
         "credits",
     ]
-    error = found.payment_required(reservation_limits(*of, found), "x_")
+    error = found.payment_required(shown(of, found), "x_")
     assert error.metadata["limit_source"] == "x_key_limit"
 
 

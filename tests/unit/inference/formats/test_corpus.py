@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import asdict
 
 from tests.support.seams.formats import (
     CUT,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import asdict
 
 from tests.support.seams.formats import Counts, final, find_counts, later, read_counts, usage_of
 from tests.support.seams.formats import raw as as_raw

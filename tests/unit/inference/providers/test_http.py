@@ -4,7 +4,6 @@ import asyncio
 import base64
 import gzip
 import json
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -116,7 +115,7 @@ async def test_with_a_customers_key_only_headers_that_choose_a_version_go_along(
     upstream, key = FakeUpstream(FakeResponse()), OwnKey(None, Secret("own-key-0123"))  # type: ignore[arg-type] - not looked at
     names = ("X-Tenant", "http-referer", "x-goog-user-project", "OpenAI-Beta", "anthropic-version")
     kept = [("authorization", "Bearer sk-acme"), *((name, "v") for name in names)]
-    await provider(upstream, headers=kept).open(replace(call(), own_key=key))
+    await provider(upstream, headers=kept).open(call()._replace(own_key=key))
     common = {"content-type", "accept-encoding", "user-agent", "accept", "authorization"}
     sent = dict(upstream.requests[0].headers)
     assert sent.keys() - common == {"OpenAI-Beta", "anthropic-version"}
@@ -125,7 +124,7 @@ async def test_with_a_customers_key_only_headers_that_choose_a_version_go_along(
 
 async def test_what_passes_through_takes_the_place_of_a_header_of_its_name() -> None:
     upstream = FakeUpstream(FakeResponse())
-    passing = replace(call(), query="beta=true", headers=(("x-region", "us"), ("x-beta", "1")))
+    passing = call()._replace(query="beta=true", headers=(("x-region", "us"), ("x-beta", "1")))
     await provider(upstream).open(passing)
     [request] = upstream.requests
     assert request.url.endswith("/chat/completions?beta=true")

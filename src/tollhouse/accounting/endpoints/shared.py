@@ -1,25 +1,65 @@
-"""Amounts and limits of credits as they come over the wire: exact, never through a float.
+"""What the endpoints of accounting share: their services, and amounts of credits on the wire.
 
-A number with a fraction reaches a model as it was written only on a route of `ExactNumbers`.
+An amount that comes in is exact, never a float: on a route of `ExactNumbers` a number with a
+fraction reaches a model as it was written.
 """
 
 import json
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from tollhouse.kernel.money import parse_credits, parse_limit, parse_signed_credits
+from tollhouse.accounting.ledger import LedgerService
+from tollhouse.accounting.limits import Budget
+from tollhouse.accounting.service import AccountingService
+from tollhouse.identity.service import IdentityService
+from tollhouse.identity.types import Manager
+from tollhouse.kernel.clock import Clock
+from tollhouse.kernel.money import (
+    format_credits,
+    nano_to_float,
+    parse_credits,
+    parse_limit,
+    parse_signed_credits,
+)
+from tollhouse.kernel.wire import add_endpoints
+from tollhouse.storage.database import Database, Read
 
 _SMALLEST_EXPONENT = -9
 _LARGEST_EXPONENT = 18
 _LONGEST_INTEGER = 100
 _NUMBER = re.compile(r"-?[0-9][0-9.]*")
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Endpoints with the services that they ask."""
+
+    accounting: AccountingService
+    ledger: LedgerService
+    identity: IdentityService
+    database: Database
+    clock: Clock
+
+    def add_to(self, routes: APIRouter) -> None:
+        """Add them to a router."""
+        add_endpoints(routes, self)
+
+    @asynccontextmanager
+    async def reading(
+        self, who: Manager, account_id: str | None
+    ) -> AsyncGenerator[tuple[Read, str]]:
+        """Begin to read; give the id of the account that a manager means, too."""
+        async with self.database.reading() as read:
+            yield read, await self.identity.home(read, who, account_id)
 
 
 class _ExactRequest(Request):
@@ -114,3 +154,26 @@ Limit = Annotated[
     ),
 ]
 """A number of credits that may be zero, in nano-credits; or None for no limit."""
+
+Credits = Annotated[float, BeforeValidator(nano_to_float)]
+"""Credits as they are shown; a model is given nano-credits."""
+
+CreditsOrNone = Annotated[
+    float | None, BeforeValidator(lambda nano: None if nano is None else nano_to_float(nano))
+]
+"""The same, where there may be none."""
+
+CreditsText = Annotated[str, BeforeValidator(format_credits)]
+"""The same as a text, which is exact; a model is given nano-credits."""
+
+
+def budget_facts(budget: Budget) -> dict[str, Any]:
+    """Return what is shown of every budget, by its names on the wire."""
+    return {
+        "limit_usd": budget.limit_nano,
+        "spend_usd": budget.spend_nano,
+        "remaining_usd": budget.remaining_nano,
+        "reset_interval": budget.reset,
+        "resets_at": budget.resets_at,
+        "include_byok": budget.include_byok,
+    }

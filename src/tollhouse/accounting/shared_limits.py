@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollhouse.accounting import budget_rows as rows
 from tollhouse.accounting import policy, repository
-from tollhouse.accounting.limits import budget_of, check_nested, interval_name
+from tollhouse.accounting.limits import Budget, budget_of, check_nested, interval_name
 from tollhouse.accounting.owner import Owner, OwnerLimit
-from tollhouse.accounting.owners import statements
-from tollhouse.accounting.types import Budget, BudgetScope
+from tollhouse.accounting.types import BudgetScope
+from tollhouse.accounting.uses import uses_of
 from tollhouse.audit.types import AuditAction, RedactedValue
 from tollhouse.kernel.errors import NotFound
 from tollhouse.storage.notifications import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tollhouse.accounting.types import Reset
     from tollhouse.audit.service import AuditService
     from tollhouse.identity.types import Manager, Workspace
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.ids import IdSource
-    from tollhouse.kernel.pages import Page, Window
+    from tollhouse.kernel.pages import Window
     from tollhouse.storage.database import Read, Write
 
 
@@ -44,17 +44,17 @@ class BudgetService:
     audit: AuditService
 
     async def budgets(
-        self, read: Read, account_id: str, owners: Collection[Owner]
+        self, read: Read, account_id: str, owners: Iterable[Owner]
     ) -> Sequence[OwnerBudget]:
         """Return the budgets of owners in the order in which they are enforced."""
-        return await self._with_use(read, account_id, await statements.limits_of(read, owners))
+        return await self._with_use(read, account_id, await repository.limits_of(read, owners))
 
     async def budgets_of_key(
         self, read: Read, account_id: str, key_hash: str
     ) -> Sequence[OwnerBudget]:
         """Return what requests with a key draw on beside its own limit, apart from end users'."""
-        found = await statements.owners_of_key(read, key_hash)
-        return [] if found is None else await self.budgets(read, account_id, found.all)
+        found = await repository.owners_of_keys(read, [key_hash])
+        return await self.budgets(read, account_id, found.get(key_hash, ()))
 
     async def reserved_of(
         self, read: Read, account_id: str, key_hashes: Sequence[str], workspace_id: str | None
@@ -63,29 +63,26 @@ class BudgetService:
 
         That is what its workspace may use, and the people who made one of its keys.
         """
-        owners: dict[Owner, None] = {}
-        for each in key_hashes:
-            found = await statements.owners_of_key(read, each)
-            owners |= dict.fromkeys(() if found is None else found.people)
+        people = await repository.people_of(read, key_hashes)
+        owners = [Owner(BudgetScope.MEMBER, person) for person in people.values()]
         if workspace_id is not None:
-            owners[Owner(BudgetScope.WORKSPACE, workspace_id)] = None
+            owners.append(Owner(BudgetScope.WORKSPACE, workspace_id))
         return await self.budgets(read, account_id, owners)
 
     async def budget(
         self, read: Read, account_id: str, owner: Owner, reset: Reset | None
     ) -> OwnerBudget:
         """Return the budget of an owner's interval, or raise `NotFound`."""
-        limits = await statements.limits_of(read, [owner])
-        found = [each for each in limits if each.reset is reset]
-        for each in await self._with_use(read, account_id, found):
-            return each
+        for each in await self.budgets(read, account_id, [owner]):
+            if each.limit.reset is reset:
+                return each
         raise NotFound(f"There is no {interval_name(reset)} budget.")
 
     async def budgets_of_end_users(
         self, read: Read, account_id: str, workspace_id: str, window: Window
     ) -> tuple[Sequence[OwnerBudget], int]:
         """Return budgets of a workspace's end users by their names, and how many there are."""
-        page: Page[OwnerLimit] = await statements.limits_of_end_users(read, workspace_id, window)
+        page = await repository.limits_of_end_users(read, workspace_id, window)
         return await self._with_use(read, account_id, page.items), page.total
 
     async def set_budget(  # noqa: PLR0913 - each is a fact of the limit
@@ -109,21 +106,17 @@ class BudgetService:
         """
         # Nobody else changes these limits meanwhile, nor reserves.
         await repository.lock_credits(write, account_id)
-        limits, now = await statements.limits_of(write, [owner]), self.clock.now()
+        limits, now = await repository.limits_of(write, [owner]), self.clock.now()
         check_nested(limit_nano, reset, limits)
         before = next((each for each in limits if each.reset is reset), None)
         if include_byok is None:
             include_byok = bool(limits) and limits[0].include_byok
-        if before is None:
-            new = OwnerLimit(owner, self.ids.uuid(), limit_nano, reset, include_byok, now, now)
-        else:
-            new = replace(before, limit_nano=limit_nano, include_byok=include_byok, updated_at=now)
-        await statements.save(write, new)
-        await statements.include_byok(write, owner, included=include_byok)
-        old = None if before is None else _facts(before)
-        action = AuditAction.BUDGET_SET
+        new = OwnerLimit(owner, self.ids.uuid(), limit_nano, reset, include_byok, now, now)
+        if before is not None:
+            new = replace(new, id=before.id, created_at=before.created_at)
+        await repository.save_limit(write, new)
         await rows.limit_changed(write, owner.scope, owner.id)
-        await self._record(write, account_id, action, actor, new, old, _facts(new))
+        await self._record(write, account_id, actor, before, new)
         write.notify(Topic.ACCOUNT, account_id)
         return await self.budget(write, account_id, owner, reset)
 
@@ -132,47 +125,44 @@ class BudgetService:
     ) -> None:
         """Take away the limit of an owner's interval; there need not be one."""
         await repository.lock_credits(write, account_id)
-        for each in await statements.limits_of(write, [owner]):
+        for each in await repository.limits_of(write, [owner]):
             if each.reset is reset:
-                await statements.remove(write, owner, reset)
-                action = AuditAction.BUDGET_REMOVED
+                await repository.remove_limit(write, each)
                 await rows.limit_changed(write, owner.scope, owner.id)
-                await self._record(write, account_id, action, actor, each, _facts(each), {})
+                await self._record(write, account_id, actor, each, None)
                 write.notify(Topic.ACCOUNT, account_id)
 
     async def workspace_leaves(self, write: Write, workspace: Workspace, who: Manager) -> None:
         """Take away the limits of a workspace that is removed, and of its end users."""
-        removed = await statements.remove_of_workspace(write, workspace.id)
+        owner = Owner(BudgetScope.WORKSPACE, workspace.id)
+        removed = await repository.limits_of(write, [owner])
+        await repository.remove_limits_of_workspace(write, workspace.id)
         await rows.limits_gone(write, workspace.id)
         for each in removed:
-            action, facts = AuditAction.BUDGET_REMOVED, _facts(each)
-            await self._record(write, workspace.account_id, action, who.actor, each, facts, {})
+            await self._record(write, workspace.account_id, who.actor, each, None)
 
     async def _with_use(
         self, read: Read, account_id: str, limits: Collection[OwnerLimit]
     ) -> Sequence[OwnerBudget]:
         now = self.clock.now()
         today, first = now.astimezone(UTC).date(), policy.first_day_of_windows(now)
-        uses = {
-            owner: await statements.use_of(
-                read, account_id, owner, [each for each in limits if each.owner == owner], first
-            )
-            for owner in {each.owner for each in limits}
-        }
+        uses = await uses_of(read, account_id, limits, first)
         return [OwnerBudget(each, budget_of(each, uses[each.owner], today)) for each in limits]
 
-    async def _record(  # noqa: PLR0913, PLR0917 - each is a fact of the change
+    async def _record(
         self,
         write: Write,
         account_id: str,
-        action: AuditAction,
         actor: str,
-        limit: OwnerLimit,
-        old: Mapping[str, Any] | None,
-        new: Mapping[str, Any],
+        before: OwnerLimit | None,
+        after: OwnerLimit | None,
     ) -> None:
-        owner = limit.owner.id.partition(":")[0]
-        await self.audit.record_change(write, account_id, action, actor, owner, old, new)
+        action = AuditAction.BUDGET_REMOVED if after is None else AuditAction.BUDGET_SET
+        [owner, *_] = [each.owner.id for each in (before, after) if each is not None]
+        old = None if before is None else _facts(before)
+        new = {} if after is None else _facts(after)
+        whose = owner.partition(":")[0]
+        await self.audit.record_change(write, account_id, action, actor, whose, old, new)
 
 
 def _facts(limit: OwnerLimit) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Budgets that requests share: of a workspace, of a person's keys, of an end user."""
