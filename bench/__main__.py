@@ -7,20 +7,20 @@ import shutil
 import signal
 import sys
 import tempfile
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import yaml
 
-from bench import comparison, endurance, stages
-from bench.endurance import Endurance
+from bench import comparison, stages
+from bench.endurance import NAME, Endurance
 from bench.processes import BenchError
 from bench.report import report_progress
 from bench.servers import Tree, this_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from bench.report import Report
 
@@ -69,22 +69,23 @@ def _setting(text: str) -> tuple[str, object]:
     return name, yaml.safe_load(value)
 
 
-def _suite(folder: Path, options: argparse.Namespace) -> Callable[[], Sequence[Report]]:
-    """Return what measures as the options say; its first report is this checkout's."""
+def _suite(folder: Path, options: argparse.Namespace) -> Sequence[Report]:
+    """Measure what the options say; the first report is this checkout's."""
     quick: bool = options.quick
     tree = this_tree(dict(options.setting))
     if options.endurance:
-        return lambda: [endurance.measure(folder, tree, Endurance(options.endurance))]
+        return comparison.measure(folder, [tree], [Endurance(options.endurance)], NAME)
     if options.stages:
-        return lambda: [stages.measure(folder, tree, stages.QUICK if quick else stages.FULL)]
+        cut, dose = replace(tree, command=stages.COMMAND), stages.QUICK if quick else stages.FULL
+        return comparison.measure(folder, [cut], [dose], stages.NAME)
     trees = [tree, *([Tree.at(options.repo.resolve(), {})] if options.repo else [])]
     dose = comparison.QUICK if quick else comparison.FULL
     scenarios = comparison.chosen(dose, options.only) if options.only else dose
-    return partial(comparison.measure, folder, trees, scenarios)
+    return comparison.measure(folder, trees, scenarios)
 
 
 def _run(options: argparse.Namespace, folder: Path, command: str) -> None:
-    report, *others = _suite(folder, options)()
+    report, *others = _suite(folder, options)
     print(f"\n{report.text()}", flush=True)
     for other in others:
         print(f"\n{report.beside(other)}", flush=True)

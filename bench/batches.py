@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 
 from bench import cpu
-from bench.batch_bodies import ITEM_BYTES, write_body
+from bench.formats import ITEM_BYTES, write_body
 from bench.load import Load, gateway_target, load_result, run_load, start_load
 from bench.processes import BenchError
 from bench.report import MB, percentile
@@ -50,7 +50,7 @@ class Ingest:
             with side.start() as gateway:
                 run_to_end(gateway, _body(bench, 1), 1)
                 before = cpu.read(gateway.pid)
-                with cpu.PeakMemory(gateway.pid, 0.1) as memory:
+                with cpu.peak_memory(gateway.pid, 0.1) as memory:
                     batch, began, accepted = submit(gateway, body)
                     used = cpu.cpu_time(before, cpu.read(gateway.pid)).seconds
                 gateway.expect("POST", f"{_PATH}/{batch}/cancel")
@@ -58,7 +58,7 @@ class Ingest:
             name = f"ingest of {size:.0f} MB"
             yield Figure(side.report, f"{name}, CPU", used, "s", 1.2 * size / 200)
             yield Figure(side.report, f"{name}, until the 202", accepted - began, "s")
-            yield Figure(side.report, f"{name}, most memory (PSS)", memory.pss / MB, "MB")
+            yield Figure(side.report, f"{name}, most memory (PSS)", memory[0] / MB, "MB")
 
 
 @dataclass(frozen=True, slots=True)

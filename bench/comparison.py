@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from bench.batches import Ingest, Item, Live
 from bench.formats import CHUNK_MS, SLOW_MS
+from bench.holders import Shared, Workers
 from bench.report import Report, report_progress
-from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start, Workers
-from bench.scenarios import Scenario
-from bench.scenarios import measure as measure_all
-from bench.servers import NGINX_MISSING, find_nginx, nginx_version
+from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
+from bench.scenarios import Bench, Scenario
+from bench.servers import (
+    NGINX_MISSING,
+    Side,
+    find_nginx,
+    nginx_beside,
+    nginx_version,
+    start_upstream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,12 +40,16 @@ _CASES: Final = {
         *(name for name in CASES if " on " in name and "stream" in name),
     ),
 }
-FULL: Final = (Compared(), Paced(), Fast(), Workers(), Crowd(), Start(), Ingest(), Item(), Live())
+FULL: Final = (
+    *(Compared(), Paced(), Fast(), Workers(), Shared(), Crowd(), Start()),
+    *(Ingest(), Item(), Live()),
+)
 QUICK: Final = (
     Compared(6, 1_000, 100, sum((_CASES[part] for part in _CASES if part != "streams"), ())),
     Paced(2, 150),
     Fast(2, 1_000, 1.5),
     Workers(1, 2_000),
+    Shared(1, 100, 3.0),
     Crowd(2, 300, 1),
     Start(2, 1.0),
     Ingest(1),
@@ -58,8 +70,10 @@ def chosen(dose: Sequence[Scenario], parts: Collection[str]) -> list[Scenario]:
     return found
 
 
-def measure(folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario]) -> list[Report]:
-    """Measure the table; return a report for each checkout."""
+def measure(
+    folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario], name: str = "aims"
+) -> list[Report]:
+    """Measure all rounds of some scenarios; return a report for each checkout."""
     if find_nginx() is None:
         report_progress(NGINX_MISSING)
     parts = ", ".join(f"{each.name} {each.rounds} times" for each in scenarios)
@@ -67,8 +81,21 @@ def measure(folder: Path, trees: Sequence[Tree], scenarios: Sequence[Scenario]) 
         f"{parts}; chunks {CHUNK_MS:g} ms apart, {SLOW_MS:g} in a crowd; beside {nginx_version()}"
     )
     reports = [
-        Report("aims", load, tree=f"{name} {tree.name}")
-        for name, tree in zip(("this", "other"), trees, strict=False)
+        Report(name, load, f"{which} {tree.name}")
+        for which, tree in zip(("this", "other"), trees, strict=False)
     ]
-    measure_all(folder, trees, reports, scenarios)
+    with (
+        start_upstream(folder / "upstream") as upstream,
+        nginx_beside(folder / "nginx", upstream) as nginx,
+    ):
+        pairs = zip(("this", "other"), trees, reports, strict=False)
+        sides = [Side(which, tree, folder, upstream, report) for which, tree, report in pairs]
+        bench = Bench(folder, sides, upstream, nginx)
+        for scenario in scenarios:
+            with ExitStack() as stack:
+                for side in sides if scenario.keeps_running else ():
+                    stack.enter_context(side.start())
+                for _ in range(scenario.rounds):
+                    for report, figure, value, unit, aim in scenario.round(bench):
+                        report.add(figure, value, unit, aim=aim)
     return reports

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Self
+    from collections.abc import Generator, Mapping
 
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -126,29 +125,24 @@ def memory(pid: int) -> int:
     return total
 
 
-class PeakMemory(AbstractContextManager["PeakMemory"]):
-    """The most memory of a process and its descendants while the context lasts, in bytes."""
+@contextmanager
+def peak_memory(pid: int, seconds: float = 0.5) -> Generator[list[int]]:
+    """Find the most memory of a process and its descendants in the block: the one number, bytes."""
+    most, ended = [0], Event()
 
-    def __init__(self, pid: int, seconds: float = 0.5) -> None:
-        self.pss = 0
-        self._pid = pid
-        self._seconds = seconds
-        self._ended = Event()
-        self._thread = Thread(target=self._poll, name="peak-memory")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _poll(self) -> None:
+    def poll() -> None:
         while True:
-            self.pss = max(self.pss, memory(self._pid))
-            if self._ended.wait(self._seconds):
+            most[0] = max(most[0], memory(pid))
+            if ended.wait(seconds):
                 return
+
+    thread = Thread(target=poll, name="peak-memory")
+    thread.start()
+    try:
+        yield most
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _tasks(pid: int) -> list[Path]:

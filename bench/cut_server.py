@@ -94,11 +94,15 @@ def _begin(body: bytes) -> list[Any]:
     return [patch.object(Generation, "_run", run)]
 
 
+async def _admitted(generation: Any) -> Any:
+    services, request = generation._services, generation._request
+    return await generation._admit(await services.candidates(request, request.models))
+
+
 def _admit(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
-        services, request = generation._services, generation._request
-        await generation._admit(services.candidates(request, request.models))
-        services.admission.release(generation.id)
+        await _admitted(generation)
+        generation._services.admission.release(generation.id)
         _finish(generation, body)
 
     return [patch.object(Generation, "_run", run)]
@@ -106,7 +110,8 @@ def _admit(body: bytes) -> list[Any]:
 
 def _ask(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
-        generation._reply, _ = await generation._open()
+        [candidate, *_] = await _admitted(generation)
+        generation._reply, _ = await generation._try(candidate)
         await generation._reply.whole()
         generation._services.admission.release(generation.id)
         _finish(generation, body)

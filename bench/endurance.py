@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from bench import cpu
 from bench.formats import FORMATS, chat_request
 from bench.load import Load, gateway_target, load_result, start_load
-from bench.report import MB, Report
+from bench.report import MB
 from bench.scenarios import Bench, Figure, require
-from bench.scenarios import measure as measure_all
 from bench.servers import MODEL, TLS_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from bench.servers import Tree
+    from bench.servers import Side
 
 NAME: Final = "endurance"
 _MEMORY: Final = "memory of all processes (PSS)"
@@ -67,26 +65,17 @@ class Endurance:
         sent = sum(load.requests + load.before for load in loads)
         yield Figure(side.report, _MEMORY, cpu.memory(pid) / MB, "MB")
         yield Figure(side.report, _ANSWERED, sent, "requests")
+        samples = side.report.figures[_MEMORY].values
+        if len(samples) == self.rounds:
+            yield from self._whole(side, samples)
 
-
-def measure(folder: Path, tree: Tree, endurance: Endurance) -> Report:
-    """Send mixed traffic for so many samples."""
-    traffic = [f"{rate:g} {'streams' if s else 'requests'} of {m}" for m, s, rate in _RATES]
-    report = Report(
-        NAME,
-        f"{endurance.rounds} samples, one each {endurance.seconds:g} s; a second: "
-        f"{', '.join(traffic)}, {_MISBEHAVING_RATE:g} misbehaving",
-        tree=tree.name,
-    )
-    [side] = measure_all(folder, [tree], [report], [endurance]).sides
-    sent, booked = sum(report.figures[_ANSWERED].values), side.gateway.booked()
-    require(booked >= sent, f"{sent:.0f} requests were answered, {booked} are booked")
-    samples = report.figures[_MEMORY].values
-    steady = samples[len(samples) // 6 :]
-    an_hour = linear_regression(range(len(steady)), steady).slope * 3600 / endurance.seconds
-    report.add("growth after the first sixth, an hour", an_hour, "MB", aim=1.0)
-    report.add("generations booked", booked, "generations")
-    return report
+    def _whole(self, side: Side, samples: list[float]) -> Iterator[Figure]:
+        sent, booked = sum(side.report.figures[_ANSWERED].values), side.gateway.booked()
+        require(booked >= sent, f"{sent:.0f} requests were answered, {booked} are booked")
+        steady = samples[len(samples) // 6 :]
+        an_hour = linear_regression(range(len(steady)), steady).slope * 3600 / self.seconds
+        yield Figure(side.report, "growth after the first sixth, an hour", an_hour, "MB", 1.0)
+        yield Figure(side.report, "generations booked", booked, "generations")
 
 
 async def _misbehave(port: int, key: str, seconds: float) -> None:

@@ -21,9 +21,10 @@ import json
 import sys
 import time
 from collections import Counter, deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,7 @@ from bench.processes import BenchError, Child
 from bench.report import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from bench.servers import Gateway
 
@@ -76,7 +77,7 @@ class Target:
     pid: int
     port: int
     key: str = ""
-    """The gateway's; others know none, and say no cost."""
+    """The gateway's, or more with commas between; others know none, and say no cost."""
     prefix: str = ""
     """What stands before the path."""
     gateway: Gateway | None = None
@@ -109,17 +110,15 @@ def gateway_target(gateway: Gateway) -> Target:
     return Target("gateway", gateway.pid, gateway.port, gateway.key, gateway=gateway)
 
 
-def start_load(target: Target, load: Load) -> Child:
-    """Start a load, warm up with it, and return it ready to go."""
+@contextmanager
+def start_load(target: Target, load: Load) -> Generator[Child]:
+    """Start a load, warm up with it, and have it ready to go in the block."""
     arguments = [str(target.port), target.key, target.prefix, msgspec.json.encode(load).decode()]
-    command = [sys.executable, "-m", "bench.load", *arguments]
-    child = Child("the load", command, seconds=300.0)
-    try:
+    with Child(
+        "the load", [sys.executable, "-m", "bench.load", *arguments], seconds=300.0
+    ) as child:
         child.receive_object()
-    except BaseException:
-        child.stop()
-        raise
-    return child
+        yield child
 
 
 def load_result(load: Child) -> dict[str, Any]:
@@ -155,7 +154,7 @@ def run_load(target: Target, load: Load) -> Round:
 class Plan:
     """What to send, and the results so far."""
 
-    request: bytes
+    requests: Iterator[bytes]
     check: Callable[[bytes], None]
     rate: float = 0.0
     stream: bool = False
@@ -227,7 +226,7 @@ class Connection(asyncio.Protocol):
             return
         self._busy = True
         self._began = perf_counter() if due is None else due
-        self._transport.write(self._plan.request)
+        self._transport.write(next(self._plan.requests))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -310,13 +309,15 @@ async def _phase(plan: Plan, connections: list[Connection], requests: int, secon
 async def _run(port: int, key: str, prefix: str, load: Load) -> None:
     spoken = FORMATS[load.format]
     body = spoken.request(load.model, stream=load.stream)
-    head = (
+    heads = [
         f"POST {prefix}{spoken.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
-        f"authorization: Bearer {key or 'none'}\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {each or 'none'}\r\ncontent-type: application/json\r\n"
         f"accept: application/json\r\nuser-agent: bench\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
+        for each in key.split(",")
+    ]
     check = partial(spoken.check, stream=load.stream, priced=bool(key))
-    plan = Plan(head.encode() + body, check, rate=load.rate, stream=load.stream)
+    requests = cycle([head.encode() + body for head in heads])
+    plan = Plan(requests, check, rate=load.rate, stream=load.stream)
     loop = asyncio.get_running_loop()
     connections = [
         (await loop.create_connection(lambda: Connection(plan), "127.0.0.1", port))[1]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import selectors
 import socket
 import subprocess
 import tempfile
 from contextlib import AbstractContextManager, suppress
+from select import select
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,18 @@ class Child(AbstractContextManager["Child"]):
     def receive_object(self, seconds: float | None = None) -> dict[str, Any]:
         """Return the next JSON object from its standard output."""
         deadline = perf_counter() + (self._seconds if seconds is None else seconds)
+        assert self._process.stdout is not None
+        output = self._process.stdout.fileno()
         while True:
-            line = self._line(deadline)
+            while b"\n" not in self._buffer:
+                if not select([output], [], [], max(0.0, deadline - perf_counter()))[0]:
+                    raise self._failed("said nothing in time")
+                if not (piece := os.read(output, 65_536)):
+                    with suppress(subprocess.TimeoutExpired):
+                        self._process.wait(5)
+                    raise self._failed(f"ended with exit code {self._process.returncode}")
+                self._buffer += piece
+            line, _, self._buffer = self._buffer.partition(b"\n")
             with suppress(msgspec.DecodeError):
                 return _object.decode(line)
 
@@ -96,29 +106,6 @@ class Child(AbstractContextManager["Child"]):
             if stream is not None:
                 with suppress(BrokenPipeError):
                     stream.close()
-
-    def _line(self, deadline: float) -> bytes:
-        while b"\n" not in self._buffer:
-            piece = self._read(deadline)
-            if piece is None:
-                raise self._failed("said nothing in time")
-            if not piece:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(5)
-                raise self._failed(f"ended with exit code {self._process.returncode}")
-            self._buffer += piece
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def _read(self, deadline: float) -> bytes | None:
-        stdout = self._process.stdout
-        if stdout is None:
-            return b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            if not selector.select(max(0.0, deadline - perf_counter())):
-                return None
-        return stdout.read1(65_536)  # type: ignore[attr-defined,no-any-return]
 
     def _failed(self, what: str) -> BenchError:
         size = self._stderr.seek(0, 2)

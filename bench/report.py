@@ -57,8 +57,6 @@ class Report:
     """What was sent, in words."""
     tree: str = ""
     """The checkout that was measured."""
-    summary: str = ""
-    """A table that is shown before all figures."""
     figures: dict[str, Figure] = field(default_factory=dict)
     load_average: float = field(default_factory=lambda: os.getloadavg()[0])
     """The machine's in the minute before: above 0, others disturb the figures."""
@@ -69,8 +67,8 @@ class Report:
         report_progress(f"{self.tree or self.name}: {name}: {_number(value)} {unit}")
 
     def text(self) -> str:
-        """Return the summary, a table of the figures that have an aim, and one of the others."""
-        tables = (self.summary, self._table(with_aim=True), self._table(with_aim=False))
+        """Return a table of the figures that have an aim, and one of the others."""
+        tables = (self._table(with_aim=True), self._table(with_aim=False))
         return "\n\n".join(each for each in tables if each)
 
     def _table(self, *, with_aim: bool) -> str:

@@ -154,27 +154,6 @@ class Fast:
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """Full speed of several processes, beside the load and the upstream on the same machine."""
-
-    rounds: int = 3
-    requests: int = 5_000
-    name: str = "workers"
-    keeps_running: ClassVar[bool] = False
-
-    def round(self, bench: Bench) -> Iterator[Figure]:
-        """Measure a new gateway of this checkout with 1, 2 and 4 workers."""
-        report, load = bench.sides[0].report, Load(MODEL, self.requests, warmup=self.requests)
-        for number in (1, 2, 4):
-            with bench.sides[0].start("--workers", str(number)) as gateway:
-                done, name = run_load(gateway_target(gateway), load), f"{number} workers"
-                yield Figure(report, f"{name}, memory (PSS)", cpu.memory(gateway.pid) / MB, "MB")
-            yield Figure(report, f"{name}, p99 at full speed", done.p99_ms, "ms")
-            yield Figure(report, f"{name}, full speed", done.per_second, "a second")
-            yield Figure(report, f"{name}, CPU a request", done.microseconds, "us")
-
-
-@dataclass(frozen=True, slots=True)
 class Crowd:
     """Many streams at once."""
 
@@ -191,11 +170,11 @@ class Crowd:
         load = Load(SLOW_MODEL, self.waves * size, stream=True, concurrency=size, warmup=0)
         name = f"{size} streams"
         for side in bench.in_turns():
-            with side.start() as gateway, cpu.PeakMemory(gateway.pid) as memory:
+            with side.start() as gateway, cpu.peak_memory(gateway.pid) as memory:
                 done = run_load(gateway_target(gateway), load)
             report = side.report
             yield Figure(report, f"{name}, CPU an event", done.microseconds / CHUNKS, "us", 50.0)
-            yield Figure(report, f"{name}, memory (PSS)", memory.pss / MB, "MB", 120.0)
+            yield Figure(report, f"{name}, memory (PSS)", memory[0] / MB, "MB", 120.0)
             yield Figure(report, f"{name}, p99 from write to read", done.lag_p99_ms, "ms")
 
 
@@ -212,7 +191,7 @@ class Start:
         """Start each checkout's gateway twice."""
         for side in bench.in_turns():
             shutil.rmtree(side.data, ignore_errors=True)
-            side.key = ""
+            side.keys = ()
             with side.start():
                 yield from self._figures(side, "new folder", aim=1.0)
             with side.start() as gateway:

@@ -1,6 +1,6 @@
 """What is measured, as scenarios: each gives figures, round by round.
 
-    measure    upstream, nginx, gateways  ──>  round, round, ...  ──>  each checkout's report
+    comparison.measure     upstream, nginx, gateways  ──>  round, round, ...  ──>  reports
 
 The gateways of all checkouts are measured in the same rounds, in turns with nginx, so that all of
 them see the same machine; a ratio is of one round.
@@ -8,7 +8,7 @@ them see the same machine; a ratio is of one round.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
@@ -17,15 +17,14 @@ import msgspec
 
 from bench.load import Load, Target, run_load
 from bench.processes import BenchError
-from bench.servers import Side, nginx_beside, start_upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from bench.load import Round
     from bench.report import Report
-    from bench.servers import Tree, Upstream
+    from bench.servers import Side, Upstream
 
 
 class Figure(NamedTuple):
@@ -41,16 +40,10 @@ class Figure(NamedTuple):
 class Scenario(Protocol):
     """One part of a table."""
 
-    @property
-    def name(self) -> str:
-        """What the part is called on the command line."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """How often it is measured."""
-        ...
-
+    name: str
+    """What the part is called on the command line."""
+    rounds: int
+    """How often it is measured."""
     keeps_running: ClassVar[bool]
     """Whether all gateways run through its rounds; otherwise it starts those that it needs."""
 
@@ -87,27 +80,6 @@ class Bench:
         with closing(HTTPConnection("127.0.0.1", port, timeout=300)) as connection:
             connection.request("GET", "/received")
             return int(msgspec.json.decode(connection.getresponse().read())["count"])
-
-
-def measure(
-    folder: Path, trees: Sequence[Tree], reports: Sequence[Report], scenarios: Sequence[Scenario]
-) -> Bench:
-    """Measure all rounds of some scenarios; each checkout has its report."""
-    upstream = start_upstream(folder / "upstream")
-    with upstream.child, nginx_beside(folder / "nginx", upstream) as nginx:
-        sides = [
-            Side(name, tree, folder, upstream, report)
-            for name, tree, report in zip(("this", "other"), trees, reports, strict=False)
-        ]
-        bench = Bench(folder, sides, upstream, nginx)
-        for scenario in scenarios:
-            with ExitStack() as stack:
-                for side in sides if scenario.keeps_running else ():
-                    stack.enter_context(side.start())
-                for _ in range(scenario.rounds):
-                    for report, name, value, unit, aim in scenario.round(bench):
-                        report.add(name, value, unit, aim=aim)
-    return bench
 
 
 def require(holds: object, otherwise: str) -> None:

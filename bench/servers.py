@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import perf_counter, sleep
@@ -22,10 +21,18 @@ import trustme
 import yaml
 from msgspec import Raw
 
-from bench.batch_bodies import ITEMS_BASE, ITEMS_MODEL
-from bench.formats import FORMATS, INPUT_PRICE, OUTPUT_PRICE, PROVIDER_MODEL, chat_request
+from bench.formats import (
+    FORMATS,
+    INPUT_PRICE,
+    ITEMS_BASE,
+    ITEMS_MODEL,
+    OUTPUT_PRICE,
+    PROVIDER_MODEL,
+    chat_request,
+)
 from bench.load import Target
 from bench.processes import BenchError, Child, free_port, wait_until_listening
+from tests.support import backdoor
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -94,21 +101,19 @@ class Upstream:
     """The certificate authority that its certificate is from."""
 
 
-def start_upstream(folder: Path) -> Upstream:
-    """Start the upstream."""
+@contextmanager
+def start_upstream(folder: Path) -> Generator[Upstream]:
+    """Run the upstream during the block."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, certificate = folder / "authority.pem", folder / "certificate.pem"
     issuer = trustme.CA()
     issuer.cert_pem.write_to_path(authority)
     issued = issuer.issue_cert("127.0.0.1", "localhost")
     issued.private_key_and_cert_chain_pem.write_to_path(certificate)
-    child = Child("the upstream", [sys.executable, "-m", "bench.upstream", str(certificate)])
-    try:
+    command = [sys.executable, "-m", "bench.upstream", str(certificate)]
+    with Child("the upstream", command) as child:
         said = child.receive_object()
-    except BaseException:
-        child.stop()
-        raise
-    return Upstream(child, said["port"], said["tls_port"], said["slow_port"], authority)
+        yield Upstream(child, said["port"], said["tls_port"], said["slow_port"], authority)
 
 
 def write_config(path: Path, upstream: Upstream, more: Mapping[str, object]) -> Path:
@@ -165,11 +170,17 @@ class Gateway(AbstractContextManager["Gateway"]):
     """From its start until `/readyz` answered 200."""
 
     def __init__(
-        self, folder: Path, config: Path, key: str, command: Sequence[str], authority: Path
+        self,
+        folder: Path,
+        config: Path,
+        keys: Sequence[str],
+        command: Sequence[str],
+        authority: Path,
+        database: Path | str,
     ) -> None:
-        self.folder, self.key = folder, key
+        self.folder, self.keys, self.database = folder, keys, database
         self.port = free_port()
-        self.sent = self.booked() if key else 0
+        self.sent = self.booked() if keys else 0
         """Generations that its folder should have: of requests so far, and of items of batches."""
         arguments = ["--data-dir", str(folder), "--config", str(config), "--json"]
         variables = {
@@ -180,8 +191,9 @@ class Gateway(AbstractContextManager["Gateway"]):
         self.child = Child("the gateway", [*command, *arguments], environment=variables)
         self.pid = self.child.pid
         try:
-            if not key:
-                self.key = str(self.child.receive_object(_START_SECONDS)["api_key"])
+            if not keys:
+                said = self.child.receive_object(_START_SECONDS)
+                self.keys = (said["api_key"], said["management_key"])
             body = Raw(chat_request(MODEL, stream=False))
             self.first_reply_seconds = self._wait_until("POST", FORMATS["chat"].path, body)
             self.sent += 1
@@ -195,9 +207,14 @@ class Gateway(AbstractContextManager["Gateway"]):
     def __exit__(self, *_: object) -> None:
         self.child.stop()
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    @property
+    def key(self) -> str:
+        """The first account's key."""
+        return self.keys[0]
+
+    def ask(self, method: str, path: str, body: object = None, key: str = "") -> tuple[int, Any]:
         """Send one request on a connection of its own; return its status and its JSON body."""
-        headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {key or self.key}", "content-type": "application/json"}
         sent = None if body is None else msgspec.json.encode(body)
         with closing(HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, sent, headers)
@@ -205,18 +222,16 @@ class Gateway(AbstractContextManager["Gateway"]):
             data = response.read()
         return response.status, msgspec.json.decode(data) if data else None
 
-    def expect(self, method: str, path: str, body: object = None) -> Any:
+    def expect(self, method: str, path: str, body: object = None, key: str = "") -> Any:
         """Send one request and return the JSON body of its reply."""
-        status, said = self.ask(method, path, body)
+        status, said = self.ask(method, path, body, key)
         if not 200 <= status < 300:
             raise BenchError(f"{method} {path} was answered with {status}: {said}")
         return said
 
     def query(self, statement: str, *values: str) -> Any:
-        """Return one value from the database file: a request would cost the gateway CPU time."""
-        path = f"file:{self.folder / 'tollhouse.db'}?mode=ro"
-        with closing(sqlite3.connect(path, uri=True)) as connection:
-            return connection.execute(statement, values).fetchone()[0]
+        """Return one value from the database: a request would cost the gateway CPU time."""
+        return backdoor.execute(self, statement, *values)[0][0]
 
     def booked(self) -> int:
         """Return how many generations the database has."""
@@ -254,18 +269,24 @@ class Side:
         self.name = name
         self.report = report
         self.data = folder / name
-        self.key = ""
-        """That of the data folder; empty where there is none yet."""
-        self._tree = tree
-        self._authority = upstream.authority
+        self.keys: Sequence[str] = ()
+        """The first account's and the operator's; none where there is no data folder yet."""
+        self._tree, self._folder, self._upstream = tree, folder, upstream
         self._config = write_config(folder / f"{name}.yaml", upstream, tree.settings)
 
     def start(self, *more: str) -> Gateway:
         """Start the gateway, in the folder of the one before, perhaps with more options."""
         command = [*self._tree.command, "serve", *more]
-        self.gateway = Gateway(self.data, self._config, self.key, command, self._authority)
-        self.key = self.gateway.key
+        database = self._tree.settings.get("database_url", self.data / "tollhouse.db")
+        given = (command, self._upstream.authority, database)
+        self.gateway = Gateway(self.data, self._config, self.keys, *given)
+        self.keys = self.gateway.keys
         return self.gateway
+
+    def another(self, name: str, settings: Mapping[str, object]) -> Side:
+        """Return one of the same checkout, with a folder of its own and more settings."""
+        tree = replace(self._tree, settings={**self._tree.settings, **settings})
+        return Side(name, tree, self._folder, self._upstream, self.report)
 
 
 # nginx as a plain reverse proxy, for comparison: it reads no JSON and knows no keys.

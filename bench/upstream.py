@@ -24,8 +24,7 @@ from typing import Final
 
 import uvloop
 
-from bench.batch_bodies import ITEMS_PATH, replies
-from bench.formats import ANSWERS, CHUNK_MS, SLOW_MS, STAMP
+from bench.formats import ANSWERS, CHUNK_MS, ITEMS_PATH, SLOW_MS, STAMP, replies
 
 _STREAM: Final = b'"stream":true'
 _LENGTH: Final = b"content-length:"

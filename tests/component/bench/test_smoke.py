@@ -6,9 +6,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from bench import comparison, endurance
+from bench import comparison
 from bench.batches import Ingest, Item, Live
-from bench.endurance import Endurance
+from bench.endurance import NAME, Endurance
+from bench.holders import Shared, Workers
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
 from bench.servers import this_tree
 
@@ -16,6 +17,8 @@ SMALL = (
     Compared(2, 100, 20),
     Paced(1, 10),
     Fast(1, 100, 0.2),
+    Workers(1, 100),
+    Shared(1, 5, 0.5, 1),
     Crowd(1, 20, 1),
     Start(1, 0.1),
     Ingest(1, 100),
@@ -34,7 +37,8 @@ def work() -> Iterator[Path]:
 
 
 def test_endurance_samples_memory_under_mixed_traffic(work: Path) -> None:
-    figures = endurance.measure(work, this_tree(), Endurance(2, 3.0)).figures
+    [report] = comparison.measure(work, [this_tree()], [Endurance(2, 3.0)], NAME)
+    figures = report.figures
     assert len(figures["memory of all processes (PSS)"].values) == 2
     answered = sum(figures["requests answered whole, a sample"].values)
     [booked] = figures["generations booked"].values
