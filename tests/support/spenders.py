@@ -152,10 +152,10 @@ class Round:
         got, refused = having(self.replies, 200), having(self.replies, 402, 429)
         last = max((reply.began for reply in got), default=0.0)
         phantoms = [reply for reply in refused if reply.ended < last]
-        others = len(self.replies) - len(got) - len(refused)
-        if (len(got), len(phantoms), others) == (self.k, 0, 0):
+        others = [reply for reply in self.replies if reply.status not in {200, 402, 429}]
+        if (len(got), phantoms, others) == (self.k, [], []):
             return ""
-        found = f"{len(got)} of {self.k} admitted, {others} other answers"
+        found = f"{len(got)} of {self.k} admitted, other answers: {refusals(others)}"
         soon = f", refused too soon: {refusals(phantoms)} after {_times(phantoms)}"
         return found + soon * bool(phantoms)
 

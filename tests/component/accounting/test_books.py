@@ -67,10 +67,6 @@ def filled(journal: Journal, tenant: Tenant, *numbers: int) -> JournalPart:
     return journal.switch_files()
 
 
-def file_of(part: JournalPart) -> BookFile:
-    return BookFile(part.name, part.size, part.checksum, 1)
-
-
 async def test_each_transaction_says_up_to_which_number_it_books(
     acme: Tenant, books: Books, ledger_reader: LedgerReader
 ) -> None:
@@ -123,7 +119,7 @@ async def test_a_group_is_read_from_the_journal_and_not_what_came_after_it(
     part = filled(journal, acme, 1, 2)
     journal.switch_files()
     filled(journal, acme, 3)
-    assert books.answer(file_of(part)) == Booked([])
+    assert books.answer(BookFile(part, 1)) == Booked([])
     assert await ledger_reader.ids() == ids(acme, 1, 2)
 
 
@@ -133,5 +129,5 @@ async def test_a_file_that_was_changed_from_outside_is_not_read(
 ) -> None:
     part = filled(journal, acme, 1)
     (journal.folder / part.name).write_bytes(change)
-    assert books.answer(file_of(part)) == Unreadable()
+    assert books.answer(BookFile(part, 1)) == Unreadable()
     assert await ledger_reader.ids() == []

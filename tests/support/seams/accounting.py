@@ -36,10 +36,9 @@ __getattr__ = names(
         ),
         "settlement.books": "BooksProcess ChargesNotBooked",
         "settlement.journal": (
-            "GROWTH_BYTES Journal JournalContents JournalPart journals_in parse RECORD_BYTES "
-            "SHRINK_BYTES"
+            "GROWTH_BYTES Journal JournalContents journals_in parse RECORD_BYTES SHRINK_BYTES"
         ),
-        "settlement.records": "JournalNotes MissingCharges payload_of record_of",
+        "settlement.records": "JournalNotes JournalPart MissingCharges payload_of record_of",
         "settlement.postgresql": "PostgresqlDriver",
         "settlement.recovery": "RecoveredCharges Recovery",
         "settlement.settler": "Flusher Settler",

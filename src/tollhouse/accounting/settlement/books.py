@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from tollhouse.accounting.settlement.child import FromBooks, ToBooks
-    from tollhouse.accounting.settlement.journal import JournalPart
+    from tollhouse.accounting.settlement.records import JournalPart
     from tollhouse.accounting.types import GenerationRecord
     from tollhouse.storage.database import Write
 
@@ -115,7 +115,7 @@ class BooksProcess:
         async with self._turn:
             answer: FromBooks = Unreadable()
             if part is not None:
-                answer = await self._ask(BookFile(part.name, part.size, part.checksum, first))
+                answer = await self._ask(BookFile(part, first))
                 if isinstance(answer, Unreadable):
                     _log.error("journal_changed_from_outside", file=part.name)
             if isinstance(answer, Unreadable):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tollhouse.accounting.settlement.booking import Unbookable, booking, releasing
-from tollhouse.accounting.settlement.records import CHECKSUM_BYTES, record_of
+from tollhouse.accounting.settlement.records import CHECKSUM_BYTES, JournalPart, record_of
 from tollhouse.kernel.channel import Channel, ChannelClosed
 from tollhouse.kernel.failpoints import blocking_failpoint
 
@@ -54,11 +54,7 @@ class Open(Message, tag="open", frozen=True):
 class BookFile(Message, tag="file", frozen=True):
     """Book what is at the beginning of a file of the journal."""
 
-    name: str
-    size: int
-    """How many bytes of it."""
-    checksum: int
-    """Their CRC-32."""
+    part: JournalPart
     first: int
     """The number of the first of its charges; those of a holder are numbered from 1 on."""
 
@@ -138,9 +134,9 @@ class Books:
             match message:
                 case BookCharges(payloads, first):
                     return self._book_all(payloads, first)
-                case BookFile():
-                    read = _payloads(self._journal, message)
-                    return Unreadable() if read is None else self._book_all(read, message.first)
+                case BookFile(part, first):
+                    read = _payloads(self._journal / part.name, part)
+                    return Unreadable() if read is None else self._book_all(read, first)
                 case Release(holder):
                     blocking_failpoint("books.release.before")
                     self._driver.run(lambda: releasing(self._driver.dialect, holder))
@@ -179,10 +175,10 @@ class Books:
         self._driver.run(lambda: booking(self._driver.dialect, records, self._holder, last))
 
 
-def _payloads(journal: Path, part: BookFile) -> Sequence[bytes] | None:
+def _payloads(path: Path, part: JournalPart) -> Sequence[bytes] | None:
     """Return the charges at the beginning of a file; None where it is not as it was written."""
     try:
-        with (journal / part.name).open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(part.size)
     except OSError:
         return None

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Final
 from tollhouse.accounting.settlement.records import (
     DamagedRecord,
     JournalNotes,
+    JournalPart,
     MissingCharges,
     line_of,
     payload_in,
@@ -85,16 +86,6 @@ class JournalContents:
     missing: Sequence[MissingCharges] = ()
     under_way: Sequence[bytes] = ()
     """Beginnings of requests; those that have a charge are booked by that."""
-
-
-@dataclass(frozen=True, slots=True)
-class JournalPart:
-    """The beginning of a file of the journal: a group of charges."""
-
-    name: str
-    size: int
-    checksum: int
-    """The CRC-32 of its bytes."""
 
 
 class MappedFile:

@@ -116,6 +116,15 @@ class MissingCharges:
     found: int
 
 
+class JournalPart(msgspec.Struct, frozen=True):
+    """The beginning of a file of the journal: a group of charges."""
+
+    name: str
+    size: int
+    checksum: int
+    """The CRC-32 of its bytes."""
+
+
 class JournalNotes:
     """Appends to the files; several processes may at once."""
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from tollhouse.accounting.settlement.books import BooksProcess
-    from tollhouse.accounting.settlement.journal import Journal, JournalPart
-    from tollhouse.accounting.settlement.records import JournalNotes
+    from tollhouse.accounting.settlement.journal import Journal
+    from tollhouse.accounting.settlement.records import JournalNotes, JournalPart
     from tollhouse.accounting.types import GenerationRecord, Right
 
 GATHER_SECONDS: Final = 0.25
