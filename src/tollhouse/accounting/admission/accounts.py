@@ -181,7 +181,7 @@ class AccountState:
         if found is None:
             found = self._drawn[request.key_hashes] = self._drawn_on(request.key_hashes)
         people, others, every = found
-        if self.end_users_of and request.end_user is not None:
+        if request.end_user is not None and self.limits_end_user(request.end_user):
             return (*people, *self._limited(request.end_user), *others)
         return every
 

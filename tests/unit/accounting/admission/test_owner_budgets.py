@@ -112,6 +112,19 @@ async def test_what_all_keys_use_and_hold_counts_together(owner: Owner) -> None:
     assert (await refused(admission, 1)).metadata["reason"] == f"{scope}_limit_held"
 
 
+async def test_the_last_limit_of_a_workspaces_end_users_goes_whatever_others_have() -> None:
+    admission = limited(USER, limit(USER, 10))
+    loader = admission.loader
+    elsewhere = OwnerFacts(Owner(BudgetScope.WORKSPACE, "elsewhere"))
+    loader.keys[OTHER_KEY] = KeyFacts(owners=[elsewhere], limits_end_users=True)
+    await admission.admit(1, key_hashes=(OTHER_KEY,))
+    await refused(admission, 11)
+    loader.keys[KEY] = KeyFacts(owners=[OwnerFacts(WORKSPACE)], limits_end_users=False)
+    admission.controller.invalidate("account")
+    await admission.admit(1, key_hashes=(OTHER_KEY,))
+    await admit(admission, 11)
+
+
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize("include", [False, True])
 async def test_own_keys_count_where_they_are_included(owner: Owner, *, include: bool) -> None:
