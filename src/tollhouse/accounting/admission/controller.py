@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
 
+_PLAIN: Final = Admitted(may_use_free=False)
 _log = structlog.get_logger(__name__)
 
 
@@ -523,9 +524,6 @@ class AdmissionController:
         first = _first(self._queues.get(account_id, ()))
         if first is not None:
             first.set()
-
-
-_PLAIN: Final = Admitted(may_use_free=False)
 
 
 def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
