@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import GenerationRecord, Reservation, Right
     from tollhouse.kernel.clock import Clock
 
+_PLAIN: Final = Admitted(may_use_free=False)
 _log = structlog.get_logger(__name__)
 
 
@@ -326,7 +327,8 @@ class AdmissionController:
             raise
         account, request = context.account, context.request
         context.claim = claim
-        if not request.free_later and self._counts_as_free(context, may_use_free=may_use_free):
+        limited = (request.free or request.rate is not None) and not request.free_later
+        if limited and self._counts_as_free(context, may_use_free=may_use_free):
             context.counted = [*context.counted, (account.free, 1)]
         account.in_flight.running_nano += request.estimate_nano
         for budget, nano in context.counted:
@@ -525,4 +527,6 @@ class AdmissionController:
 
 
 def _admitted(context: AdmissionContext, *, may_use_free: bool) -> Admitted:
+    if not may_use_free and context.spendable_nano is None and context.own_spendable_nano is None:
+        return _PLAIN  # as most are
     return Admitted(may_use_free, context.spendable_nano, context.own_spendable_nano)

@@ -57,7 +57,14 @@ def check_request_limits(context: AdmissionContext, at: datetime) -> bool:
     Raises:
         RateLimited: It may not, and wants nothing else; or its model's own limit is reached.
     """
-    request, refused = context.request, _rate_limited(context, at)
+    account, request, refused = context.account, context.request, None
+    if not request.free or context.counts_as_free:
+        day, rate = account.free.on(context.today), request.rate
+        if request.free and day.left_nano <= day.held_nano:
+            refused = no_free_requests(context)
+        elif rate is not None:
+            wait = account.minutes[rate.model].wait(rate.per_minute, context.now)
+            refused = too_many_in_a_minute(rate, wait, at) if wait > 0 else None
     if refused is None:
         return request.free
     if request.free and not request.only_free:
@@ -87,19 +94,6 @@ def counted_rate(context: AdmissionContext, *, may_use_free: bool) -> Rate | Non
     request = context.request
     counts = not request.free or (may_use_free and context.counts_as_free)
     return request.rate if counts and not request.free_later else None
-
-
-def _rate_limited(context: AdmissionContext, at: datetime) -> RateLimited | None:
-    account, request = context.account, context.request
-    if request.free and not context.counts_as_free:
-        return None
-    day = account.free.on(context.today)
-    if request.free and day.left_nano <= day.held_nano:
-        return no_free_requests(context)
-    if (rate := request.rate) is None:
-        return None
-    wait = account.minutes[rate.model].wait(rate.per_minute, context.now)
-    return None if wait <= 0 else too_many_in_a_minute(rate, wait, at)
 
 
 def too_many_in_a_minute(rate: Rate, wait: float, at: datetime) -> RateLimited:
