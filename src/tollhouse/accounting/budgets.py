@@ -92,7 +92,7 @@ async def operate(write: Write, operation: Operation, asking: Asking, clock: Clo
         return decide.Fenced(mine.op + 1, mine.booked_seq, granted)
     asked = {budget for ask in operation.asks for budget in ask.amounts}
     its_rows = sa.tuple_(*BUDGET_COLUMNS).in_(sorted({*operation.returned, *asked}))
-    if asking.reservations:  # what they change is locked in one order with the rest
+    if operation.asks and asking.reservations:  # locked in one order with the rest
         its_rows |= await reserved_of(write, asking.reservations.values())
     rows = await locked_rows(write, its_rows)
     if missing := asked.difference(rows):

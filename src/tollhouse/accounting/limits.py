@@ -165,8 +165,9 @@ class Budget:
     ) -> Self:
         """Replace all but what is held by what the books say, and what is on its way to them.
 
-        Call `on` then.
+        It is in the window that it was in, if it was in one, and in none otherwise: call `on` then.
         """
+        before = self._day
         self.limit_nano = UNLIMITED if limit.limit_nano is None else limit.limit_nano
         self.reset, self.include_byok = limit.reset, limit.include_byok
         self.reserved_nano, self.resets_at = reserved_nano, None
@@ -174,7 +175,7 @@ class Budget:
         self.spend_nano, self._day, self._start = self._nano(total), None, date.max
         for record in unbooked:
             self.charged(record.utc_day, record.spend)
-        return self
+        return self if before is None else self.on(before)
 
     def on(self, day: date) -> Self:
         """Go to the window that a UTC day is in.

@@ -78,6 +78,16 @@ class TestSettling:
             await writer.close()
         assert await ledger_reader.totals() == expected_totals(records)
 
+    async def test_counts_to_the_utc_day_in_whose_milliseconds_a_request_came(
+        self, acme: Tenant, settler: Settler, ledger_reader: LedgerReader
+    ) -> None:
+        midnight = START.replace(hour=0, minute=0, second=0, microsecond=0)
+        times = [midnight - timedelta(milliseconds=1), midnight]
+        records = [record_for(acme, at, created_at=time) for at, time in enumerate(times)]
+        await settle(settler, *records)
+        days = {day for _, day in (await ledger_reader.totals()).days}
+        assert days == {time.date().isoformat() for time in times}
+
 
 class TestFailedWrite:
     async def test_books_nothing_and_is_tried_again(

@@ -148,25 +148,27 @@ class AdmissionController:
     async def may_use_free(self, generation_id: str) -> bool:
         """Count a request to free models after all, since own keys have failed; false: no room.
 
-        Raises:
-            Unavailable: Others count, too, and the database did not answer.
+        Neither is there any where others count, too, and the database does not answer.
         """
         hold = self._holds.get(generation_id)
-        if hold is None or not hold.request.free_later:
+        if hold is None:
             return True
-        hold.request.free_later = False
-        now = self._clock.monotonic()
-        context = AdmissionContext(hold.account, hold.request, self._rules, hold.today, now)
-        try:
-            may_use_free = check.check_request_limits(context, self._clock.now())
-            if may_use_free and self._shared is not None:
-                may_use_free = await self._leaves_one_free(self._shared, hold, context)
-        except RateLimited:
-            return False
-        if self._counts_as_free(context, may_use_free=may_use_free):
-            hold.account.free.held_nano += 1
-            hold.counted = [*hold.counted, (hold.account.free, 1)]
-        return may_use_free
+        request = hold.request
+        if request.free_later:
+            request.free_later = False
+            now = self._clock.monotonic()
+            context = AdmissionContext(hold.account, request, self._rules, hold.today, now)
+            try:
+                may_use_free = check.check_request_limits(context, self._clock.now())
+                if may_use_free and self._shared is not None:
+                    may_use_free = await self._leaves_one_free(self._shared, hold, context)
+            except (RateLimited, Unavailable):
+                may_use_free = False
+            if self._counts_as_free(context, may_use_free=may_use_free):
+                hold.account.free.held_nano += 1
+                hold.counted = [*hold.counted, (hold.account.free, 1)]
+            request.others_use_free = not may_use_free
+        return not request.others_use_free
 
     async def _leaves_one_free(
         self, shared: SharedBudgets, hold: AdmissionContext, context: AdmissionContext

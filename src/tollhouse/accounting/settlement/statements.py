@@ -157,7 +157,8 @@ _PARTS: Final = {
     f"FROM unnest({_ARRAYS}) AS given ({_COLUMNS}) ON CONFLICT (id) DO NOTHING RETURNING *",
     "sums": _sums("added", "to_char(date 'epoch' + (created_at / 86400000)::int, 'YYYY-MM-DD')"),
     "posted": _postings("added WHERE"),
-    **{f"raised_{place}": each for place, each in enumerate(TOTALS)},
+    # Parts that change something are run from the last to the first, so the locks are in order.
+    **{f"raised_{place}": each for place, each in enumerate(reversed(TOTALS))},
 }
 ADD_ALL: Final = (
     f"WITH {', '.join(f'{name} AS ({part})' for name, part in _PARTS.items())} "  # noqa: S608

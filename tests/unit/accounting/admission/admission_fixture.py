@@ -69,6 +69,7 @@ class AdmissionFixture:
         limit: KeyLimit | None = None,
         clock: Clock | None = None,
         max_age_seconds: float | None = None,
+        shared: Any = None,
         **account: Any,
     ) -> None:
         """Set up the controller.
@@ -79,6 +80,7 @@ class AdmissionFixture:
             limit: The limit of the key.
             clock: The time; a clock that stands still unless given.
             max_age_seconds: Age at which the cached account is loaded again.
+            shared: What stands for other processes that spend, if some do.
             **account: More facts of the account.
         """
         facts: dict[str, Any] = {"credits": Credits(purchased_nano=balance), **account}
@@ -93,6 +95,7 @@ class AdmissionFixture:
             self.clock,
             reserve_capacity=self._reserve_capacity,
             max_age_seconds=max_age_seconds,
+            shared=shared,
         )
         self._numbers = self.charges = 0
 

@@ -16,7 +16,7 @@ from tests.support.seams.accounting import (
     Rate,
 )
 from tests.unit.accounting.admission.admission_fixture import CREDIT, AdmissionFixture
-from tollhouse.kernel.errors import RateLimited
+from tollhouse.kernel.errors import RateLimited, Unavailable
 
 FREE = Rate(FREE_PER_MINUTE, None, 20)
 MIDNIGHT = datetime(2026, 3, 13, tzinfo=UTC)
@@ -114,6 +114,67 @@ async def test_a_request_with_paid_models_beside_goes_on_without_the_free_one() 
     both = {"free": True, "only_free": False, "paid": True}
     assert (await admission.controller.admit(admission.request(1, **both))).may_use_free
     assert not (await admission.controller.admit(admission.request(1, **both))).may_use_free
+
+
+class Others:
+    """Stands for other processes, which leave so many free requests of the day and of a minute."""
+
+    def __init__(self, of_the_day: int, of_a_minute: int, *, answer: bool = True) -> None:
+        self.left = {"day": of_the_day, "minute": of_a_minute}
+        self.answer = answer
+        self.held = 0
+
+    def take(self, claim: Any) -> bool:
+        self.held += len(claim.amounts)
+        return True
+
+    async def take_token(self, *_: object) -> float:
+        if not self.answer:
+            raise Unavailable("The database does not answer.")
+        self.left["minute"] -= 1
+        return 0.0 if self.left["minute"] >= 0 else 30.0
+
+    async def wait(self, *_: object) -> bool:
+        self.left["day"] -= 1
+        self.held += self.left["day"] >= 0
+        return self.left["day"] >= 0
+
+    def end(self, claim: Any, *_: object) -> None:
+        self.held -= len(claim.amounts)
+
+
+OWN_THEN_FREE: dict[str, Any] = {
+    **dict.fromkeys(("free", "only_free", "free_later", "either_way"), True),
+    "paid": False,
+    "rate": FREE,
+}
+
+
+@pytest.mark.parametrize("shared", [None, Others(1, 1)])
+async def test_what_own_keys_serve_takes_nothing_and_what_they_do_not_takes_one(
+    shared: Others | None,
+) -> None:
+    admission = AdmissionFixture(rules=AccountingRules(free_per_day=1), shared=shared)
+    for _ in range(3):
+        admission.controller.release(await admission.admit(**OWN_THEN_FREE))
+    first, second = [await admission.admit(**OWN_THEN_FREE) for _ in range(2)]
+    may_use_free = admission.controller.may_use_free
+    assert [await may_use_free(first), await may_use_free(first)] == [True, True]
+    assert [await may_use_free(second), await may_use_free(second)] == [False, False]
+    if shared is not None:
+        assert shared.held == 1
+        admission.controller.release(first)
+        assert shared.held == 0
+
+
+@pytest.mark.parametrize("others", [Others(1, 0), Others(0, 1), Others(1, 1, answer=False)])
+async def test_a_free_model_is_not_asked_after_own_keys_where_others_leave_nothing(
+    others: Others,
+) -> None:
+    admission = AdmissionFixture(shared=others)
+    asked = await admission.admit(**OWN_THEN_FREE)
+    assert not await admission.controller.may_use_free(asked)
+    assert others.held == 0
 
 
 async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
