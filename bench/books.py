@@ -4,7 +4,8 @@
     a row     the books process, for groups of 100 and 1,000; with budgets, as processes share them
 
 An SQLite file is made; `--database` names an empty PostgreSQL database in place of it. `--repo` is
-another checkout, measured in turn with this one.
+another checkout, measured in turn with this one. The least of all rounds counts: what else the
+machine does can only add to it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ GROUPS: Final = {100: 40, 1_000: 8}
 _ACCOUNTS: Final = 4
 _KEYS: Final = 5
 """Of each account; each is asked for two models."""
-_ROUNDS: Final = 3
+_ROUNDS: Final = 5
 _START_MS: Final = 1_773_311_400_000
 _ATTEMPTS: Final = attempts_json([Attempt("acme", 200, 120)])
 _DICE: Final = Random(1)
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rounds = [[_in(tree, options.database) for tree in trees] for _ in range(_ROUNDS)]
     print(f"{'us of CPU time':24}" + "".join(f"{tree.name:>16}" for tree in trees))
     for name in rounds[0][0]:
-        figures = [median(each[place][name] for each in rounds) for place in range(len(trees))]
+        figures = [min(each[place][name] for each in rounds) for place in range(len(trees))]
         print(f"{name:24}" + "".join(f"{figure:16.1f}" for figure in figures))
 
 
