@@ -179,6 +179,8 @@ async def everybody_leaves(egress: EgressFixture, times: int, seed: int) -> Coun
         await asyncio.gather(
             *(one() for _ in range(min(TOGETHER, times - start))), return_exceptions=True
         )
+        for client in egress.clients:  # of those that never came so far, too
+            client.abort()
         egress.clients.clear()
     return done
 
