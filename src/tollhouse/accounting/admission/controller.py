@@ -161,7 +161,7 @@ class AdmissionController:
             try:
                 may_use_free = check.check_request_limits(context, self._clock.now())
                 if may_use_free and self._shared is not None:
-                    may_use_free = await self._leaves_one_free(self._shared, hold, context)
+                    may_use_free = await self._claims_free_request(self._shared, hold, context)
             except (RateLimited, Unavailable):
                 may_use_free = False
             if self._counts_as_free(context, may_use_free=may_use_free):
@@ -170,10 +170,10 @@ class AdmissionController:
             request.others_use_free = not may_use_free
         return not request.others_use_free
 
-    async def _leaves_one_free(
+    async def _claims_free_request(
         self, shared: SharedBudgets, hold: AdmissionContext, context: AdmissionContext
     ) -> bool:
-        """Tell whether other processes leave room for a request, which claims it then."""
+        """Claim a free request where other processes count, too; false: they leave none."""
         await in_task()
         if not context.counts_as_free:
             return True

@@ -205,5 +205,5 @@ async def book_with(write: Write, records: Iterable[GenerationRecord]) -> frozen
         values = [*step.values] if step.is_many else tuple(step.values)
         found = await write.execute_raw(step.sql if is_sqlite else step.numbered, values)
         rows = found.all() if found.returns_rows else ()
-        step = await asyncio.to_thread(advance, steps, rows)
+        step = advance(steps, rows)
     return step
