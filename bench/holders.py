@@ -12,7 +12,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench import cpu
-from bench.load import Load, gateway_target, load_result, run_load, start_load
+from bench.load import Load, Round, gateway_target, load_result, run_load, start_load
 from bench.report import MB
 from bench.scenarios import Bench, Figure
 from bench.servers import MODEL
@@ -58,8 +58,8 @@ class Shared:
     rounds: int = 3
     keys: int = 200
     """Whose first requests each wait for a grant."""
-    seconds: float = 6.0
-    """Of requests at a rate."""
+    seconds: float = 30.0
+    """Of requests at a rate, after a few that make known how much is spent."""
     revoked: int = 5
     name: str = "shared"
     keeps_running: ClassVar[bool] = False
@@ -82,10 +82,13 @@ class Shared:
             two = stack.enter_context(other.start())
             grants = self._grants([one, two], key)
             yield Figure(report, "grants a request, two servers", grants, "")
-            cost = self._first(two, 1)[1] - self._first(two, 1, limit=None)[1]
-            yield Figure(report, "a grant, CPU", cost, "us")
-            yield Figure(report, "grants of a request, CPU", grants * cost, "us", 2.0)
-            yield Figure(report, "first requests of keys", self._first(two, 32)[0], "a second")
+            (new, each), (_, free) = self._requests(two, 1), self._requests(two, 1, limit=None)
+            yield Figure(report, "a grant, CPU", each.microseconds - free.microseconds, "us")
+            cost = grants * (each.microseconds - free.microseconds)
+            yield Figure(report, "grants of a request, CPU", cost, "us", 2.0)
+            yield Figure(report, "first request of a key, CPU", new.microseconds, "us")
+            new, _ = self._requests(two, 32)
+            yield Figure(report, "first requests of keys", new.per_second, "a second")
             for _ in range(self.revoked):
                 yield Figure(
                     report, "until a revoked key is refused", _revoked(one, two), "ms", 1e3
@@ -94,7 +97,7 @@ class Shared:
     def _grants(self, servers: list[Gateway], key: str) -> float:
         """Return for how many grants a request asks that is one of many, sent to all in turn."""
         rate = _RATE / len(servers)
-        load = Load(MODEL, int(rate * self.seconds), concurrency=8, rate=rate)
+        load = Load(MODEL, int(rate * self.seconds), concurrency=8, warmup=int(2 * rate), rate=rate)
         with ExitStack() as stack:
             targets = [replace(gateway_target(each), key=key) for each in servers]
             loads = [stack.enter_context(start_load(target, load)) for target in targets]
@@ -104,15 +107,20 @@ class Shared:
             sent = sum(load_result(each)["requests"] for each in loads)
             return (_granted(servers[0]) - before) / sent
 
-    def _first(
+    def _requests(
         self, server: Gateway, at_once: int, limit: float | None = 1.0
-    ) -> tuple[float, float]:
-        """Send the first requests of keys; return how many a second, and the CPU time of each."""
+    ) -> tuple[Round, Round]:
+        """Send two requests with each of many new keys: the second ones need a grant, too.
+
+        Nobody spends at a rate yet, so that each was granted just what it needed.
+        """
         keys = ",".join(_new_key(server, limit)[0] for _ in range(self.keys))
-        server.sent = _all_booked(server)
         load = Load(MODEL, self.keys, concurrency=at_once, warmup=0)
-        done = run_load(replace(gateway_target(server), key=keys), load)
-        return done.per_second, done.microseconds
+        done: list[Round] = []
+        for _ in range(2):
+            server.sent = _all_booked(server)
+            done.append(run_load(replace(gateway_target(server), key=keys), load))
+        return done[0], done[1]
 
 
 def _new_key(server: Gateway, limit: float | None = 1e6) -> tuple[str, str]:

@@ -34,8 +34,9 @@ class Timing:
     """Between two tries of a request that waits."""
     poll: float = 1.0
     """Between two looks at the rows; notices of a change may be lost."""
-    lease: float = 1.5
-    """How long rights should last at the rate at which they are spent."""
+    lease: float = 30.0
+    """How long rights should last at the rate at which they are spent: the next grant is far, and
+    what others need of them comes back within a poll."""
 
 
 @dataclass(slots=True, eq=False)
