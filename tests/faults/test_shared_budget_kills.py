@@ -101,10 +101,13 @@ class Schedule:
         await self.start(number)
 
     async def start(self, number: int) -> None:
-        """Start a server if it does not run, as often as it takes: the database may be away."""
+        """Start a server if it does not run, as often as it takes.
+
+        The database may be away, or one of its processes may be stopped that has its folder still.
+        """
         problem = ""
         async with self._starts:
-            for _ in range(20):
+            for _ in range(20 + int(4 * self._seconds)):
                 if self.deployment.servers[number].process.poll() is None:
                     return
                 try:
@@ -135,8 +138,12 @@ class Schedule:
         opened = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
         with closing(opened) as other:
             # In a thread: a process may hold the lock that is stopped, and is to go on meanwhile.
-            await asyncio.to_thread(other.execute, "BEGIN IMMEDIATE")
-            await asyncio.sleep(self._seconds * self.chance.random())
+            begun = asyncio.create_task(asyncio.to_thread(other.execute, "BEGIN IMMEDIATE"))
+            try:
+                await asyncio.shield(begun)
+                await asyncio.sleep(self._seconds * self.chance.random())
+            finally:
+                await asyncio.wait([begun])  # closed before that, it would take all down
 
     async def restart_database(self) -> None:
         """Kill a process of PostgreSQL: it ends all others, recovers, and serves again."""
