@@ -151,7 +151,8 @@ class Schedule:
             send(signal.SIGKILL, self.chance.choice(processes))
 
     async def cut_connections(self) -> None:
-        with suppress(OSError, asyncpg.PostgresError):  # it is away already
+        # It is away already, or goes while it is asked.
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InternalClientError):
             await self.ledger.rows(_CUT)
 
     async def settle(self) -> None:
