@@ -14,7 +14,7 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from tests.oracle import http_replies as replies
 from tests.oracle import http_rows
-from tests.oracle.http_comparison import Difference, Exchange, Made, difference
+from tests.oracle.http_comparison import Difference, Exchange, Made, differences_of
 from tests.oracle.http_requests import PATHS, Conversation, Request
 from tests.oracle.http_servers import SIDES, Lane, Pair, start_pair
 
@@ -68,11 +68,16 @@ class Result:
 class Comparison:
     """Holds the conversations, and keeps what differs."""
 
-    def __init__(self, pair: Pair, result: Result, advance: Callable[[], None]) -> None:
+    def __init__(
+        self, pair: Pair, result: Result, reasons: Mapping[str, str], advance: Callable[[], None]
+    ) -> None:
         self._pair, self._result, self._advance = pair, result, advance
+        self._reasons = reasons
         self._since = int(time.time())  # noqa: TID251 - what servers call now
         self._kinds: dict[str, str] = {}
         """What was asked and answered, by the titles of the requests."""
+        self._parted = set[int]()
+        """Conversations that ended when they differed, so that their rows differ as well."""
 
     async def run(self, numbers: range) -> None:
         """Hold the conversations, those of each lane one after the other; compare the rows then."""
@@ -83,14 +88,13 @@ class Comparison:
                 group.create_task(self._hold_all(lane, mine))
         for gateway in self._pair.gateways.values():
             await gateway.settle()
-        differ = {each.conversation for each in self._result.found}
         old, new = (self._pair.gateways[side].server for side in SIDES)
-        for title, found in http_rows.differences(old, new):
+        for title, found in http_rows.differences_booked(old, new):
             if title not in self._kinds:
                 self._keep(found, "all", None, None)
                 continue
             number, turn = map(int, title.split("."))
-            if number not in differ:
+            if number not in self._parted:
                 self._keep(found, self._kinds[title], number, turn)
 
     async def _hold_all(self, lane: int, numbers: list[int]) -> None:
@@ -115,8 +119,10 @@ class Comparison:
                 made[side].learn(asked.turn, said[side].reply)
             kind = _kind(talks["old"].form, asked, said["old"])
             self._kinds[f"{number}.{asked.turn}"] = kind
-            if found := difference(said["old"], said["new"], (made["old"], made["new"])):
-                self._keep(found, kind, number, asked.turn)
+            found = differences_of(said["old"], said["new"], (made["old"], made["new"]))
+            undecided = [each for each in found if not self._keep(each, kind, number, asked.turn)]
+            if undecided:
+                self._parted.add(number)
                 break
             for side in SIDES:
                 last = requests[side]
@@ -151,9 +157,11 @@ class Comparison:
                     PATHS["completions"], json.dumps(body).encode(), headers
                 )
 
-    def _keep(self, found: Difference, kind: str, number: int | None, turn: int | None) -> None:
+    def _keep(self, found: Difference, kind: str, number: int | None, turn: int | None) -> bool:
+        """Keep a difference, and return whether it is decided."""
         kept = Found(f"{kind}: {found.path}", number, turn, found.old, found.new)
         self._result.found.append(kept)
+        return _reason(kept.kind, self._reasons) is not None
 
 
 def _kind(form: str, request: Request, turn: Exchange) -> str:
@@ -173,13 +181,20 @@ def _models_of(request: Request) -> set[str]:
 
 
 def compare(
-    repo: Path, conversations: int, *, seed: int = 0, only: int | None = None, lanes: int = _LANES
+    repo: Path,
+    conversations: int,
+    reasons: Mapping[str, str],
+    *,
+    seed: int = 0,
+    only: int | None = None,
+    lanes: int = _LANES,
 ) -> Result:
     """Hold conversations with the gateways of another checkout and of this one.
 
     Args:
         repo: The other checkout, with its environment.
         conversations: How many.
+        reasons: Those for differences that are decided: a conversation goes on after them.
         seed: What they are drawn from.
         only: The number of the only one that is held.
         lanes: How many are held at the same time.
@@ -192,7 +207,7 @@ def compare(
 
         async def run() -> None:
             async with start_pair(Path(folder), {"old": repo, "new": _ROOT}, lanes) as pair:
-                await Comparison(pair, result, advance).run(numbers)
+                await Comparison(pair, result, reasons, advance).run(numbers)
 
         asyncio.run(run())
     result.seconds = round(time.perf_counter() - began, 1)
@@ -211,14 +226,18 @@ def decided(path: Path = _DECIDED) -> dict[str, str]:
     return {each["kind"]: each["reason"] for each in listed}
 
 
-def report(result: Result, reasons: dict[str, str]) -> dict[str, Any]:
+def _reason(kind: str, reasons: Mapping[str, str]) -> str | None:
+    return next((why for pattern, why in reasons.items() if fnmatchcase(kind, pattern)), None)
+
+
+def report(result: Result, reasons: Mapping[str, str]) -> dict[str, Any]:
     """Return what is printed: the differences by kind, each with its number and an example."""
     kinds: dict[str, list[Found]] = {}
     for each in result.found:
         kinds.setdefault(each.kind, []).append(each)
     shown: dict[str, list[dict[str, Any]]] = {"undecided": [], "decided": []}
     for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        reason = next((why for glob, why in reasons.items() if fnmatchcase(kind, glob)), None)
+        reason = _reason(kind, reasons)
         example = asdict(min(found, key=lambda each: len(each.old) + len(each.new)))
         row = {**example, "count": len(found)} | ({"reason": reason} if reason else {})
         shown["decided" if reason else "undecided"].append(row)
@@ -261,8 +280,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    result = compare(given.repo, given.n, seed=given.seed, only=given.only, lanes=given.lanes)
-    shown = report(result, decided(given.decided))
+    reasons = decided(given.decided)
+    result = compare(
+        given.repo, given.n, reasons, seed=given.seed, only=given.only, lanes=given.lanes
+    )
+    shown = report(result, reasons)
     if given.json:
         sys.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""Finds the first difference of what two gateways said and asked in the same turn.
+"""Finds the differences of what two gateways asked and said in the same turn.
 
 What each of them makes itself is left aside: ids of generations, in whatever they stand, and the
 times of replies. All else counts, byte for byte.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ _TRANSPORTS: Final = {"host", "content-length"}
 _GENERATION: Final = re.compile(r"gen-[0-9]{10}-[0-9a-f]{20}")
 _COMMENT: Final = re.compile(rb"^:[^\n]*\n\n", re.MULTILINE)
 """Comments depend on time: they keep a connection open."""
+SPELLED: Final = "bytes"
+"""A body as it was written: that is compared where all that it says is equal."""
 _SHOWN: Final = 160
 
 
@@ -37,7 +40,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place in which two values differ; `path` has `[]` for every number of a list."""
+    """A place in which two values differ; `path` has `[]` for every number of a list."""
 
     path: str
     old: str
@@ -147,7 +150,7 @@ def said(reply: Reply, made: Made) -> dict[str, Any]:
         | {"x-generation-id": "x-generation-id" in headers},
         "events" if streams else "body": made.timeless(shown),
         "whole": reply.whole,
-        "bytes": made.spelled(body),
+        SPELLED: made.spelled(body),
     }
 
 
@@ -161,49 +164,71 @@ def asked(request: ReceivedRequest, made: Made) -> dict[str, Any]:
         "query": url.query,
         "headers": {name: v for name, v in request.headers.items() if name not in _TRANSPORTS},
         "body": parsed(body),
-        "bytes": body.decode(errors="backslashreplace"),
+        SPELLED: body.decode(errors="backslashreplace"),
     }
 
 
-def difference(old: Exchange, new: Exchange, made: tuple[Made, Made]) -> Difference | None:
-    """Return the first difference of a turn: in what was asked, or else in what was said."""
+def differences_of(old: Exchange, new: Exchange, made: tuple[Made, Made]) -> list[Difference]:
+    """Return in what a turn differs: what was asked, and what was said; the first of each path."""
     shown = [
         {"asked": [asked(each, mine) for each in turn.asked], "reply": said(turn.reply, mine)}
         for turn, mine in zip((old, new), made, strict=True)
     ]
-    return first_difference(*shown)
+    found: dict[str, Difference] = {}
+    for each in differences(*shown):
+        found.setdefault(each.path, each)
+    return list(found.values())
 
 
-def first_difference(old: Any, new: Any, path: str = "") -> Difference | None:
-    """Return the first difference of two values; the order of names counts, too."""
+def differences(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
+    """Yield the differences of two values; the order of names counts, too.
+
+    In lists nothing is told of what follows an element of another kind, or one that is missing.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
-        names = dict.fromkeys((*old, *new))
-        pairs = [(f"{path}.{each}", old, new, each) for each in names]
+        yield from _of_objects(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
-        pairs = [(f"{path}[]", old, new, at) for at in range(max(len(old), len(new)))]
-    else:
-        same = type(old) is type(new) and old == new
-        return None if same else _found(path, old, new)
-    for place, *sides, name in pairs:
-        found = first_difference(*(_part(side, name) for side in sides), place)
-        if found is not None:
-            return found
-    same = list(old) == list(new)
-    return None if same else _found(f"{path} (order of names)", list(old), list(new))
+        yield from _of_lists(old, new, f"{path}[]")
+    elif type(old) is not type(new) or old != new:
+        yield Difference(path.lstrip("."), *_around(_text(old), _text(new)))
+
+
+def _of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[Difference]:
+    equal = True
+    for name in dict.fromkeys((*old, *new)):
+        if name == SPELLED and not equal:
+            continue
+        sides = (side.get(name, _NOTHING) for side in (old, new))
+        for each in differences(*sides, f"{path}.{name}"):
+            equal = False
+            yield each
+    if equal:
+        yield from differences(" ".join(old), " ".join(new), f"{path} (order of names)")
+
+
+def _of_lists(old: list[Any], new: list[Any], path: str) -> Iterator[Difference]:
+    for one, other in zip(old, new, strict=False):
+        if _kind(one) != _kind(other):
+            yield from differences(_kind(one), _kind(other), path)
+            return
+        found = list(differences(one, other, path))
+        yield from found
+        if found and len(old) != len(new):
+            return
+    if len(old) != len(new):
+        [more] = max(old, new, key=len)[min(len(old), len(new)) :][:1]
+        both = (more, _NOTHING) if len(old) > len(new) else (_NOTHING, more)
+        yield from differences(*both, path)
+
+
+def _kind(value: Any) -> str:
+    """Return what tells an event, an item, a block or a part from others in its list."""
+    if not isinstance(value, dict):
+        return ""
+    return ", ".join(str(value[name]) for name in ("event", "type") if name in value)
 
 
 _NOTHING: Final = object()
-
-
-def _part(whole: Any, name: Any) -> Any:
-    try:
-        return whole[name]
-    except (IndexError, KeyError):
-        return _NOTHING
-
-
-def _found(path: str, old: Any, new: Any) -> Difference:
-    return Difference(path.lstrip("."), *_around(_text(old), _text(new)))
 
 
 def _text(value: Any) -> str:

@@ -61,6 +61,8 @@ _CODES: Final = (
 _PAGE: Final = b"<!doctype html><title>502 Bad Gateway</title><h1>nginx</h1>"
 _ENDS: Final = ("stop", "length", "tool_calls", "content_filter", "MAX_TOKENS", "unheard_of", None)
 _END_NAMES: Final = ("finish_reason", "stop_reason", "status")
+_LONG: Final = 10_000
+"""Characters of a long text; each of its words is an event."""
 _ARGUMENTS: Final = ('{"city":"Paris"}', "{}", '{"a": [1, {"b": "ü"}], "c": 1.50}')
 _BAD_ARGUMENTS: Final = ("", "null", '{"city":', "[1]", '"{}"', "not JSON")
 
@@ -239,7 +241,7 @@ def _told(draw: Random, dialect: str, asked: JsonObject) -> Said:
     return Said(
         {"model": asked.get("model"), **known},
         draw.choice((CACHED, Used(10, 5), Used(7, 3, 2), Used(0, 1), Used(5, 0))),
-        text=material.LONG if draw.random() < 0.003 else text,
+        text=material.LONG[:_LONG] if draw.random() < 0.005 else text,
         refuses=draw.random() < 0.06,
         thought=material.text(draw) if draw.random() < 0.35 else "",
         shown=draw.random() < 0.8,
@@ -397,9 +399,8 @@ def _respelled(draw: Random, events: Sequence[bytes]) -> list[bytes]:
 
 
 def _rechunked(draw: Random, events: Sequence[bytes]) -> list[bytes]:
-    whole, found = b"".join(events), list[bytes]()
-    while whole:
-        size = draw.randrange(1, 400)
-        found.append(whole[:size])
-        whole = whole[size:]
+    whole, found, at = b"".join(events), list[bytes](), 0
+    while at < len(whole):
+        found.append(whole[at : at + draw.randrange(1, 400)])
+        at += len(found[-1])
     return found

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from tests.faults.ledger import verify
-from tests.oracle.http_comparison import Difference, first_difference
+from tests.oracle.http_comparison import Difference, differences
 from tests.support.backdoor import journal_bytes
 from tests.support.server_process import ServerProcess
 
@@ -33,33 +33,33 @@ Booked = dict[str, list[Row]]
 def booked(server: ServerProcess) -> Booked:
     """Return the generations of each title, with what was posted for them."""
     found: Booked = {}
-    for row in _rows(server, "SELECT * FROM generations ORDER BY id"):
-        posted = _rows(server, "SELECT * FROM postings WHERE generation_id = ?", row["id"])
-        for each in posted:
-            for side in ("source", "destination"):
-                each[side] = each[side].replace(row["account_id"], "the account")
+    postings: Booked = {}
+    for each in _rows(server, "postings"):
+        for side in ("source", "destination"):
+            each[side] = each[side].replace(each["account_id"], "the account")
+        postings.setdefault(each["generation_id"], []).append(_without_own(each))
+    for row in _rows(server, "generations"):
         row["attempts"] = [
             {name: value for name, value in each.items() if name not in _OWN}
             for each in json.loads(row["attempts"])
         ]
-        shown = _without_own(row) | {"postings": [_without_own(each) for each in posted]}
+        shown = _without_own(row) | {"postings": postings.get(row["id"], [])}
         found.setdefault(row["app_title"], []).append(shown)
     return found
 
 
-def differences(old: ServerProcess, new: ServerProcess) -> Iterator[tuple[str, Difference]]:
-    """Yield the titles whose rows differ, each with the first difference; then the sums that do."""
+def differences_booked(old: ServerProcess, new: ServerProcess) -> Iterator[tuple[str, Difference]]:
+    """Yield the differences of rows with the titles of their requests, then those of the sums."""
     one, other = booked(old), booked(new)
     for title in dict.fromkeys((*one, *other)):
-        if found := first_difference(one.get(title, []), other.get(title, []), "generations"):
-            yield title, found
-    if found := first_difference(_books(old), _books(new), "books"):
-        yield "", found
+        both = one.get(title, []), other.get(title, [])
+        yield from ((title, each) for each in differences(*both, "generations"))
+    yield from (("", each) for each in differences(_books(old), _books(new), "books"))
 
 
 def _books(server: ServerProcess) -> Row:
     """Return the sums of the books, and whether they agree with the postings."""
-    sums: Row = {name: _sum(_rows(server, f"SELECT * FROM {name}")) for name in _SUMS}  # noqa: S608
+    sums: Row = {name: _sum(_rows(server, name)) for name in _SUMS}
     return sums | {"verified": verify(server), "journal": journal_bytes(server.data_dir).decode()}
 
 
@@ -77,7 +77,7 @@ def _without_own(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in _OWN}
 
 
-def _rows(server: ServerProcess, query: str, *values: object) -> list[Row]:
+def _rows(server: ServerProcess, table: str) -> list[Row]:
     with closing(sqlite3.connect(server.data_dir / "tollhouse.db")) as connection:
         connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute(query, values)]
+        return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]  # noqa: S608

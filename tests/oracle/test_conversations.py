@@ -9,6 +9,6 @@ from tests.oracle.conversations import compare
 
 @pytest.mark.soak
 def test_a_gateway_is_equal_to_itself(soak_factor: int) -> None:
-    result = compare(Path(__file__).parents[2], 20 * soak_factor)
+    result = compare(Path(__file__).parents[2], 20 * soak_factor, {})
     assert result.found == []
     assert result.requests >= 2 * 20 * soak_factor

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.oracle.conversations import Found, Result, decided, report
-from tests.oracle.http_comparison import Exchange, Made, difference
+from tests.oracle.http_comparison import Exchange, Made, differences_of
 from tests.oracle.http_servers import Reply
 from tests.support.providers.upstream_server import ReceivedRequest
 
@@ -16,13 +16,12 @@ JSON = ("content-type", "application/json")
 EVENTS = ("content-type", "text/event-stream")
 
 
-def found(old: Exchange, new: Exchange) -> tuple[str, str, str] | None:
-    """Return the first difference of a turn."""
+def found(old: Exchange, new: Exchange) -> list[tuple[str, str, str]]:
+    """Return the differences of a turn."""
     made = Made(NOW), Made(NOW)
     for each, exchange in zip(made, (old, new), strict=True):
         each.learn(0, exchange.reply)
-    one = difference(old, new, made)
-    return None if one is None else (one.path, one.old, one.new)
+    return [(each.path, each.old, each.new) for each in differences_of(old, new, made)]
 
 
 def told(side: str, body: Any, *headers: tuple[str, str], status: int = 200) -> Exchange:
@@ -41,12 +40,12 @@ def test_ids_and_times_that_each_gateway_made_are_no_difference() -> None:
         told(side, {"id": IDS[side], "output": [{"id": f"msg_{IDS[side]}_0"}], "created": at})
         for side, at in (("old", NOW + 3), ("new", NOW + 4))
     ]
-    assert found(*both) is None
+    assert found(*both) == []
 
 
 def test_an_id_of_another_item_is_a_difference() -> None:
     old, new = (told(side, {"id": f"msg_{IDS[side]}_{at}"}) for at, side in enumerate(IDS))
-    assert found(old, new) == ("reply.body.id", '"msg_gen-of-turn-0_0"', '"msg_gen-of-turn-0_1"')
+    assert found(old, new) == [("reply.body.id", '"msg_gen-of-turn-0_0"', '"msg_gen-of-turn-0_1"')]
 
 
 def test_the_id_of_a_refusal_without_a_generation_is_no_difference() -> None:
@@ -54,12 +53,12 @@ def test_the_id_of_a_refusal_without_a_generation_is_no_difference() -> None:
         Exchange([], Reply(401, (JSON,), json.dumps({"request_id": each}).encode()))
         for each in IDS.values()
     ]
-    assert found(*both) is None
+    assert found(*both) == []
 
 
 def test_a_time_that_the_provider_said_is_compared() -> None:
     old, new = told("old", {"created": 1_700_000_000}), told("new", {"created": 1_700_000_001})
-    assert found(old, new) == ("reply.body.created", "1700000000", "1700000001")
+    assert found(old, new) == [("reply.body.created", "1700000000", "1700000001")]
 
 
 @pytest.mark.parametrize(
@@ -78,56 +77,62 @@ def test_a_time_that_the_provider_said_is_compared() -> None:
     ],
 )
 def test_all_else_of_a_body_is_compared(old: bytes, new: bytes, path: str) -> None:
-    difference_ = found(told("old", old), told("new", new))
-    assert difference_ is not None
-    assert difference_[0] == path
+    assert [each[0] for each in found(told("old", old), told("new", new))] == [path]
 
 
 def test_the_status_and_the_headers_are_compared() -> None:
     limited = told("old", {}, JSON, ("retry-after", "7"), ("date", "now"), status=429)
-    assert found(limited, told("new", {}, JSON, status=200)) == ("reply.status", "429", "200")
+    unhinted = told("new", {}, JSON, status=503)
+    assert found(limited, unhinted) == [
+        ("reply.status", "429", "503"),
+        ("reply.headers.retry-after", '"7"', "(nothing)"),
+    ]
     soon = told("new", {}, JSON, ("retry-after", "8"), ("date", "then"), status=429)
-    assert found(limited, soon) == ("reply.headers.retry-after", '"7"', '"8"')
+    assert found(limited, soon) == [("reply.headers.retry-after", '"7"', '"8"')]
 
 
 def test_a_generation_that_has_no_id_in_the_headers_is_a_difference() -> None:
     without = Exchange([], Reply(200, (JSON,), b"{}"))
-    assert found(told("old", {}), without) == ("reply.headers.x-generation-id", "true", "false")
+    assert found(told("old", {}), without) == [("reply.headers.x-generation-id", "true", "false")]
 
 
 def test_the_order_of_events_is_compared_and_comments_are_not() -> None:
     first, second = b'event: a\ndata: {"n": 1}\n\n', b'event: b\ndata: {"n": 2}\n\n'
     old = told("old", first + b": a comment\n\n" + second, EVENTS)
-    assert found(old, told("new", first + second, EVENTS)) is None
-    assert found(old, told("new", second + first, EVENTS)) == ("reply.events[].event", '"a"', '"b"')
+    assert found(old, told("new", first + second, EVENTS)) == []
+    assert found(old, told("new", second + first, EVENTS)) == [("reply.events[]", '"a"', '"b"')]
 
 
 def test_the_pieces_of_a_text_are_compared() -> None:
     old = told("old", b'data: {"delta": "so it"}\n\n', EVENTS)
     new = told("new", b'data: {"delta": "so"}\n\ndata: {"delta": " it"}\n\n', EVENTS)
-    assert found(old, new) == ("reply.events[].data.delta", '"so it"', '"so"')
+    assert found(old, new) == [("reply.events[].data.delta", '"so it"', '"so"')]
 
 
 def test_an_event_that_was_cut_is_a_difference() -> None:
     old, new = told("old", b"data: {}\n\n", EVENTS), told("new", b"data: {}\n\nda", EVENTS)
-    assert found(old, new) == ("reply.events[]", "(nothing)", '{"cut": "da"}')
+    assert found(old, new) == [("reply.events[]", "(nothing)", '{"cut": "da"}')]
+
+
+def test_a_difference_does_not_hide_another_one_of_the_same_turn() -> None:
+    old, new = (told(side, {"a": at, "b": [{"c": at}]}) for at, side in enumerate(IDS))
+    assert [each[0] for each in found(old, new)] == ["reply.body.a", "reply.body.b[].c"]
 
 
 def test_what_the_provider_got_is_compared_byte_for_byte() -> None:
     old = asked("old", b'{"a":1}', host="127.0.0.1:1", authorization="Bearer k")
     same = asked("new", b'{"a":1}', host="127.0.0.1:2", authorization="Bearer k")
-    assert found(old, same) is None
+    assert found(old, same) == []
     spaced = asked("new", b'{"a": 1}', authorization="Bearer k")
-    assert found(old, spaced) == ("asked[].bytes", '"{\\"a\\":1}"', '"{\\"a\\": 1}"')
+    assert found(old, spaced) == [("asked[].bytes", '"{\\"a\\":1}"', '"{\\"a\\": 1}"')]
     other = asked("new", b'{"a":1}', authorization="Bearer other")
-    assert found(old, other) == ("asked[].headers.authorization", '"Bearer k"', '"Bearer other"')
+    assert found(old, other) == [("asked[].headers.authorization", '"Bearer k"', '"Bearer other"')]
 
 
 def test_one_more_request_to_a_provider_is_a_difference() -> None:
     old, new = asked("old", b"{}"), asked("new", b"{}")
-    found_ = found(old, Exchange(new.asked * 2, new.reply))
-    assert found_ is not None
-    assert found_[:2] == ("asked[]", "(nothing)")
+    [(path, nothing, _)] = found(old, Exchange(new.asked * 2, new.reply))
+    assert (path, nothing) == ("asked[]", "(nothing)")
 
 
 def test_differences_are_counted_by_kind_and_those_that_are_decided_stand_apart() -> None:
