@@ -78,6 +78,7 @@ _WRONG_HEADERS: Final[tuple[dict[str, str], ...]] = (
 class Request:
     """One question of a client."""
 
+    form: str
     turn: int
     path: str
     """With its query."""
@@ -91,6 +92,13 @@ class Request:
         except (ValueError, RecursionError):
             return {}
         return read if isinstance(read, dict) else {}
+
+    def models(self) -> set[str]:
+        """Return the models that may serve it."""
+        fields = self.fields()
+        more = fields.get("models")
+        listed = [fields.get("model"), *(more if isinstance(more, list) else ())]
+        return {each for each in listed if isinstance(each, str)}
 
 
 class Conversation:
@@ -135,7 +143,7 @@ class Conversation:
     def _request(self, turn: int, path: str, body: bytes, headers: dict[str, str]) -> Request:
         # Its title is stored with its generation.
         title = f"{self.number}.{turn}"
-        return Request(turn, path, body, {**headers, "x-title": title})
+        return Request(self.form, turn, path, body, {**headers, "x-title": title})
 
     def _body(self, draw: Random) -> bytes:
         how = draw.random()
@@ -207,7 +215,7 @@ def _text_request(draw: Random) -> TextRequest:
 
 
 def _whole(form: str, reply: Reply) -> dict[str, Any]:
-    if b"text/event-stream" not in dict(reply.headers).get("content-type", "").encode():
+    if not dict(reply.headers)["content-type"].startswith("text/event-stream"):
         return json.loads(reply.body)
     data = [
         line.removeprefix(b"data: ")

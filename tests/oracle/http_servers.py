@@ -75,7 +75,8 @@ _MODELS: Final[dict[str, dict[str, Any]]] = {
     "again-first": {"by": ["again", "narrow", "strict"]},
     "named-first": {"by": ["openai", "deepseek"]},
 }
-MODELS: Final = tuple(_MODELS)
+MODELS: Final = (*_MODELS, "responses", "listed", "messages", "narrow", "text")
+"""What conversations draw from; some stand twice, since most servers speak chat."""
 
 Answer = Callable[[ReceivedRequest, int], Script]
 """Makes the response to a request, and to which one since the lane's last question."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracle.conversations import compare
+from tests.oracle.http_run import compare
 
 
 @pytest.mark.soak

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.conversations import Found, Result, decided, report
+from tests.oracle.conversations import decided, report
 from tests.oracle.http_comparison import Exchange, Made, differences_of
+from tests.oracle.http_run import Found, Result
 from tests.oracle.http_servers import Reply
 from tests.support.providers.upstream_server import ReceivedRequest
 
@@ -135,16 +136,18 @@ def test_one_more_request_to_a_provider_is_a_difference() -> None:
     assert (path, nothing) == ("asked[]", "(nothing)")
 
 
-def test_differences_are_counted_by_kind_and_those_that_are_decided_stand_apart() -> None:
+def test_differences_are_counted_by_path_and_those_that_are_decided_stand_apart() -> None:
     listed = [
-        Found("chat from chat, whole: reply.body.a", 1, 0, '"long one"', '"x"'),
-        Found("chat from chat, whole: reply.body.a", 2, 1, '"x"', '"y"'),
-        Found("messages from chat, streamed: reply.events[].data.b", 7, 0, "1", "2"),
+        Found("chat from chat, whole", "reply.body.a", 1, 0, '"long one"', '"x"'),
+        Found("chat from messages, whole", "reply.body.a", 2, 1, '"x"', '"y"'),
+        Found("messages from chat, streamed", "reply.events[].data.b", 7, 0, "1", "2"),
     ]
     shown = report(Result(10, 5, found=listed), {"*: reply.events[[]].data.b": "it was wrong"})
     assert shown["equal"] == 7
     [open_], [known] = shown["undecided"], shown["decided"]
-    assert (open_["count"], open_["conversation"], open_["old"]) == (2, 2, '"x"')
+    assert (open_["path"], open_["count"]) == ("reply.body.a", 2)
+    assert open_["formats"] == {"chat from chat, whole": 1, "chat from messages, whole": 1}
+    assert open_["example"]["conversation"] == 2
     assert (known["count"], known["reason"]) == (1, "it was wrong")
 
 
