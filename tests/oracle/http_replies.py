@@ -37,6 +37,7 @@ _DIALECTS: Final = {
     "chat/completions": "chat",
     "responses": "responses",
     "messages": "messages",
+    "messages/count_tokens": "count",
     "completions": "completions",
     "embeddings": "embeddings",
 }
@@ -87,8 +88,8 @@ def answer(draw: Random, request: ReceivedRequest) -> Script:
     dialect, asked = dialect_of(request), _asked(request)
     if draw.random() < 0.12:
         return _refusal(draw, dialect)
-    if dialect == "embeddings":
-        return _embeddings(draw, asked)
+    if dialect in {"embeddings", "count"}:
+        return _without_output(draw, dialect, asked)
     streams = asked.get("stream") is True
     if draw.random() < 0.02:
         streams = not streams
@@ -340,7 +341,7 @@ def _in_an_order(dialect: str, rows: list[JsonObject]) -> list[JsonObject]:
     return [created, *said, {"type": "response.completed", "response": response}]
 
 
-# Completions, embeddings, and spelling.
+# Completions, replies without output, and spelling.
 
 
 def _completion(asked: JsonObject, text: str) -> JsonObject:
@@ -359,14 +360,17 @@ def _completion_chunks(draw: Random, asked: JsonObject) -> list[bytes]:
     return [*(_framed(json.dumps(each).encode()) for each in chunks), chat_renderer.DONE]
 
 
-def _embeddings(draw: Random, asked: JsonObject) -> Script:
-    if draw.random() < 0.5:
+def _without_output(draw: Random, dialect: str, asked: JsonObject) -> Script:
+    """Return embeddings, or a count of tokens."""
+    if dialect == "embeddings" and draw.random() < 0.5:
         return embeddings(asked)
+    counts = [b'{"input_tokens":9}', b'{"input_tokens":"9"}']
+    known = material.wholes(dialect) if dialect == "embeddings" else counts
     try:
-        body = _altered(draw, json.loads(draw.choice(material.wholes("embeddings"))))
+        body = _altered(draw, json.loads(draw.choice(known)))
     except ValueError:
         body = None
-    return (openai_errors.FRAMING.whole(200, json.dumps(body).encode()),)
+    return (_framing(dialect).whole(200, json.dumps(body).encode()),)
 
 
 def _framed(data: bytes) -> bytes:

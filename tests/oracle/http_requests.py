@@ -38,6 +38,7 @@ PATHS: Final = {
     "messages": "/messages",
     "completions": "/completions",
     "embeddings": "/embeddings",
+    "count": "/messages/count_tokens",
 }
 _CLIENTS: Final[dict[str, FormatClient]] = {
     "chat": Chat(),
@@ -45,7 +46,14 @@ _CLIENTS: Final[dict[str, FormatClient]] = {
     "messages": Messages(),
     "completions": Completions(),
 }
-_OF_EACH: Final = {"chat": 32, "responses": 28, "messages": 28, "completions": 7, "embeddings": 5}
+_OF_EACH: Final = {
+    "chat": 32,
+    "responses": 28,
+    "messages": 28,
+    "completions": 7,
+    "embeddings": 5,
+    "count": 3,
+}
 _IN_LISTS: Final = ("messages", "input", "tools", "include")
 """Fields of which a request may have those of several features."""
 _RAW: Final = (
@@ -146,39 +154,28 @@ class Conversation:
         return Request(self.form, turn, path, body, {**headers, "x-title": title})
 
     def _body(self, draw: Random) -> bytes:
-        how = draw.random()
+        how, form = draw.random(), "messages" if self.form == "count" else self.form
         if how < 0.3:
-            said = draw.choice(material.asks(self.form))
+            said = draw.choice(material.asks(form))
             try:
                 body = json.loads(said)
             except ValueError:
                 return said
-        elif how < 0.6 or self.form == "embeddings":
-            body = self._of_features(draw)
+        elif how < 0.6 or form == "embeddings":
+            body = _of_features(draw, form)
         else:
-            body = _CLIENTS[self.form].fields("", _text_request(draw))
+            body = _CLIENTS[form].fields("", _text_request(draw))
         if not isinstance(body, dict):
             return json.dumps(body).encode()
-        for options in (_options()["every"], _options()[self.form]):
+        for options in (_options()["every"], _options()[form]):
             if draw.random() < 0.45:
                 body |= self._named(deepcopy(draw.choice(options)))
         body["model"] = self._lane.model(draw.choice(MODELS))
-        if self.form != "embeddings" and draw.random() < 0.55:
+        if form != "embeddings" and draw.random() < 0.55:
             body["stream"] = True
         if draw.random() < 0.1:
             body = material.changed(draw, body)
         return json.dumps(body, ensure_ascii=draw.random() < 0.5).encode("utf-8", "surrogatepass")
-
-    def _of_features(self, draw: Random) -> dict[str, Any]:
-        if self.form == "embeddings":
-            return {"input": material.text(draw)}
-        body = _CLIENTS[self.form].fields("", TextRequest(text=material.text(draw)))
-        for _ in range(draw.randrange(1, 5)):
-            for name, value in deepcopy(draw.choice(material.features_of(self.form))).items():
-                both = name in _IN_LISTS and isinstance(value, list)
-                before = body.get(name)
-                body[name] = before + value if both and isinstance(before, list) else value
-        return body
 
     def _named(self, value: Any) -> Any:
         """Return options with the lane's providers and models in place of their names."""
@@ -195,6 +192,18 @@ class Conversation:
 @cache
 def _options() -> dict[str, list[dict[str, Any]]]:
     return yaml.safe_load(Path(__file__).with_name("http_options.yaml").read_bytes())
+
+
+def _of_features(draw: Random, form: str) -> dict[str, Any]:
+    if form == "embeddings":
+        return {"input": material.text(draw)}
+    body = _CLIENTS[form].fields("", TextRequest(text=material.text(draw)))
+    for _ in range(draw.randrange(1, 5)):
+        for name, value in deepcopy(draw.choice(material.features_of(form))).items():
+            both = name in _IN_LISTS and isinstance(value, list)
+            before = body.get(name)
+            body[name] = before + value if both and isinstance(before, list) else value
+    return body
 
 
 def _text_request(draw: Random) -> TextRequest:
