@@ -280,12 +280,12 @@ def _with_usage(draw: Random, body: JsonObject) -> JsonObject:
     known = material.table("usage")
     usual = "response" if isinstance(body.get("response"), dict) else "message"
     above = body[usual] if isinstance(body.get(usual), dict) else body
-    match draw.randrange(4):
+    match draw.randrange(7):
         case 0:
             above.pop("usage", None)
-        case 1:
+        case 1 | 2 | 3:
             above["usage"] = draw.choice(list(known["counts"].values()))[0]
-        case 2:
+        case 4:
             above["usage"] = draw.choice(known["unusable"])
         case _:
             above.pop("usage", None)
