@@ -69,8 +69,9 @@ _BAD_ARGUMENTS: Final = ("", "null", '{"city":', "[1]", '"{}"', "not JSON")
 
 
 def dialect_of(request: ReceivedRequest) -> str:
-    """Return in which dialect a provider is asked."""
-    return _DIALECTS[urlsplit(request.path).path.partition("/v1/")[2]]
+    """Return in which dialect a provider is asked; the path where it is none that is known."""
+    path = urlsplit(request.path).path.partition("/v1/")[2]
+    return _DIALECTS.get(path, path)
 
 
 def plain(request: ReceivedRequest) -> Script:
@@ -86,7 +87,7 @@ def plain(request: ReceivedRequest) -> Script:
 def answer(draw: Random, request: ReceivedRequest) -> Script:
     """Return the response to a request."""
     dialect, asked = dialect_of(request), _asked(request)
-    if draw.random() < 0.12:
+    if draw.random() < 0.12 or dialect not in _DIALECTS.values():
         return _refusal(draw, dialect)
     if dialect in {"embeddings", "count"}:
         return _without_output(draw, dialect, asked)
@@ -99,9 +100,8 @@ def answer(draw: Random, request: ReceivedRequest) -> Script:
     framing = _framing(dialect)
     if not streams:
         return (framing.whole(200, parts[0]),)
-    if draw.random() < 0.2:
-        return framing.stream(_rechunked(draw, _respelled(draw, parts)))
-    return framing.stream(parts)
+    odd = draw.random() < 0.2
+    return framing.stream(_rechunked(draw, _respelled(draw, parts)) if odd else parts)
 
 
 def _asked(request: ReceivedRequest) -> JsonObject:
