@@ -68,7 +68,8 @@ def _folder(given: str) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.oracle.conversations", description=__doc__.partition("\n")[0]
+        prog="python -m tests.oracle.conversations",
+        description="Hold random conversations with the gateways of two checkouts: do they differ?",
     )
     parser.add_argument("--repo", type=_folder, required=True, help="the other checkout")
     parser.add_argument("-n", type=int, default=10_000, help="how many conversations")

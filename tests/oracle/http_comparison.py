@@ -175,7 +175,7 @@ def differences_of(old: Exchange, new: Exchange, made: tuple[Made, Made]) -> lis
         for turn, mine in zip((old, new), made, strict=True)
     ]
     found: dict[str, Difference] = {}
-    for each in differences(*shown):
+    for each in differences(shown[0], shown[1]):
         found.setdefault(each.path, each)
     return list(found.values())
 
@@ -198,8 +198,8 @@ def _of_objects(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator
     for name in dict.fromkeys((*old, *new)):
         if name == SPELLED and not equal:
             continue
-        sides = (side.get(name, _NOTHING) for side in (old, new))
-        for each in differences(*sides, f"{path}.{name}"):
+        one, other = old.get(name, _NOTHING), new.get(name, _NOTHING)
+        for each in differences(one, other, f"{path}.{name}"):
             equal = False
             yield each
     if equal:

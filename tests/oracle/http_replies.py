@@ -24,11 +24,11 @@ from tests.support.providers import (
 from tests.support.providers.byte_script import End, Script
 from tests.support.providers.framing import EVENTS, JSON
 from tests.support.providers.openai_embeddings import embeddings
-from tests.support.providers.stub_reply import CACHED, Call, Renderer, Said, Used
+from tests.support.providers.stub_reply import CACHED, Call, Said, Used
 from tests.support.providers.stub_text import JsonObject, pieces
 from tests.support.providers.upstream_server import ReceivedRequest
 
-_RENDERERS: Final[dict[str, Renderer]] = {
+_RENDERERS: Final[dict[str, Any]] = {
     "chat": chat_renderer,
     "responses": responses_renderer,
     "messages": messages_renderer,
@@ -118,8 +118,8 @@ def _framing(dialect: str) -> Any:
 
 def _error(draw: Random, dialect: str, status: int) -> bytes:
     render = _RENDERERS[dialect].error if dialect in _RENDERERS else openai_errors.error
-    said = {"code": draw.choice(_CODES), "extra": draw.choice(_HINTS)}
-    return render(status, draw.choice(_WORDS), **said)
+    code, hint = draw.choice(_CODES), draw.choice(_HINTS)
+    return render(status, draw.choice(_WORDS), code=code, extra=hint)
 
 
 # Errors and breakages.

@@ -8,7 +8,7 @@ which endpoints failed before does not depend on how fast other conversations ar
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,7 +134,7 @@ class Gateway:
         given = {name: value for name, value in (known | headers).items() if value}
         try:
             async with self._session.post(
-                f"{self.server.base_url}{path}", data=body, headers=given
+                f"{self.server.base_url}{path}", data=body, headers=given, allow_redirects=False
             ) as response:
                 fields = sorted((name.lower(), value) for name, value in response.headers.items())
                 head = Reply(response.status, tuple(fields), whole=False)
@@ -200,7 +200,7 @@ async def start_pair(folder: Path, repos: dict[str, Path], lanes: int) -> AsyncG
 
 
 @contextmanager
-def _started(folder: Path, repo: Path, settings: str) -> Iterator[ServerProcess]:
+def _started(folder: Path, repo: Path, settings: str) -> Generator[ServerProcess]:
     """Start a checkout's gateway; it makes its database itself, which may have another schema."""
     (folder / "data").mkdir(parents=True, mode=0o700)
     with start_server(
