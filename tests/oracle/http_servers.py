@@ -25,7 +25,8 @@ from tests.support.server_process import ServerProcess, start_server
 SIDES: Final = ("old", "new")
 _DAY: Final = 86_400
 _MANY: Final = 100_000_000
-_SECONDS: Final = 60
+_SECONDS: Final = 300
+"""For a reply, before it counts as none."""
 _NAMED_HOSTS: Final = {
     "openai": "api.openai.com",
     "groq": "api.groq.com",
@@ -223,7 +224,8 @@ def python_of(repo: Path) -> Path:
 def _settings(lanes: list[Lane], port: int) -> dict[str, Any]:
     """Return a gateway's settings.
 
-    Whatever fails cools down to the end of its conversation, however long that takes.
+    Whatever fails cools down to the end of its conversation, however long that takes, and no limit
+    of time is met on a machine that is slow for a while.
     """
     return {
         "simulated_models": False,
@@ -231,8 +233,15 @@ def _settings(lanes: list[Lane], port: int) -> dict[str, Any]:
         "server": {
             "max_requests_per_address_per_minute": _MANY,
             "max_connections_per_address": _MANY,
+            "keep_alive_seconds": _DAY,
+            "large_body_wait_seconds": _DAY,
+            "min_body_bytes_per_second": 0,
         },
-        "upstream": {"cool_down_seconds": _DAY, "connections_per_host": _MANY},
+        "upstream": {
+            "cool_down_seconds": _DAY,
+            "connections_per_host": _MANY,
+            **{f"{phase}_seconds": _DAY for phase in ("connect", "pool", "head", "idle", "total")},
+        },
         "logging": {"level": "error", "file_bytes": 0},
         "providers": [_provider(lane, name, port) for lane in lanes for name in _PROVIDERS],
         "models": [_model(lane, name) for lane in lanes for name in _MODELS],
