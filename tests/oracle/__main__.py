@@ -29,7 +29,10 @@ from tests.oracle.inputs import Inputs, read_lines, write_lines
 from tests.oracle.report import as_json, text
 
 T = TypeVar("T")
-TESTS = "tests/unit/inference/formats"
+TESTS = (
+    "tests/unit/inference/formats",
+    *map(str, sorted(HERE.glob("tests/acceptance/test_wire_*.py"))),
+)
 SEED = 1
 _ERRORS = Console(stderr=True)
 
@@ -38,11 +41,13 @@ def record(options: argparse.Namespace) -> int:
     """Run tests and write what they ask of the formats, with inputs that are made of these."""
     import pytest  # noqa: PLC0415 - the other commands need none of it
 
+    from tests.oracle.outside_recorder import OutsideRecorder  # noqa: PLC0415 - the same
     from tests.oracle.recorder import Recorder  # noqa: PLC0415 - it wraps the classes of today
 
     inputs = Inputs()
     usual = ("-n0", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
-    pytest.main([*usual, *(options.tests or [TESTS])], plugins=[Recorder(inputs)])
+    plugins = [Recorder(inputs), OutsideRecorder(inputs)]
+    pytest.main([*usual, *(options.tests or TESTS)], plugins=plugins)
     recorded = inputs.all()
     for each in generated(recorded, Random(SEED), options.generate):
         inputs.add(each)
@@ -118,8 +123,10 @@ def main(arguments: Sequence[str]) -> int:
         command.set_defaults(run=function)
         command.add_argument("file", type=Path)
         if function is record:
-            command.add_argument("tests", nargs="*", help=f"paths; without any {TESTS}")
-            command.add_argument("--generate", type=int, default=30_000, metavar="COUNT")
+            command.add_argument(
+                "tests", nargs="*", help="paths of tests; without any those of the formats"
+            )
+            command.add_argument("--generate", type=int, default=40_000, metavar="COUNT")
         else:
             required = function is compare
             command.add_argument("--repo", type=_checkout, default=HERE, required=required)

@@ -17,6 +17,7 @@ from random import Random
 from typing import Any
 
 from tests.oracle.inputs import Input
+from tests.oracle.worker import answer
 
 PROFILES: Sequence[Input] = (
     {},
@@ -83,6 +84,11 @@ class _Pool:
         self._streams: dict[str, list[list[str]]] = defaultdict(list)
         events: dict[str, dict[str, None]] = defaultdict(dict)
         self._errors = ['{"error":{"message":"x","code":429}}']
+        self._conversations = [
+            each
+            for each in recorded
+            if each["op"] == "reply" and each["client"] in {"chat", "responses", "messages"}
+        ]
         for each in recorded:
             client, dialect = each.get("client"), each.get("dialect")
             if client and dialect:
@@ -111,6 +117,8 @@ class _Pool:
         random = self._random
         client = random.choice(sorted(self._requests))
         asked = self._request(client, self._requests[client])
+        if self._conversations and random.random() < 1 / 5:
+            asked = self._continued(random.choice(self._conversations))
         if random.random() < 1 / 3:
             asked["body"] = self._damaged(asked["body"])
         endpoint = random.choice(PROFILES)
@@ -136,12 +144,30 @@ class _Pool:
         random = self._random
         dialect = random.choice(sorted(self._streams))
         events = [*random.choice(self._streams[dialect])]
+        if random.random() < 1 / 10:
+            body = random.choice(self._replies[dialect])
+            whole = answer({"op": "whole reply", "dialect": dialect, "data": body})
+            events = whole.get("events") or events
         if random.random() < 2 / 3:
             for _ in range(random.choice((1, 1, 1, 2, 3))):
                 events = self._damaged_events(dialect, events)
         asked = self._answered(dialect) | {"op": "stream", "events": events, "end": "as it came"}
         tokens = {"tokens": 12} if random.random() < 1 / 4 else {}
         return asked | self._maker() | tokens
+
+    def _continued(self, replied: Input) -> Input:
+        """Return the next request of a conversation: with the reply that its client was shown."""
+        client = replied["client"]
+        asked = {name: replied[name] for name in ("op", "client", "dialect", "body")}
+        asked |= {"op": "request", "dialect": self._random.choice(sorted(self._dialects[client]))}
+        said = answer(replied | {"maker": "acme"})
+        if said["status"] == "ok" and _is_object(asked["body"]):
+            body, shown = json.loads(asked["body"]), json.loads(said["shown"])
+            name = "input" if client == "responses" else "messages"
+            if isinstance(body.get(name), list):
+                body[name] += _turns(client, shown)
+                asked["body"] = json.dumps(body)
+        return asked
 
     def whole_reply(self) -> Input:
         dialect = self._random.choice(sorted(self._replies))
@@ -225,6 +251,32 @@ class _Pool:
                 *(damaged, damaged, damaged),
             )
         )
+
+
+def _turns(client: str, shown: Any) -> list[Any]:
+    """Return a reply as what a client sends back, and results of its calls."""
+    match client:
+        case "chat":
+            message = shown["choices"][0]["message"]
+            calls = message.get("tool_calls") or ()
+            told = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in calls]
+            return [message, *told]
+        case "responses":
+            calls = [item for item in shown["output"] if item["type"].endswith("_call")]
+            told = [
+                {
+                    "type": f"{call['type']}_output",
+                    "call_id": call.get("call_id"),
+                    "output": "ok",
+                }
+                for call in calls
+            ]
+            return [*shown["output"], *told]
+        case _:
+            calls = [block for block in shown["content"] if block["type"] == "tool_use"]
+            told = [{"type": "tool_result", "tool_use_id": call["id"]} for call in calls]
+            turns = [{"role": "assistant", "content": shown["content"]}]
+            return [*turns, {"role": "user", "content": told}] if told else turns
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
