@@ -32,9 +32,11 @@ __getattr__ = names(
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
         "formats.messages.wire": "messages_parse_request=parse_request",
         "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
+        "formats.provider_errors": "error_in_place_of_reply",
         "formats.responses.provider_request": "RESPONSES_PROVIDER",
         "formats.responses.wire": "responses_parse_request=parse_request",
         "formats.tool_names": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
+        "formats.whole_replies": "whole_reply_events=events_of",
         "formats.wire": "MAX_TOKENS read_object",
         "guardrails": (
             "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "
