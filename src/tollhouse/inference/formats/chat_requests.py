@@ -1,9 +1,4 @@
-"""The client's side of the chat format: requests to canonical ones, canonical replies back. Pure.
-
-    chunk* (usage | error) [DONE]
-
-Each choice of a stream begins with its role and ends with its `finish_reason`; later events of the
-choice are rejected, so that the stream is always legal.
+"""Requests of the chat format: the client's in canonical form, canonical ones for a provider. Pure.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create, and the public gateway's
 additions to it (`reasoning`, `reasoning_details`, `cache_control`).
@@ -17,81 +12,60 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
+from tollhouse.inference.formats.canonical.places import NotCarriedError
 from tollhouse.inference.formats.canonical.types import (
-    ANTHROPIC,
+    FREEFORM_SCHEMA,
     SAMPLING,
     AudioBlock,
     Block,
-    BlockEnded,
-    CanonicalEvent,
     CanonicalRequest,
     CanonicalToolChoice,
-    ChoiceFinished,
     DocumentBlock,
     ImageBlock,
     JsonOutput,
     ReasoningBlock,
-    ReasoningDelta,
     ReasoningParameter,
-    ReasoningSignature,
     RefusalBlock,
-    RefusalDelta,
-    StreamStarted,
     TextBlock,
-    TextDelta,
     ThinkingOptions,
     ToolCall,
-    ToolCallDelta,
-    ToolCallStarted,
     ToolDefinition,
     ToolResult,
     Turn,
-    UsageReported,
+    usual_effort,
     with_breakpoint,
     with_grammar,
 )
-from tollhouse.inference.formats.chat_completions.reasoning import (
+from tollhouse.inference.formats.chat_calls import render_call
+from tollhouse.inference.formats.chat_reasoning import (
     THOUGHTS,
     ContentPart,
     ReasoningDetail,
     parse_details,
     parse_thinking_blocks,
-    render_details,
+    render_extra,
+    render_thoughts,
 )
-from tollhouse.inference.formats.chat_completions.wire import (
-    error_chunk,
-    render_call,
-    render_chunk,
-    render_end,
-    render_stream_error,
-    render_usage,
-    reply_fields,
-)
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
 from tollhouse.inference.formats.media_types import data_url, file_block, recording
-from tollhouse.inference.formats.proofs import unsigned, wrapped
+from tollhouse.inference.formats.tool_names import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
     given,
     given_fields,
-    raw,
+    present,
     read_typed,
     texts,
+    without,
 )
-from tollhouse.kernel.errors import Invalid, TollhouseError
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.canonical.types import BlockDelta, CanonicalResponse, Choice
-    from tollhouse.inference.formats.chat_completions.wire import ChatRequest
-    from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.inference.formats.chat import ChatRequest
+    from tollhouse.inference.types import Endpoint
 
 
 _AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -243,15 +217,15 @@ def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
     if request.fields.get("functions", NULL) != NULL:
         raise Invalid("functions: cannot be passed on to this model; give them as tools.")
     return CanonicalRequest(
-        turns=_turns(read.messages),
+        turns=_read_turns(read.messages),
         stream=bool(read.stream),
-        tools=tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(read.tools or ())),
-        tool_choice=_tool_choice(read.tool_choice),
+        tools=tuple(_read_tool(tool, f"tools[{at}]") for at, tool in enumerate(read.tools or ())),
+        tool_choice=_read_tool_choice(read.tool_choice),
         parallel_tool_calls=read.parallel_tool_calls,
         max_tokens=read.max_completion_tokens or read.max_tokens,
         stop=texts(read.stop),
-        output=_output(read.response_format),
-        thinking=_thinking(read),
+        output=_read_output(read.response_format),
+        thinking=_read_thinking(read),
         verbosity=read.verbosity,
         logprobs=bool(read.logprobs),
         top_logprobs=read.top_logprobs,
@@ -266,30 +240,30 @@ def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
 # Messages
 
 
-def _turns(messages: list[_Message]) -> tuple[Turn, ...]:
+def _read_turns(messages: list[_Message]) -> tuple[Turn, ...]:
     """Return a turn for each message, and one for consecutive tool results."""
     turns: list[Turn] = []
     placed = ((f"messages[{index}]", message) for index, message in enumerate(messages))
     for is_result, run in groupby(placed, lambda each: each[1].role in {"tool", "function"}):
         if is_result:
-            turns.append(Turn("user", tuple(_result(message, at) for at, message in run)))
+            turns.append(Turn("user", tuple(_read_result(message, at) for at, message in run)))
         else:
-            turns += [turn for at, message in run for turn in _turn(message, at)]
+            turns += [turn for at, message in run for turn in _read_turn(message, at)]
     return tuple(turns)
 
 
-def _turn(message: _Message, at: str) -> tuple[Turn, ...]:
+def _read_turn(message: _Message, at: str) -> tuple[Turn, ...]:
     if message.role == "assistant":
-        return _assistant(message, at)
-    blocks = with_breakpoint(_content(message.content, at), given(message.cache_control))
+        return _read_assistant(message, at)
+    blocks = with_breakpoint(_read_content(message.content, at), given(message.cache_control))
     return (Turn("user" if message.role == "user" else "system", blocks),)
 
 
-def _assistant(message: _Message, at: str) -> tuple[Turn, ...]:
+def _read_assistant(message: _Message, at: str) -> tuple[Turn, ...]:
     """Return a turn of the model, and its pictures in one of the user: no model has them itself."""
     if message.audio != NULL:
         raise Invalid(f"{at}.audio: an id of a recording is known to nobody here; send its text.")
-    blocks = with_breakpoint(_said(message, at), given(message.cache_control))
+    blocks = with_breakpoint(_read_said(message, at), given(message.cache_control))
     files = [each for each in blocks if isinstance(each, (ImageBlock, DocumentBlock, AudioBlock))]
     files += [ImageBlock(data_url(each.image_url.url)) for each in message.images or ()]
     said = Turn("assistant", tuple(each for each in blocks if each not in files))
@@ -300,11 +274,11 @@ def _assistant(message: _Message, at: str) -> tuple[Turn, ...]:
     return (shown, said) if message.tool_calls else (said, shown)
 
 
-def _result(message: _Message, at: str) -> ToolResult:
+def _read_result(message: _Message, at: str) -> ToolResult:
     call_id = message.tool_call_id or message.name
     if call_id is None:
         raise Invalid(f"{at}.tool_call_id: this field is required.")
-    blocks = _content(message.content, at)
+    blocks = _read_content(message.content, at)
     content = tuple(
         each for each in blocks if isinstance(each, (TextBlock, ImageBlock, DocumentBlock))
     )
@@ -313,10 +287,10 @@ def _result(message: _Message, at: str) -> ToolResult:
     return ToolResult(call_id, content, cache=given(message.cache_control))
 
 
-def _said(message: _Message, at: str) -> tuple[Block, ...]:
+def _read_said(message: _Message, at: str) -> tuple[Block, ...]:
     blocks: list[Block] = [
-        *_reasoning(message),
-        *_content(message.content, at, skipped=THOUGHTS),
+        *_read_reasoning(message),
+        *_read_content(message.content, at, skipped=THOUGHTS),
     ]
     if message.refusal:
         blocks.append(RefusalBlock(message.refusal))
@@ -334,7 +308,7 @@ def _said(message: _Message, at: str) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _reasoning(message: _Message) -> list[ReasoningBlock]:
+def _read_reasoning(message: _Message) -> list[ReasoningBlock]:
     if message.reasoning_details:
         return parse_details(message.reasoning_details, of_client=True)
     parts = message.content if isinstance(message.content, list) else ()
@@ -345,7 +319,7 @@ def _reasoning(message: _Message) -> list[ReasoningBlock]:
     return [ReasoningBlock(text)] if text else []
 
 
-def _content(
+def _read_content(
     content: str | list[_Part] | None, at: str, skipped: Collection[str] = ()
 ) -> tuple[Block, ...]:
     if content is None:
@@ -353,10 +327,10 @@ def _content(
     if isinstance(content, str):
         return (TextBlock(content),)
     placed = ((f"{at}.content[{index}]", part) for index, part in enumerate(content))
-    return tuple(_part(part, here) for here, part in placed if part.type not in skipped)
+    return tuple(_read_part(part, here) for here, part in placed if part.type not in skipped)
 
 
-def _part(part: _Part, at: str) -> Block:
+def _read_part(part: _Part, at: str) -> Block:
     cache = given(part.cache_control)
     if part.text is not None:
         return TextBlock(part.text, cache)
@@ -371,10 +345,10 @@ def _part(part: _Part, at: str) -> Block:
             reason = "is required; an id of a file is known to nobody here."
             raise Invalid(f"{at}.file.file_data: {reason}")
         return file_block(part.file.file_data, part.file.filename, cache)
-    return _recording(part, at)
+    return _read_recording(part, at)
 
 
-def _recording(part: _Part, at: str) -> AudioBlock:
+def _read_recording(part: _Part, at: str) -> AudioBlock:
     """Return an audio part; reject any other part that is left."""
     if part.input_audio is not None:
         return recording(part.input_audio.data, part.input_audio.format)
@@ -383,7 +357,7 @@ def _recording(part: _Part, at: str) -> AudioBlock:
     raise refused(CHAT_PARTS, part.type or None, at)
 
 
-def _tool(tool: _Tool, path: str) -> ToolDefinition:
+def _read_tool(tool: _Tool, path: str) -> ToolDefinition:
     """Return a tool that the client runs; a provider's own is `Invalid`."""
     cache = given(tool.cache_control)
     if tool.custom is not None:
@@ -399,7 +373,7 @@ def _tool(tool: _Tool, path: str) -> ToolDefinition:
     return ToolDefinition(own.name, own.description, given(own.parameters), own.strict, cache)
 
 
-def _tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
+def _read_tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
     if isinstance(choice, _Choice) and choice.allowed_tools is not None:
         choice = choice.allowed_tools.mode
     if isinstance(choice, _Choice):
@@ -412,7 +386,7 @@ def _tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
     return None
 
 
-def _output(wanted: _Format | None) -> JsonOutput | None:
+def _read_output(wanted: _Format | None) -> JsonOutput | None:
     if wanted is None or wanted.type not in {"json_object", "json_schema"}:
         return None
     own = wanted.json_schema
@@ -421,180 +395,181 @@ def _output(wanted: _Format | None) -> JsonOutput | None:
     return JsonOutput(given(own.schema), own.name, own.description, own.strict)
 
 
-def _thinking(body: _Body) -> ThinkingOptions | None:
+def _read_thinking(body: _Body) -> ThinkingOptions | None:
     own = body.reasoning or ReasoningParameter()
     thinking = own.options(body.reasoning_effort, exclude=body.include_reasoning is False)
     return None if body.reasoning is None and thinking == ThinkingOptions() else thinking
 
 
-# Streams
+# For a provider
 
 
-class ChatStreamEncoder(StreamEncoder):
-    """Encodes a stream as chunks."""
-
-    def __init__(self, source: TranslationSource, identity: ReplyIdentity) -> None:
-        self._request = source.request.fields
-        self._identity = identity
-        self._choices: dict[int, _ChoiceEncoder] = {}
-
-    def write(self, event: CanonicalEvent) -> bytes:
-        """Return the chunk of an event; empty if the format has none for it."""
-        if isinstance(event, (StreamStarted, UsageReported, BlockEnded)):
-            return b""
-        choice = self._choices.get(event.choice)
-        if choice is None:
-            choice = self._choices[event.choice] = _ChoiceEncoder(
-                event.choice, self._identity.maker
-            )
-        if isinstance(event, ChoiceFinished):
-            return render_chunk(self._identity, [choice.finish(event)])
-        if not isinstance(event, TextDelta) or event.logprobs is not None or not choice.begun:
-            return render_chunk(self._identity, [choice.encode(event)])
-        if choice.template is not None:
-            return choice.template.fill((encoder.encode(event.text),))
-        shown = render_chunk(self._identity, [choice.encode(event)])
-        choice.template = EventTemplate.of(shown, {"content": raw(event.text)})
-        return shown
-
-    def _end(self, charge: Charge) -> bytes:
-        return render_end(self._identity, self._request, charge)
-
-    def _fail(self, error: TollhouseError) -> bytes:
-        return render_stream_error(error, error_chunk(self._identity))
+_MOST_STOPS: Final = 4
 
 
-class _ChoiceEncoder:
-    """Encodes one choice: its role once, its tool calls numbered, nothing after its end."""
-
-    def __init__(self, index: int, maker: str) -> None:
-        self.begun = False
-        self.template: EventTemplate | None = None
-        """Of its chunks of text without log-probabilities, once there was one."""
-        self._index = index
-        self._maker = maker
-        self._finished = False
-        self._calls: dict[int, int] = {}
-        """The number of the call by block."""
-        self._details: dict[tuple[int, str], int] = {}
-        """The number of the detail by block and kind."""
-
-    def encode(self, event: BlockDelta) -> dict[str, object]:
-        logprobs = event.logprobs if isinstance(event, TextDelta) else None
-        return self._choice(self._delta(event), logprobs=logprobs)
-
-    def finish(self, event: ChoiceFinished) -> dict[str, object]:
-        native = event.native_finish_reason
-        choice = self._choice({}, finish_reason=event.finish_reason, native_finish_reason=native)
-        self._finished, self.template = True, None
-        return choice
-
-    def _choice(self, delta: dict[str, object], **end: object) -> dict[str, object]:
-        if self._finished:
-            raise MalformedResponse("a choice goes on after its end")
-        if not self.begun:
-            self.begun = True
-            delta = {"role": "assistant", "content": "", **delta}
-        return {
-            "index": self._index,
-            "delta": delta,
-            "finish_reason": None,
-            "logprobs": None,
-            **end,
-        }
-
-    def _delta(self, event: BlockDelta) -> dict[str, object]:
-        if isinstance(event, TextDelta):
-            return {"content": event.text}
-        if isinstance(event, RefusalDelta):
-            return {"refusal": event.text}
-        if isinstance(event, ReasoningDelta):
-            return self._reasoning(event)
-        if isinstance(event, ReasoningSignature):
-            return {"reasoning_details": self._signature(event)}
-        return {"tool_calls": [self._call(event)]}
-
-    def _reasoning(self, event: ReasoningDelta) -> dict[str, object]:
-        name = "summary" if event.is_summary else "text"
-        detail = {"type": f"reasoning.{name}", name: event.text, "id": None, "format": None}
-        index = self._detail(event.block, name)
-        return {"reasoning": event.text, "reasoning_details": [{**detail, "index": index}]}
-
-    def _signature(self, event: ReasoningSignature) -> list[dict[str, object]]:
-        common = {"id": event.id, "format": event.format}
-        details: list[dict[str, object]] = []
-        signature = wrapped(event.signature or "", self._maker)
-        if event.encrypted is None and event.format == ANTHROPIC:
-            signature = signature or unsigned(self._maker)
-        if signature:
-            index = self._detail(event.block, "text")
-            text = {"type": "reasoning.text", "text": "", "signature": signature}
-            details.append({**text, **common, "index": index})
-        if event.encrypted is not None:
-            index = self._detail(event.block, "encrypted")
-            data = {"type": "reasoning.encrypted", "data": wrapped(event.encrypted, self._maker)}
-            details.append({**data, **common, "index": index})
-        return details
-
-    def _detail(self, block: int, kind: str) -> int:
-        return self._details.setdefault((block, kind), len(self._details))
-
-    def _call(self, event: ToolCallStarted | ToolCallDelta) -> dict[str, object]:
-        index = self._calls.setdefault(event.block, len(self._calls))
-        if isinstance(event, ToolCallDelta):
-            return {"index": index, "function": {"arguments": event.arguments}}
-        return {"index": index, **render_call(event.id, event.name, "")}
+def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
+    """Return the body of a request."""
+    profile = endpoint.profile
+    with_usage = prompt.stream and profile.usage_in_streams
+    fields: dict[str, object] = {
+        "model": endpoint.model,
+        "messages": [each for turn in prompt.turns for each in _write_messages(turn, endpoint)],
+        "stream": prompt.stream or None,
+        "stream_options": {"include_usage": True} if with_usage else None,
+        profile.output_limit: prompt.max_tokens,
+        "stop": list(prompt.stop[:_MOST_STOPS]) or None,
+        "user": prompt.user,
+        "metadata": prompt.metadata,
+        "n": prompt.choices,
+        **_write_tools(prompt),
+        "response_format": None if prompt.output is None else _write_format(prompt.output),
+        "reasoning_effort": None if prompt.thinking is None else _write_effort(prompt.thinking),
+        "verbosity": prompt.verbosity,
+        "logprobs": prompt.logprobs or None,
+        "top_logprobs": prompt.top_logprobs if prompt.logprobs else None,
+        **{name: prompt.sampling[name] for name in SAMPLING if name in prompt.sampling},
+    }
+    return encoder.encode(without(present(fields), profile.refused_in_chat))
 
 
-# Complete responses
+def _write_effort(thinking: ThinkingOptions) -> str | None:
+    effort = usual_effort(thinking)
+    return "low" if effort is None and thinking.budget_tokens is not None else effort
 
 
-def render_response(
-    source: TranslationSource, reply: CanonicalResponse, identity: ReplyIdentity, charge: Charge
-) -> bytes:
-    """Return a chat completion."""
-    del source
-    return encoder.encode(
-        {
-            **reply_fields(identity, "chat.completion"),
-            "system_fingerprint": None,
-            "service_tier": reply.service_tier,
-            "choices": [_choice(choice, identity.maker) for choice in reply.choices],
-            "usage": render_usage(charge),
-        }
-    )
+def _write_format(output: JsonOutput) -> dict[str, object]:
+    if output.schema is None:
+        return {"type": "json_object"}
+    schema: dict[str, object] = {"name": output.name or "answer", "schema": output.schema}
+    if output.description is not None:
+        schema["description"] = output.description
+    if output.strict is not None:
+        schema["strict"] = output.strict
+    return {"type": "json_schema", "json_schema": schema}
 
 
-def _choice(choice: Choice, maker: str) -> dict[str, object]:
+# Tools
+
+
+def _write_tools(prompt: CanonicalRequest) -> dict[str, object]:
+    if not prompt.tools:
+        return {}
     return {
-        "index": choice.index,
-        "message": _message(choice, maker),
-        "finish_reason": choice.finish_reason,
-        "native_finish_reason": choice.native_finish_reason,
-        "logprobs": choice.logprobs,
+        "tools": [_write_tool(each) for each in prompt.tools],
+        "tool_choice": None
+        if prompt.tool_choice is None
+        else _write_tool_choice(prompt.tool_choice),
+        "parallel_tool_calls": prompt.parallel_tool_calls,
     }
 
 
-def _message(choice: Choice, maker: str) -> dict[str, object]:
-    blocks = choice.blocks
-    texts = [block.text for block in blocks if isinstance(block, TextBlock)]
-    refusals = [block.text for block in blocks if isinstance(block, RefusalBlock)]
-    message: dict[str, object] = {
-        "role": "assistant",
-        "content": "".join(texts) if texts else None,
-        "refusal": "".join(refusals) if refusals else None,
+def _write_tool_choice(choice: CanonicalToolChoice) -> object:
+    if choice.mode == "named":
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice.mode
+
+
+def _write_tool(tool: ToolDefinition) -> Mapping[str, object]:
+    fields = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": FREEFORM_SCHEMA if tool.freeform else tool.parameters,
+        "strict": tool.strict,
     }
-    reasoning_blocks = [block for block in blocks if isinstance(block, ReasoningBlock)]
-    if reasoning_blocks:
-        message["reasoning"] = "".join(block.text for block in reasoning_blocks) or None
-        message["reasoning_details"] = render_details(reasoning_blocks, maker)
-    calls = [block for block in blocks if isinstance(block, ToolCall)]
+    return {"type": "function", "function": present(fields)}
+
+
+# Messages
+
+
+def _write_messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
+    if turn.role == "assistant":
+        message = _write_assistant(turn, endpoint)
+        if len(message) > 1:
+            yield message
+        return
+    results = [block for block in turn.blocks if isinstance(block, ToolResult)]
+    yield from map(_write_result, results)
+    # A tool message holds text only; other content follows in a user message.
+    pictures = [
+        each for result in results for each in result.content if not isinstance(each, TextBlock)
+    ]
+    rest = [block for block in turn.blocks if not isinstance(block, ToolResult)]
+    if pictures or rest:
+        yield {"role": turn.role, "content": _write_content([*pictures, *rest])}
+
+
+def _write_result(result: ToolResult) -> dict[str, object]:
+    texts = [each.text for each in result.content if isinstance(each, TextBlock)]
+    call_id = short_id(result.call_id, LONGEST_CALL_ID)
+    return {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
+
+
+def _write_assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
+    mine = [
+        block
+        for block in turn.blocks
+        if isinstance(block, ReasoningBlock) and block.may_go_to(endpoint.provider)
+    ]
+    extras = {block.id: block for block in mine if block.field == "extra_content"}
+    text_blocks = [block for block in turn.blocks if isinstance(block, (TextBlock, RefusalBlock))]
+    calls = [
+        render_call(
+            short_id(block.id, LONGEST_CALL_ID),
+            block.name,
+            block.arguments,
+            render_extra(extras.get(block.id)),
+        )
+        for block in turn.blocks
+        if isinstance(block, ToolCall)
+    ]
+    message: dict[str, object] = {"role": "assistant"}
+    if text_blocks:
+        message["content"] = _write_content(text_blocks)
     if calls:
-        message["tool_calls"] = [
-            {"index": index, **render_call(call.id, call.name, call.arguments)}
-            for index, call in enumerate(calls)
-        ]
+        message["tool_calls"] = calls
+    message |= render_extra(extras.get(None))
+    thoughts = [block for block in mine if block.field != "extra_content"]
+    if thoughts:
+        first = thoughts[0]
+        # Of the fields of chat, only the details have signatures.
+        is_signed = first.maker is not None and bool(first.signature or first.encrypted)
+        usual = "reasoning_details" if is_signed else endpoint.profile.takes_reasoning_as
+        field = first.field or usual
+        message |= render_thoughts(thoughts, field, [_write_part(block) for block in text_blocks])
     return message
 
 
-CHAT_CLIENT: Final = ClientFormat(parse_canonical_request, render_response, ChatStreamEncoder)
+def _write_content(blocks: Iterable[Block]) -> str | list[dict[str, object]]:
+    """Return a message's content: a plain string if there is only text."""
+    parts = [_write_part(block) for block in blocks]
+    if all(part.keys() == {"type", "text"} for part in parts) and len(parts) <= 1:
+        return "".join(str(part["text"]) for part in parts)
+    return parts
+
+
+def _write_part(block: Block) -> dict[str, object]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    if isinstance(block, RefusalBlock):
+        return {"type": "refusal", "refusal": block.text}
+    if isinstance(block, ImageBlock):
+        url = {"url": block.url} | ({} if block.detail is None else {"detail": block.detail})
+        return {"type": "image_url", "image_url": url}
+    if isinstance(block, AudioBlock):
+        recording = {"data": block.data, "format": block.format}
+        return {"type": "input_audio", "input_audio": recording}
+    if isinstance(block, DocumentBlock):
+        return _write_document(block)
+    kind = type(block).__name__.removesuffix("Block")
+    raise NotCarriedError(block, f"a {kind} cannot stand in a message of this role.")
+
+
+def _write_document(document: DocumentBlock) -> dict[str, object]:
+    if document.text is not None:
+        return {"type": "text", "text": document.text}
+    if document.url is None or not document.url.startswith("data:"):
+        reason = "a document by URL cannot be sent to this provider; send its bytes."
+        raise NotCarriedError(document, reason)
+    file = {"filename": document.name or "document", "file_data": document.url}
+    return {"type": "file", "file": file}

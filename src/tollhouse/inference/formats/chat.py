@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from tollhouse.inference.formats.adapter import ClientRequest
-from tollhouse.inference.formats.chat_completions.calls import whole_call
+from tollhouse.inference.formats.chat_calls import Called
 from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.provider_errors import (
     error_in_place_of_reply,
@@ -34,6 +34,7 @@ from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
     Fields,
+    T,
     encoder,
     fields_decoder,
     join_lines,
@@ -61,10 +62,7 @@ if TYPE_CHECKING:
 CHUNK: Final = "chat.completion.chunk"
 
 
-_NO_CALLS: Final = (NULL, Raw(b"[]"))
-
-
-class ChatDelta(msgspec.Struct):
+class ChatDelta(Called):
     """A chunk's `delta` or a complete `message`, as far as token counts need it."""
 
     content: str | list[Raw] | None = None
@@ -72,20 +70,11 @@ class ChatDelta(msgspec.Struct):
     reasoning: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
-    tool_calls: Raw = NULL
-    """Not `Raw | None`, which the decoder takes for null only."""
-    function_call: Raw = NULL
-    """The format's first way to call, of one call."""
     reasoning_details: Raw = NULL
     thinking_blocks: Raw = NULL
     extra_content: Raw = NULL
     provider_specific_fields: Raw = NULL
     usage: Raw = NULL
-
-    @property
-    def calls(self) -> bool:
-        """Whether there is a tool call, or a part of one."""
-        return self.tool_calls not in _NO_CALLS or self.function_call != NULL
 
     @property
     def is_silent(self) -> bool:
@@ -217,17 +206,6 @@ def render_usage(charge: Charge) -> dict[str, object]:
     }
 
 
-# Tool calls
-
-
-def render_call(
-    call_id: str, name: str, arguments: str, extra: Fields | None = None
-) -> dict[str, object]:
-    """Return an item of `tool_calls`."""
-    function = {"name": name, "arguments": arguments}
-    return whole_call({"id": call_id, "type": "function"}, function, extra)
-
-
 # Errors
 
 
@@ -235,19 +213,30 @@ _ERROR: Final = Raw(b'"error"')
 _NO_CHOICES: Final = (NULL, Raw(b"[]"))
 
 
-def decode_fields(data: bytes) -> Fields:
-    """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
+def decode_reply(decoder: msgspec.json.Decoder[T], data: bytes, problem: str) -> T:
+    """Decode a response or a chunk; raises the error in its place, else `MalformedResponse`."""
     if data[:2] == b"[{":
         raise read_error(data)
     try:
-        fields = fields_decoder.decode(replace_invalid_text(data))
+        return decoder.decode(replace_invalid_text(data))
     except (msgspec.DecodeError, RecursionError):
-        raise not_of_dialect(data, "it is not of the chat dialect") from None
-    raise_error_within(fields)
-    if fields.get("object") == _ERROR:
+        raise not_of_dialect(data, problem) from None
+
+
+def raise_error_instead(data: bytes, *, is_error: bool, is_empty: bool) -> None:
+    """Raise what a response or a chunk tells that is an error, or may be one: it has no choices."""
+    if is_error:
         raise read_error(data)
-    if fields.get("choices", NULL) in _NO_CHOICES and (error := error_in_place_of_reply(data)):
+    if is_empty and (error := error_in_place_of_reply(data)):
         raise error
+
+
+def decode_fields(data: bytes) -> Fields:
+    """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
+    fields = decode_reply(fields_decoder, data, "it is not of the chat dialect")
+    raise_error_within(fields)
+    is_empty = fields.get("choices", NULL) in _NO_CHOICES
+    raise_error_instead(data, is_error=fields.get("object") == _ERROR, is_empty=is_empty)
     return fields
 
 

@@ -22,23 +22,7 @@ from tollhouse.inference.formats.adapter import (
     counted,
 )
 from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
-from tollhouse.inference.formats.chat_completions.calls import (
-    CallOrder,
-    CallPiece,
-    are_regular,
-    function_decoder,
-    is_whole,
-    names_in,
-    read_items,
-    read_pieces,
-    whole_calls,
-)
-from tollhouse.inference.formats.chat_completions.reasoning import (
-    may_change,
-    own_messages,
-    shown_message,
-)
-from tollhouse.inference.formats.chat_completions.wire import (
+from tollhouse.inference.formats.chat import (
     CHUNK,
     ChatDelta,
     ChatRequest,
@@ -53,6 +37,12 @@ from tollhouse.inference.formats.chat_completions.wire import (
     render_stream_error,
     render_usage,
     reply_fields,
+)
+from tollhouse.inference.formats.chat_calls import CallOrder, names_in
+from tollhouse.inference.formats.chat_reasoning import (
+    may_change,
+    own_messages,
+    shown_message,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
@@ -81,7 +71,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
-    from tollhouse.inference.formats.chat_completions.wire import ChunkChoice
+    from tollhouse.inference.formats.chat import ChunkChoice
     from tollhouse.kernel.errors import TollhouseError
 
 
@@ -161,7 +151,7 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
     if called := said.calls:
         fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
         if not keeps or said.tool_calls != NULL:
-            fields["tool_calls"] = _whole_calls(said)
+            fields["tool_calls"] = said.whole()
         message = raw(fields)
     return {
         "logprobs": NULL,
@@ -173,46 +163,10 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
     }
 
 
-def _whole_calls(said: ChatDelta) -> msgspec.Raw:
-    """Return the calls of a whole reply, each with an id of its own and its arguments as text."""
-    pieces, usual = _calls_of(said) or _NO_CALLS
-    parts = whole_calls(pieces)
-    if usual and all(map(is_whole, pieces, parts)):
-        return said.tool_calls
-    given = zip(_items_of(said), parts, strict=True)
-    return raw([_written(item, part.rendered()) for item, part in given])
-
-
 def _asks_for_functions(fields: Fields) -> bool:
     """Tell whether a client asks in the format's first way, and reads its `function_call`."""
     return "functions" in fields and "tools" not in fields
 
-
-def _calls_of(said: ChatDelta) -> tuple[list[CallPiece], bool] | None:
-    """Return the calls of a message or the pieces in a delta, and whether they are as usual.
-
-    None if they cannot be read.
-    """
-    if said.tool_calls == NULL:
-        legacy = try_decode(function_decoder, said.function_call)
-        return None if legacy is None else ([CallPiece(function=legacy)], False)
-    return read_pieces(said.tool_calls)
-
-
-def _items_of(said: ChatDelta) -> list[Fields]:
-    """Return the fields of what `_calls_of` returns."""
-    return [{}] if said.tool_calls == NULL else read_items(said.tool_calls)
-
-
-_NO_CALLS: tuple[list[CallPiece], bool] = ([], True)
-
-
-def _written(item: Fields, part: Mapping[str, object]) -> Fields:
-    return without(item, _FLAT) | {name: raw(value) for name, value in part.items()}
-
-
-_FLAT = frozenset({"name", "arguments", "parameters", "input"})
-"""What some servers write in a call, without a `function`."""
 
 # Streams
 
@@ -366,25 +320,14 @@ class ChatStream(ChunkStream):
     ) -> list[Fields] | None:
         """Return a delta's tool calls as OpenAI would write them; None if they are like that."""
         order = self._orders.get(index)
-        called = None
-        if delta is not None and delta.calls and not (self._keeps and delta.tool_calls == NULL):
-            called = _calls_of(delta)
-            if order is None:
-                order = CallOrder(names_in(self._request.get("tools", NULL)))
-                self._orders[index] = order
-        if order is None or (called is None and not finish_reason):
+        if delta is not None and (not delta.calls or (self._keeps and delta.tool_calls == NULL)):
+            delta = None
+        if order is None and delta is not None:
+            order = CallOrder(names_in(self._request.get("tools", NULL)))
+            self._orders[index] = order
+        if order is None or (delta is None and not finish_reason):
             return None
-        pieces, usual = called or _NO_CALLS
-        parts = list(order.read(pieces))
-        held = order.end() if finish_reason else []
-        if not held and usual and are_regular(pieces, parts):
-            return None
-        items = [] if delta is None or called is None else _items_of(delta)
-        written = [
-            _written({} if place is None else items[place], part.rendered())
-            for place, part in parts
-        ]
-        return [*written, *(_written({}, part.rendered()) for part in held)]
+        return order.rewritten(delta, ended=finish_reason is not None)
 
     def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None = None) -> bytes:
         if fields.get("system_fingerprint") == NULL:

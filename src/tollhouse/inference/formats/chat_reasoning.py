@@ -19,7 +19,7 @@ https://ai.google.dev/gemini-api/docs/openai (`extra_content`).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -51,7 +51,7 @@ from tollhouse.inference.formats.wire import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.types import ReasoningField
+    from tollhouse.inference.formats.canonical.types import ReasoningField, ReasoningSignature
     from tollhouse.inference.types import Endpoint
 
 REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
@@ -255,17 +255,27 @@ def _marked(message: Fields, maker: str) -> Fields:
 
 
 def _details(block: ReasoningBlock, maker: str) -> Iterator[dict[str, object]]:
-    common = {"id": block.id, "format": block.format}
     if block.is_summary:
-        yield {"type": "reasoning.summary", "summary": block.text, **common}
+        yield render_detail("summary", block.text, block)
     elif block.text or block.signature:
         signature = block.signature and wrapped(block.signature, maker)
         if not signature and block.format == ANTHROPIC:
             signature = unsigned(maker) or None
-        text = {"type": "reasoning.text", "text": block.text, "signature": signature}
-        yield {**text, **common}
+        yield render_detail("text", block.text, block, signature=signature)
     if block.encrypted:
-        yield {"type": "reasoning.encrypted", "data": wrapped(block.encrypted, maker), **common}
+        yield render_detail("encrypted", wrapped(block.encrypted, maker), block)
+
+
+DetailKind = Literal["text", "summary", "encrypted"]
+
+
+def render_detail(
+    kind: DetailKind, said: str, of: ReasoningBlock | ReasoningSignature | None, **more: str | None
+) -> dict[str, object]:
+    """Return an item of `reasoning_details` with the id and the format of what it belongs to."""
+    common = {"id": of and of.id, "format": of and of.format}
+    name = "data" if kind == "encrypted" else kind
+    return {"type": f"reasoning.{kind}", name: said, **more, **common}
 
 
 _CHANGED: Final = REASONING_FIELDS | _PROOFS.keys()
