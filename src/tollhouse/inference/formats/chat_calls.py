@@ -34,6 +34,7 @@ from tollhouse.inference.formats.wire import (
     encoder,
     fields_decoder,
     raw,
+    text_bytes,
     try_decode,
     without,
 )
@@ -131,6 +132,18 @@ def pieces_in(calls: Pieces, function_call: Function | None) -> list[CallPiece]:
     return [] if function_call is None else [CallPiece(function=function_call)]
 
 
+class _Text(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _TextCall(Struct):
+    function: _Text | None = None
+
+
+_texts: Final = msgspec.json.Decoder(list[_TextCall])
+
+
 class Called(Struct):
     """The calls of a message, or their pieces in a delta, not decoded."""
 
@@ -143,6 +156,18 @@ class Called(Struct):
     def calls(self) -> bool:
         """Whether there is a tool call, or a part of one."""
         return self.tool_calls not in _NONE or self.function_call != NULL
+
+    @property
+    def called_bytes(self) -> int:
+        """The bytes of names and arguments, without the JSON around them."""
+        size = 0 if self.function_call == NULL else len(self.function_call)
+        if self.tool_calls == NULL:
+            return size
+        calls = try_decode(_texts, self.tool_calls)
+        if calls is None:
+            return size + len(self.tool_calls)
+        said = (call.function for call in calls if call.function is not None)
+        return size + sum(text_bytes(f"{each.name or ''}{each.arguments or ''}") for each in said)
 
     def pieces(self) -> tuple[list[CallPiece], bool]:
         """Return the pieces, and whether they stand in a list; none if they cannot be read."""

@@ -1,51 +1,48 @@
-"""Passes chat requests through to providers of the chat dialect. Pure.
+"""Passes chat requests through to providers of the chat format. Pure.
 
-Only the gateway's own fields are changed. Whatever the provider sends, the client's stream is
-`chunk* (usage | error) [DONE]`: the provider's usage is held back to the end and priced, its
-`[DONE]` is not forwarded.
+Of what is passed through only the gateway's own fields are changed; all else stays raw. Whatever
+the provider sends, the client's stream is `chunk* (usage | error) [DONE]`: the provider's usage is
+held back to the end and priced, its `[DONE]` is not forwarded.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
     AdaptedStream,
+    ClientRequest,
     MalformedResponse,
     PassthroughAdapter,
     counted,
 )
-from tollhouse.inference.formats.canonical.types import ReasoningParameter, usual_effort
 from tollhouse.inference.formats.chat import (
     CHUNK,
-    ChatDelta,
     ChatRequest,
-    choices_decoder,
-    chunk_choices_decoder,
     decode_fields,
-    error_chunk,
-    message_bytes,
-    output_bytes,
+    last_choice,
     render_chunk,
     render_end,
-    render_stream_error,
+    render_failure,
     render_usage,
     reply_fields,
 )
-from tollhouse.inference.formats.chat_calls import CallOrder, names_in
+from tollhouse.inference.formats.chat_calls import Called, CallOrder, names_in
 from tollhouse.inference.formats.chat_reasoning import (
     may_change,
     own_messages,
+    rename_effort,
     shown_message,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -59,6 +56,7 @@ from tollhouse.inference.formats.wire import (
     raw,
     read_id,
     says_nothing,
+    text_bytes,
     text_decoder,
     try_decode,
     without,
@@ -70,21 +68,178 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.adapter import ClientRequest
-    from tollhouse.inference.formats.chat import ChunkChoice
     from tollhouse.kernel.errors import TollhouseError
 
 
-# Requests and responses
+class ChatDelta(Called):
+    """A chunk's `delta` or a complete `message`, as far as token counts need it."""
+
+    content: str | list[Raw] | None = None
+    """Some providers send a list of parts."""
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    reasoning_details: Raw = NULL
+    thinking_blocks: Raw = NULL
+    extra_content: Raw = NULL
+    provider_specific_fields: Raw = NULL
+    usage: Raw = NULL
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it says nothing."""
+        details = self.reasoning_details != NULL or self.thinking_blocks != NULL
+        thinks = self.reasoning or self.reasoning_content or details
+        return not (self.content or self.refusal or thinks or self.calls)
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether it is not as clients read it.
+
+        One of the two fields in which they look for the reasoning is missing, the text is in parts,
+        or there is what only its maker can read, or a usage.
+        """
+        details = self.reasoning_details
+        if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
+            return True
+        if self.function_call != NULL or self.thinking_blocks != NULL:
+            return True
+        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
+            return True
+        if (self.reasoning_content and not self.reasoning) or isinstance(self.content, list):
+            return True
+        beside = self.extra_content != NULL or self.usage != NULL
+        return beside or b"signature" in bytes(self.provider_specific_fields)
+
+    @property
+    def size(self) -> int:
+        """The bytes of output."""
+        size = self.called_bytes if self.calls else 0
+        content, reasoning = self.content, self.reasoning or self.reasoning_content
+        if isinstance(content, str):
+            size += text_bytes(content)
+        elif content:
+            size += sum(map(len, content))
+        if reasoning:
+            size += text_bytes(reasoning)
+        return size + text_bytes(self.refusal) if self.refusal else size
 
 
-_OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens"})
-_ASSISTANT = msgspec.Raw(b'"assistant"')
-_reasoning = msgspec.json.Decoder(ReasoningParameter | None)
-_EFFORT_ALONE = frozenset({"effort", "exclude", "summary"})
-"""Of `reasoning`, what `reasoning_effort` says or the gateway does itself."""
-_options = msgspec.json.Decoder(Fields | None)
-_index = msgspec.json.Decoder(int)
+class ChunkChoice(Struct):
+    """A chunk's choice, as far as the gateway needs it; fields that are absent stay unset."""
+
+    index: int | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
+    """What some servers send in place of a delta, or once more at the end."""
+    finish_reason: str | UnsetType | None = UNSET
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether it lacks a field that is required, is the last, or its delta needs a change."""
+        if self.finish_reason is not None or self.index is None or self.message is not None:
+            return True
+        return self.delta is None or self.delta.needs_change
+
+
+_fields: Final = msgspec.json.Decoder(Fields | None)
+_index: Final = msgspec.json.Decoder(int)
+_any: Final = msgspec.json.Decoder(Raw)
+_delta: Final = msgspec.json.Decoder(ChatDelta)
+_choices: Final = msgspec.json.Decoder(list[Fields])
+_chunk_choices: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
+
+
+def _message_bytes(message: Raw) -> int:
+    """Return the bytes of output in a complete message."""
+    said = try_decode(_delta, message)
+    # Of an unknown shape; the size of its JSON is close enough.
+    return len(message) if said is None else said.size
+
+
+class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
+    """Passes requests through to providers of the chat dialect."""
+
+    dialect = Dialect.CHAT
+
+    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the fields that the provider rejects and has no other name for."""
+        renamed = {"reasoning"}
+        if endpoint.profile.output_limit not in endpoint.profile.refused_in_chat:
+            renamed |= _OUTPUT_LIMITS
+        return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway and fields that the provider rejects are left out. A stream requests
+        its usage if the provider supports that.
+        """
+        request, profile = self._request, endpoint.profile
+        given, refused = request.fields, profile.refused_in_chat
+        if refused or "reasoning" in given:
+            given = _accepted_fields(given, profile)
+        fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
+        if may_change(request.body):
+            fields["messages"] = own_messages(given["messages"], endpoint)
+        if request.stream and profile.usage_in_streams and "stream_options" not in refused:
+            # A provider would reject what is not of the type; the stream does not depend on it.
+            options: Fields = try_decode(_fields, given.get("stream_options", NULL)) or {}
+            fields["stream_options"] = {**options, "include_usage": True}
+        else:
+            fields.pop("stream_options", None)
+        return encoder.encode(fields)
+
+    def parse_response(self, body: bytes) -> ChatResponse:
+        """Parse a provider's complete response."""
+        try:
+            fields = decode_fields(body)
+            choices = _choices.decode(fields["choices"])
+            native = text_decoder.decode(choices[0].get("finish_reason", NULL))
+            upstream_id = read_id(fields)
+            keeps = self._request.asks_for_functions
+            patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
+        except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
+            raise MalformedResponse("the reply is not a chat completion") from None
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(_message_bytes(choice["message"]) for choice in choices),
+        )
+        # Nothing at all, and nobody said why, is not charged.
+        speaks = native or _message_bytes(choices[0]["message"])
+        return ChatResponse(
+            reported=reported,
+            seen=seen,
+            finish_reason=text_decoder.decode(patched[0]["finish_reason"]) if speaks else None,
+            native_finish_reason=native,
+            upstream_id=upstream_id,
+            fields=fields,
+            choices=patched,
+            hides_reasoning=not self._request.shows_reasoning,
+        )
+
+    def open_stream(self, identity: ReplyIdentity) -> ChatStream:
+        """Return the adapter of one streamed response."""
+        return ChatStream(identity, self._request)
+
+
+_OUTPUT_LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
+
+
+def _accepted_fields(fields: Fields, profile: Profile) -> Fields:
+    """Return the fields that a provider accepts; two are sent under its own name."""
+    rejected = profile.refused_in_chat
+    accepted = without(fields, rejected)
+    if profile.output_limit not in rejected:
+        for name in _OUTPUT_LIMITS & rejected & fields.keys():
+            accepted.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in fields and not profile.takes_extensions:
+        rename_effort(accepted, fields["reasoning"], rejected)
+    return accepted
+
+
+# Whole replies
 
 
 @dataclass(slots=True, repr=False)
@@ -102,43 +257,19 @@ class ChatResponse(AdaptedResponse):
             **self.fields,
             **reply_fields(identity, "chat.completion"),
             "choices": [
-                {**each, "message": _shown(each["message"], identity, hides=self.hides_reasoning)}
+                {**each, "message": self._shown(each["message"], identity.maker)}
                 for each in self.choices
             ],
             "usage": render_usage(charge),
         }
         return encoder.encode(fields)
 
-
-def _renamed_fields(fields: Fields, profile: Profile) -> Fields:
-    """Return the fields that a provider accepts; two are sent under its own name."""
-    rejected = profile.refused_in_chat
-    accepted = without(fields, rejected)
-    if profile.output_limit not in rejected:
-        for name in _OUTPUT_LIMITS & rejected & fields.keys():
-            accepted.setdefault(profile.output_limit, fields[name])
-    if "reasoning" in fields and not profile.takes_extensions:
-        _rename_effort(accepted, fields["reasoning"], rejected)
-    return accepted
+    def _shown(self, message: Raw, maker: str) -> Fields:
+        shown = shown_message(fields_decoder.decode(message), maker, hides=self.hides_reasoning)
+        return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
 
 
-def _rename_effort(accepted: Fields, given: Raw, rejected: frozenset[str]) -> None:
-    """Say the effort in OpenAI's field; what that field cannot say stays in `reasoning`, too."""
-    # A provider would reject what is not of the type; nothing else depends on it.
-    reasoning = try_decode(_reasoning, given)
-    effort = None if reasoning is None else usual_effort(reasoning.options())
-    if effort is None or "reasoning_effort" in rejected:
-        return
-    if accepted.get("reasoning_effort", NULL) == NULL:
-        accepted["reasoning_effort"] = raw(effort)
-    if (try_decode(_options, given) or {}).keys() <= _EFFORT_ALONE:
-        accepted.pop("reasoning", None)
-
-
-def _shown(message: Raw, identity: ReplyIdentity, *, hides: bool) -> Fields:
-    """Return a message as the client gets it."""
-    shown = shown_message(fields_decoder.decode(message), identity.maker, hides=hides)
-    return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
+_ASSISTANT: Final = Raw(b'"assistant"')
 
 
 def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
@@ -148,7 +279,7 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
     reason = text_decoder.decode(native) or "stop"
     message = choice["message"]
     said = _delta.decode(message)
-    if called := said.calls:
+    if said.calls:
         fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
         if not keeps or said.tool_calls != NULL:
             fields["tool_calls"] = said.whole()
@@ -158,20 +289,12 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
         **choice,
         "message": message,
         "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
-        "finish_reason": raw(normalize_finish_reason(reason, called=called)),
+        "finish_reason": raw(normalize_finish_reason(reason, called=said.calls)),
         "native_finish_reason": choice.get("native_finish_reason", native),
     }
 
 
-def _asks_for_functions(fields: Fields) -> bool:
-    """Tell whether a client asks in the format's first way, and reads its `function_call`."""
-    return "functions" in fields and "tools" not in fields
-
-
 # Streams
-
-_index = msgspec.json.Decoder(int)
-_NO_CHOICES = msgspec.Raw(b"[]")
 
 
 class ChunkStream(AdaptedStream):
@@ -226,19 +349,15 @@ class ChunkStream(AdaptedStream):
     @abstractmethod
     def _chunk(self, data: bytes) -> bytes: ...
 
-    def _follow(
-        self, index: int, size: int, native_finish_reason: str | None, *, called: bool = False
-    ) -> None:
+    def _follow(self, index: int, size: int, native: str | None, *, called: bool = False) -> None:
         """Note what a chunk says of one choice: bytes of output, calls, or its end."""
         self._seen_bytes += size
         if called:
             self._called.add(index)
-        if native_finish_reason:
+        if native:
             self._unfinished.discard(index)
-            self.native_finish_reason = native_finish_reason
-            self.finish_reason = normalize_finish_reason(
-                native_finish_reason, called=index in self._called
-            )
+            self.native_finish_reason = native
+            self.finish_reason = normalize_finish_reason(native, called=index in self._called)
         else:
             self._unfinished.add(index)
 
@@ -249,11 +368,11 @@ class ChatStream(ChunkStream):
     def __init__(self, identity: ReplyIdentity, request: ChatRequest) -> None:
         super().__init__(identity, request)
         self._hides_reasoning = not request.shows_reasoning
+        self._keeps = request.asks_for_functions
         ours = reply_fields(identity, CHUNK)
         self._ours: Fields = {name: raw(value) for name, value in ours.items()}
         self._orders: dict[int, CallOrder] = {}
         """The tool calls of each choice."""
-        self._keeps = _asks_for_functions(request.fields)
         self._spoken: set[int] = set()
         """Choices with deltas, of which a message is a repetition."""
         self._thought: set[int] = set()
@@ -268,7 +387,7 @@ class ChatStream(ChunkStream):
         return render_end(self._identity, self._request, charge)
 
     def _fail(self, error: TollhouseError) -> bytes:
-        return render_stream_error(error, error_chunk(self._identity))
+        return render_failure(self._identity, error)
 
     def _is_whole(self, index: int) -> bool:
         order = self._orders.get(index)
@@ -277,35 +396,28 @@ class ChatStream(ChunkStream):
     def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
         order = self._orders.get(index)
         calls = [part.rendered() for part in order.end()] if order is not None else []
-        choice = {
-            "index": index,
-            "delta": {"tool_calls": calls} if calls else {},
-            "finish_reason": finish_reason,
-            "native_finish_reason": None,
-            "logprobs": None,
-        }
-        return render_chunk(self._identity, [choice])
+        delta = {"tool_calls": calls} if calls else {}
+        return render_chunk(self._identity, [last_choice(index, delta, finish_reason)])
 
     def _chunk(self, data: bytes) -> bytes:
+        repaired = None
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
             delta, shown = same
             repaired = self._repaired(template.choice, delta, None) if delta.calls else None
             if repaired is None:
                 self._lessons = _MOST_LESSONS
-                self._follow(template.choice, output_bytes(delta), None, called=delta.calls)
+                self._follow(template.choice, delta.size, None, called=delta.calls)
                 return shown
-            return self._forward(decode_fields(data), data, repaired)
         try:
-            return self._forward(decode_fields(data), data)
+            return self._forward(decode_fields(data), data, repaired)
         except (msgspec.DecodeError, RecursionError):
             raise MalformedResponse("an event of the stream is not a chat chunk") from None
 
-    def _said(
-        self, index: int, delta: ChatDelta | None, message: ChatDelta | None
-    ) -> ChatDelta | None:
+    def _said(self, index: int, choice: ChunkChoice) -> ChatDelta | None:
         """Return a delta, or what a message in its place says that was not said before."""
-        if message is None or not (delta is None or delta.is_silent):
+        delta, message = choice.delta, choice.message
+        if message is None or (delta is not None and not delta.is_silent):
             if delta is not None and index not in self._spoken and not delta.is_silent:
                 self._spoken.add(index)
             return delta
@@ -329,7 +441,7 @@ class ChatStream(ChunkStream):
             return None
         return order.rewritten(delta, ended=finish_reason is not None)
 
-    def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None = None) -> bytes:
+    def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None) -> bytes:
         if fields.get("system_fingerprint") == NULL:
             # Published clients accept null in a complete response, but only a string in a chunk.
             del fields["system_fingerprint"]
@@ -337,32 +449,30 @@ class ChatStream(ChunkStream):
         fields.pop("usage", None)
         if self.upstream_id is None:
             self.upstream_id = read_id(fields)
-        given = fields.get("choices", _NO_CHOICES)
-        choices = chunk_choices_decoder.decode(given)
+        given = fields.get("choices", NULL)
+        choices = _chunk_choices.decode(given)
         if not choices:
             return b""
         needs_change = self._hides_reasoning
         calls: dict[int, list[Fields]] = {} if repaired is None else {0: repaired}
         for position, choice in enumerate(choices):
             index = position if choice.index is None else choice.index
-            delta = self._said(index, choice.delta, choice.message)
-            if repaired is None and (choice.finish_reason or (delta and delta.calls)):
-                written = self._repaired(index, delta, choice.finish_reason or None)
+            delta, native = self._said(index, choice), choice.finish_reason or None
+            called = delta is not None and delta.calls
+            if repaired is None and (native or called):
+                written = self._repaired(index, delta, native)
                 if written is not None:
                     calls[position] = written
             if delta is _REPEATED:
                 calls.setdefault(position, [])
-            self._follow(
-                index,
-                0 if delta is None else output_bytes(delta),
-                choice.finish_reason or None,
-                called=delta is not None and delta.calls,
-            )
-            needs_change = needs_change or position in calls or not _needs_no_change(choice)
+            self._follow(index, 0 if delta is None else delta.size, native, called=called)
+            needs_change = needs_change or position in calls or choice.needs_change
         fields |= self._ours
         if needs_change:
-            decoded = enumerate(choices_decoder.decode(given))
-            patched = [self._patched(each, at, calls.get(at)) for at, each in decoded]
+            patched = [
+                self._patched(each, choices[at], at, calls.get(at))
+                for at, each in enumerate(_choices.decode(given))
+            ]
             fields["choices"] = raw(patched)
             return event(encoder.encode(fields))
         shown = event(encoder.encode(fields))
@@ -373,58 +483,56 @@ class ChatStream(ChunkStream):
         self._before = fields
         return shown
 
-    def _patched(self, choice: Fields, position: int, calls: list[Fields] | None) -> Fields:
-        native = choice.get("finish_reason", NULL)
-        if choice.get("index", NULL) == NULL:
-            choice["index"] = raw(position)
-        index = _index.decode(choice["index"])
-        given = choice.get("delta", NULL)
-        delta = {} if given == NULL else fields_decoder.decode(given)
-        if (instead := choice.pop("message", NULL)) != NULL and _delta.decode(raw(delta)).is_silent:
-            said = fields_decoder.decode(instead)
-            names = said.keys() & _CALL_FIELDS if index in self._spoken else said.keys()
-            delta |= {name: said[name] for name in names}
+    def _patched(
+        self, choice: Fields, read: ChunkChoice, position: int, calls: list[Fields] | None
+    ) -> Fields:
+        """Return a choice as clients read it; with these calls, if any are not as they were."""
+        index, native = read.index, choice.get("finish_reason", NULL)
+        if index is None:
+            index, choice["index"] = position, raw(position)
+        delta = {} if read.delta is None else fields_decoder.decode(choice["delta"])
+        message = choice.pop("message", NULL)
+        if read.message is not None and (read.delta is None or read.delta.is_silent):
+            said = fields_decoder.decode(message)
+            is_new = index not in self._spoken
+            delta |= {name: said[name] for name in said if is_new or name in _CALL_FIELDS}
         if calls is not None:
             delta = without(delta, _CALL_FIELDS) | ({"tool_calls": raw(calls)} if calls else {})
-        maker = self._identity.maker
         shown = shown_message(
-            delta, maker, hides=self._hides_reasoning, tells_field=index not in self._thought
+            delta,
+            self._identity.maker,
+            hides=self._hides_reasoning,
+            tells_field=index not in self._thought,
         )
         if "reasoning" in shown:
             self._thought.add(index)
         choice["delta"] = raw(shown)
         called = index in self._called
-        choice["finish_reason"] = raw(
-            normalize_finish_reason(text_decoder.decode(native), called=called)
-        )
+        reason = normalize_finish_reason(read.finish_reason or None, called=called)
+        choice["finish_reason"] = raw(reason)
         choice.setdefault("native_finish_reason", native)
         return choice
 
 
-_REPEATED = ChatDelta()
+_REPEATED: Final = ChatDelta()
 """What a message says that only repeats the deltas before it."""
-_MOST_LESSONS = 2
-_any = msgspec.json.Decoder(msgspec.Raw)
-_CALL_FIELDS = frozenset({"tool_calls", "function_call"})
-_delta = msgspec.json.Decoder(ChatDelta)
+_MOST_LESSONS: Final = 2
+_CALL_FIELDS: Final = frozenset({"tool_calls", "function_call"})
 
 
-class _ChunkTemplate:
+class _ChunkTemplate(NamedTuple):
     """What chunks of one choice have in common that need no change."""
 
-    def __init__(
-        self, names: Sequence[str], choice: int, given: EventTemplate, shown: EventTemplate
-    ) -> None:
-        self.choice = choice
-        self._delta_at = names.index("delta")
-        self._others = [at for at, name in enumerate(names) if name != "delta"]
-        self._given = given
-        self._shown = shown
+    choice: int
+    names: Sequence[str]
+    """The fields that differ."""
+    given: EventTemplate
+    shown: EventTemplate
 
     @classmethod
     def of(cls, data: bytes, shown: bytes, before: Fields, fields: Fields) -> Self | None:
         """Return what a chunk has in common with the one before, which has the same fields."""
-        (choice,) = choices_decoder.decode(fields["choices"])
+        (choice,) = _choices.decode(fields["choices"])
         values: Fields = {}
         for name, value in fields.items():
             if name == "choices":
@@ -434,107 +542,26 @@ class _ChunkTemplate:
         given, ours = EventTemplate.of(data, values), EventTemplate.of(shown, values)
         if given is None or ours is None:
             return None
-        return cls(list(values), _index.decode(choice["index"]), given, ours)
+        return cls(_index.decode(choice["index"]), list(values), given, ours)
 
     def read(self, data: bytes) -> tuple[ChatDelta, bytes] | None:
         """Return the delta of a chunk of the same kind, and what the client gets of it.
 
         None if it may be of another kind.
         """
-        values = self._given.values(data)
+        values = self.given.values(data)
         if values is None:
             return None
+        delta = _REPEATED
         try:
             if not data.isascii():
                 data.decode()
-            delta = _delta.decode(values[self._delta_at])
-            for at in self._others:
-                value = values[at]
+            for name, value in zip(self.names, values, strict=True):
+                if name == "delta":
+                    delta = _delta.decode(value)
                 # A null may have to be left out, and spaces around a value have to.
-                if value == b"null" or len(_any.decode(value)) != len(value):
+                elif value == b"null" or len(_any.decode(value)) != len(value):
                     return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return None if delta.needs_change else (delta, self._shown.fill(values))
-
-
-def _needs_no_change(choice: ChunkChoice) -> bool:
-    """Return whether a choice needs no change: it has all required fields and is not the last."""
-    return (
-        choice.finish_reason is None
-        and choice.index is not None
-        and choice.message is None
-        and choice.delta is not None
-        and not choice.delta.needs_change
-    )
-
-
-# The adapter
-
-
-class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
-    """Passes requests through to providers of the chat dialect."""
-
-    dialect = Dialect.CHAT
-
-    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the fields that the provider rejects and has no other name for."""
-        renamed = {"reasoning"}
-        if endpoint.profile.output_limit not in endpoint.profile.refused_in_chat:
-            renamed |= _OUTPUT_LIMITS
-        return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
-
-    def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the provider's request body: the client's, with the provider's model name.
-
-        Fields for the gateway and fields that the provider rejects are left out. A stream requests
-        its usage if the provider supports that.
-        """
-        request, profile = self._request, endpoint.profile
-        given, refused = request.fields, profile.refused_in_chat
-        if refused or "reasoning" in given:
-            given = _renamed_fields(given, profile)
-        fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if may_change(request.body):
-            fields["messages"] = own_messages(given["messages"], endpoint)
-        if request.stream and profile.usage_in_streams and "stream_options" not in refused:
-            # A provider would reject what is not of the type; the stream does not depend on it.
-            options: Fields = try_decode(_options, given.get("stream_options", NULL)) or {}
-            fields["stream_options"] = {**options, "include_usage": True}
-        else:
-            fields.pop("stream_options", None)
-        return encoder.encode(fields)
-
-    def parse_response(self, body: bytes) -> ChatResponse:
-        """Parse a provider's complete response."""
-        try:
-            fields = decode_fields(body)
-            choices = choices_decoder.decode(fields["choices"])
-            native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            upstream_id = read_id(fields)
-            keeps = _asks_for_functions(self._request.fields)
-            patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
-        except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
-            raise MalformedResponse("the reply is not a chat completion") from None
-        reported, seen = counted(
-            usage_of(find_counts(fields)),
-            self._request.size,
-            lambda: sum(message_bytes(choice["message"]) for choice in choices),
-        )
-        return ChatResponse(
-            reported=reported,
-            seen=seen,
-            # Nothing at all, and nobody said why, is not charged.
-            finish_reason=text_decoder.decode(patched[0]["finish_reason"])
-            if native or message_bytes(choices[0]["message"])
-            else None,
-            native_finish_reason=native,
-            upstream_id=upstream_id,
-            fields=fields,
-            choices=patched,
-            hides_reasoning=not self._request.shows_reasoning,
-        )
-
-    def open_stream(self, identity: ReplyIdentity) -> ChatStream:
-        """Return the adapter of one streamed response."""
-        return ChatStream(identity, self._request)
+        return None if delta.needs_change else (delta, self.shown.fill(values))

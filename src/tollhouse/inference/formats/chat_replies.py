@@ -51,11 +51,10 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.chat import (
     decode_reply,
-    error_chunk,
     raise_error_instead,
     render_chunk,
     render_end,
-    render_stream_error,
+    render_failure,
     render_usage,
     reply_fields,
 )
@@ -462,7 +461,7 @@ class ChatStreamEncoder(StreamEncoder):
         return render_end(self._identity, self._request, charge)
 
     def _fail(self, error: TollhouseError) -> bytes:
-        return render_stream_error(error, error_chunk(self._identity))
+        return render_failure(self._identity, error)
 
 
 class _ChoiceEncoder:

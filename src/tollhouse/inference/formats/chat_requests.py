@@ -64,11 +64,8 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from tollhouse.inference.formats.chat import ChatRequest
+    from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.types import Endpoint
-
-
-_AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class _Url(Struct):
@@ -95,13 +92,15 @@ class _Part(ContentPart):
     cache_control: Raw = NULL
 
 
-class _Function(Struct):
+class _Named(Struct):
     name: str
+
+
+class _Function(_Named):
     arguments: str = ""
 
 
-class _Custom(Struct):
-    name: str
+class _Custom(_Named):
     input: str = ""
 
 
@@ -133,8 +132,7 @@ class _Message(Struct):
     cache_control: Raw = NULL
 
 
-class _ToolFunction(Struct):
-    name: str
+class _ToolFunction(_Named):
     description: str | None = None
     parameters: Raw = NULL
     strict: bool | None = None
@@ -150,8 +148,7 @@ class _InputFormat(Struct):
     grammar: _Grammar | None = None
 
 
-class _CustomTool(Struct):
-    name: str
+class _CustomTool(_Named):
     description: str | None = None
     format: _InputFormat | None = None
 
@@ -161,10 +158,6 @@ class _Tool(Struct):
     function: _ToolFunction | None = None
     custom: _CustomTool | None = None
     cache_control: Raw = NULL
-
-
-class _Named(Struct):
-    name: str
 
 
 class _Choice(Struct):
@@ -185,6 +178,9 @@ class _Schema(Struct):
 class _Format(Struct):
     type: str
     json_schema: _Schema | None = None
+
+
+_AtLeastOne = Annotated[int, Meta(ge=1)]
 
 
 class _Body(Struct):
@@ -211,7 +207,7 @@ class _Body(Struct):
 _body = msgspec.json.Decoder(_Body)
 
 
-def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
+def parse_canonical_request(request: ClientRequest) -> CanonicalRequest:
     """Convert a chat request; raises `Invalid` with the path of a field of the wrong type."""
     read = read_typed(_body, request.body)
     if request.fields.get("functions", NULL) != NULL:
@@ -235,6 +231,34 @@ def parse_canonical_request(request: ChatRequest) -> CanonicalRequest:
         sampling=given_fields(request.fields, SAMPLING),
         cache=given(request.fields.get("cache_control", NULL)),
     )
+
+
+_MOST_STOPS: Final = 4
+
+
+def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
+    """Return the body of a request."""
+    profile = endpoint.profile
+    with_usage = prompt.stream and profile.usage_in_streams
+    fields: dict[str, object] = {
+        "model": endpoint.model,
+        "messages": [each for turn in prompt.turns for each in _write_messages(turn, endpoint)],
+        "stream": prompt.stream or None,
+        "stream_options": {"include_usage": True} if with_usage else None,
+        profile.output_limit: prompt.max_tokens,
+        "stop": list(prompt.stop[:_MOST_STOPS]) or None,
+        "user": prompt.user,
+        "metadata": prompt.metadata,
+        "n": prompt.choices,
+        **(_write_tools(prompt) if prompt.tools else {}),
+        "response_format": _write_output(prompt.output),
+        "reasoning_effort": _write_thinking(prompt.thinking),
+        "verbosity": prompt.verbosity,
+        "logprobs": prompt.logprobs or None,
+        "top_logprobs": prompt.top_logprobs if prompt.logprobs else None,
+        **{name: prompt.sampling[name] for name in SAMPLING if name in prompt.sampling},
+    }
+    return encoder.encode(without(present(fields), profile.refused_in_chat))
 
 
 # Messages
@@ -274,17 +298,24 @@ def _read_assistant(message: _Message, at: str) -> tuple[Turn, ...]:
     return (shown, said) if message.tool_calls else (said, shown)
 
 
-def _read_result(message: _Message, at: str) -> ToolResult:
-    call_id = message.tool_call_id or message.name
-    if call_id is None:
-        raise Invalid(f"{at}.tool_call_id: this field is required.")
-    blocks = _read_content(message.content, at)
-    content = tuple(
-        each for each in blocks if isinstance(each, (TextBlock, ImageBlock, DocumentBlock))
-    )
-    if len(content) < len(blocks):
-        raise Invalid(f"{at}.content: must be of text, images and files.")
-    return ToolResult(call_id, content, cache=given(message.cache_control))
+def _write_messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
+    if turn.role == "assistant":
+        message = _write_assistant(turn, endpoint)
+        if len(message) > 1:
+            yield message
+        return
+    results = [block for block in turn.blocks if isinstance(block, ToolResult)]
+    yield from map(_write_result, results)
+    # A tool message holds text only; other content follows in a user message.
+    pictures = [
+        each for result in results for each in result.content if not isinstance(each, TextBlock)
+    ]
+    rest = [block for block in turn.blocks if not isinstance(block, ToolResult)]
+    if pictures or rest:
+        yield {"role": turn.role, "content": _write_content([*pictures, *rest])}
+
+
+# Messages of the model
 
 
 def _read_said(message: _Message, at: str) -> tuple[Block, ...]:
@@ -317,192 +348,6 @@ def _read_reasoning(message: _Message) -> list[ReasoningBlock]:
         return found
     text = message.reasoning or message.reasoning_content
     return [ReasoningBlock(text)] if text else []
-
-
-def _read_content(
-    content: str | list[_Part] | None, at: str, skipped: Collection[str] = ()
-) -> tuple[Block, ...]:
-    if content is None:
-        return ()
-    if isinstance(content, str):
-        return (TextBlock(content),)
-    placed = ((f"{at}.content[{index}]", part) for index, part in enumerate(content))
-    return tuple(_read_part(part, here) for here, part in placed if part.type not in skipped)
-
-
-def _read_part(part: _Part, at: str) -> Block:
-    cache = given(part.cache_control)
-    if part.text is not None:
-        return TextBlock(part.text, cache)
-    if part.refusal is not None:
-        return RefusalBlock(part.refusal)
-    if isinstance(part.image_url, str):
-        return ImageBlock(data_url(part.image_url), cache=cache)
-    if part.image_url is not None:
-        return ImageBlock(data_url(part.image_url.url), part.image_url.detail, cache)
-    if part.file is not None:
-        if part.file.file_data is None:
-            reason = "is required; an id of a file is known to nobody here."
-            raise Invalid(f"{at}.file.file_data: {reason}")
-        return file_block(part.file.file_data, part.file.filename, cache)
-    return _read_recording(part, at)
-
-
-def _read_recording(part: _Part, at: str) -> AudioBlock:
-    """Return an audio part; reject any other part that is left."""
-    if part.input_audio is not None:
-        return recording(part.input_audio.data, part.input_audio.format)
-    if part.type in {"text", "image_url", "file", "input_audio"}:
-        raise Invalid(f"{at}.{part.type}: this field is required.")
-    raise refused(CHAT_PARTS, part.type or None, at)
-
-
-def _read_tool(tool: _Tool, path: str) -> ToolDefinition:
-    """Return a tool that the client runs; a provider's own is `Invalid`."""
-    cache = given(tool.cache_control)
-    if tool.custom is not None:
-        custom = tool.custom
-        grammar = (custom.format and custom.format.grammar) or _Grammar()
-        description = with_grammar(custom.description, grammar.syntax, grammar.definition)
-        return ToolDefinition(custom.name, description, cache=cache, freeform=True)
-    if tool.function is None and tool.type in CHAT_TOOLS:
-        raise Invalid(f"{path}.{tool.type}: this field is required.")
-    if tool.function is None:
-        raise refused(CHAT_TOOLS, tool.type, path)
-    own, cache = tool.function, cache or given(tool.function.cache_control)
-    return ToolDefinition(own.name, own.description, given(own.parameters), own.strict, cache)
-
-
-def _read_tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
-    if isinstance(choice, _Choice) and choice.allowed_tools is not None:
-        choice = choice.allowed_tools.mode
-    if isinstance(choice, _Choice):
-        named = choice.function or choice.custom
-        return None if named is None else CanonicalToolChoice("named", named.name)
-    if choice == "auto" or choice == "none" or choice == "required":  # noqa: PLR1714 - narrows
-        return CanonicalToolChoice(choice)
-    if choice is not None:
-        raise Invalid("tool_choice: must be auto, none, required or an object that names a tool.")
-    return None
-
-
-def _read_output(wanted: _Format | None) -> JsonOutput | None:
-    if wanted is None or wanted.type not in {"json_object", "json_schema"}:
-        return None
-    own = wanted.json_schema
-    if own is None:
-        return JsonOutput()
-    return JsonOutput(given(own.schema), own.name, own.description, own.strict)
-
-
-def _read_thinking(body: _Body) -> ThinkingOptions | None:
-    own = body.reasoning or ReasoningParameter()
-    thinking = own.options(body.reasoning_effort, exclude=body.include_reasoning is False)
-    return None if body.reasoning is None and thinking == ThinkingOptions() else thinking
-
-
-# For a provider
-
-
-_MOST_STOPS: Final = 4
-
-
-def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
-    """Return the body of a request."""
-    profile = endpoint.profile
-    with_usage = prompt.stream and profile.usage_in_streams
-    fields: dict[str, object] = {
-        "model": endpoint.model,
-        "messages": [each for turn in prompt.turns for each in _write_messages(turn, endpoint)],
-        "stream": prompt.stream or None,
-        "stream_options": {"include_usage": True} if with_usage else None,
-        profile.output_limit: prompt.max_tokens,
-        "stop": list(prompt.stop[:_MOST_STOPS]) or None,
-        "user": prompt.user,
-        "metadata": prompt.metadata,
-        "n": prompt.choices,
-        **_write_tools(prompt),
-        "response_format": None if prompt.output is None else _write_format(prompt.output),
-        "reasoning_effort": None if prompt.thinking is None else _write_effort(prompt.thinking),
-        "verbosity": prompt.verbosity,
-        "logprobs": prompt.logprobs or None,
-        "top_logprobs": prompt.top_logprobs if prompt.logprobs else None,
-        **{name: prompt.sampling[name] for name in SAMPLING if name in prompt.sampling},
-    }
-    return encoder.encode(without(present(fields), profile.refused_in_chat))
-
-
-def _write_effort(thinking: ThinkingOptions) -> str | None:
-    effort = usual_effort(thinking)
-    return "low" if effort is None and thinking.budget_tokens is not None else effort
-
-
-def _write_format(output: JsonOutput) -> dict[str, object]:
-    if output.schema is None:
-        return {"type": "json_object"}
-    schema: dict[str, object] = {"name": output.name or "answer", "schema": output.schema}
-    if output.description is not None:
-        schema["description"] = output.description
-    if output.strict is not None:
-        schema["strict"] = output.strict
-    return {"type": "json_schema", "json_schema": schema}
-
-
-# Tools
-
-
-def _write_tools(prompt: CanonicalRequest) -> dict[str, object]:
-    if not prompt.tools:
-        return {}
-    return {
-        "tools": [_write_tool(each) for each in prompt.tools],
-        "tool_choice": None
-        if prompt.tool_choice is None
-        else _write_tool_choice(prompt.tool_choice),
-        "parallel_tool_calls": prompt.parallel_tool_calls,
-    }
-
-
-def _write_tool_choice(choice: CanonicalToolChoice) -> object:
-    if choice.mode == "named":
-        return {"type": "function", "function": {"name": choice.name}}
-    return choice.mode
-
-
-def _write_tool(tool: ToolDefinition) -> Mapping[str, object]:
-    fields = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": FREEFORM_SCHEMA if tool.freeform else tool.parameters,
-        "strict": tool.strict,
-    }
-    return {"type": "function", "function": present(fields)}
-
-
-# Messages
-
-
-def _write_messages(turn: Turn, endpoint: Endpoint) -> Iterator[dict[str, object]]:
-    if turn.role == "assistant":
-        message = _write_assistant(turn, endpoint)
-        if len(message) > 1:
-            yield message
-        return
-    results = [block for block in turn.blocks if isinstance(block, ToolResult)]
-    yield from map(_write_result, results)
-    # A tool message holds text only; other content follows in a user message.
-    pictures = [
-        each for result in results for each in result.content if not isinstance(each, TextBlock)
-    ]
-    rest = [block for block in turn.blocks if not isinstance(block, ToolResult)]
-    if pictures or rest:
-        yield {"role": turn.role, "content": _write_content([*pictures, *rest])}
-
-
-def _write_result(result: ToolResult) -> dict[str, object]:
-    texts = [each.text for each in result.content if isinstance(each, TextBlock)]
-    call_id = short_id(result.call_id, LONGEST_CALL_ID)
-    return {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
 
 
 def _write_assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
@@ -540,6 +385,42 @@ def _write_assistant(turn: Turn, endpoint: Endpoint) -> dict[str, object]:
     return message
 
 
+# Results of calls
+
+
+def _read_result(message: _Message, at: str) -> ToolResult:
+    call_id = message.tool_call_id or message.name
+    if call_id is None:
+        raise Invalid(f"{at}.tool_call_id: this field is required.")
+    blocks = _read_content(message.content, at)
+    content = tuple(
+        each for each in blocks if isinstance(each, (TextBlock, ImageBlock, DocumentBlock))
+    )
+    if len(content) < len(blocks):
+        raise Invalid(f"{at}.content: must be of text, images and files.")
+    return ToolResult(call_id, content, cache=given(message.cache_control))
+
+
+def _write_result(result: ToolResult) -> dict[str, object]:
+    texts = [each.text for each in result.content if isinstance(each, TextBlock)]
+    call_id = short_id(result.call_id, LONGEST_CALL_ID)
+    return {"role": "tool", "tool_call_id": call_id, "content": "\n".join(texts)}
+
+
+# Content
+
+
+def _read_content(
+    content: str | list[_Part] | None, at: str, skipped: Collection[str] = ()
+) -> tuple[Block, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (TextBlock(content),)
+    placed = ((f"{at}.content[{index}]", part) for index, part in enumerate(content))
+    return tuple(_read_part(part, here) for here, part in placed if part.type not in skipped)
+
+
 def _write_content(blocks: Iterable[Block]) -> str | list[dict[str, object]]:
     """Return a message's content: a plain string if there is only text."""
     parts = [_write_part(block) for block in blocks]
@@ -548,28 +429,146 @@ def _write_content(blocks: Iterable[Block]) -> str | list[dict[str, object]]:
     return parts
 
 
+def _read_part(part: _Part, at: str) -> Block:
+    cache = given(part.cache_control)
+    if part.text is not None:
+        return TextBlock(part.text, cache)
+    if part.refusal is not None:
+        return RefusalBlock(part.refusal)
+    if isinstance(part.image_url, str):
+        return ImageBlock(data_url(part.image_url), cache=cache)
+    if part.image_url is not None:
+        return ImageBlock(data_url(part.image_url.url), part.image_url.detail, cache)
+    if part.file is not None:
+        if part.file.file_data is None:
+            reason = "is required; an id of a file is known to nobody here."
+            raise Invalid(f"{at}.file.file_data: {reason}")
+        return file_block(part.file.file_data, part.file.filename, cache)
+    return _read_recording(part, at)
+
+
+def _read_recording(part: _Part, at: str) -> AudioBlock:
+    """Return an audio part; reject any other part that is left."""
+    if part.input_audio is not None:
+        return recording(part.input_audio.data, part.input_audio.format)
+    if part.type in {"text", "image_url", "file", "input_audio"}:
+        raise Invalid(f"{at}.{part.type}: this field is required.")
+    raise refused(CHAT_PARTS, part.type or None, at)
+
+
 def _write_part(block: Block) -> dict[str, object]:
-    if isinstance(block, TextBlock):
-        return {"type": "text", "text": block.text}
-    if isinstance(block, RefusalBlock):
-        return {"type": "refusal", "refusal": block.text}
-    if isinstance(block, ImageBlock):
-        url = {"url": block.url} | ({} if block.detail is None else {"detail": block.detail})
-        return {"type": "image_url", "image_url": url}
-    if isinstance(block, AudioBlock):
-        recording = {"data": block.data, "format": block.format}
-        return {"type": "input_audio", "input_audio": recording}
-    if isinstance(block, DocumentBlock):
-        return _write_document(block)
-    kind = type(block).__name__.removesuffix("Block")
-    raise NotCarriedError(block, f"a {kind} cannot stand in a message of this role.")
+    said: object
+    match block:
+        case TextBlock() | RefusalBlock():
+            kind, said = "text" if isinstance(block, TextBlock) else "refusal", block.text
+        case ImageBlock():
+            kind, said = "image_url", present({"url": block.url, "detail": block.detail})
+        case AudioBlock():
+            kind, said = "input_audio", {"data": block.data, "format": block.format}
+        case DocumentBlock(text=str(text)):
+            kind, said = "text", text
+        case DocumentBlock():
+            kind, said = "file", _write_file(block)
+        case _:
+            name = type(block).__name__.removesuffix("Block")
+            raise NotCarriedError(block, f"a {name} cannot stand in a message of this role.")
+    return {"type": kind, kind: said}
 
 
-def _write_document(document: DocumentBlock) -> dict[str, object]:
-    if document.text is not None:
-        return {"type": "text", "text": document.text}
+def _write_file(document: DocumentBlock) -> dict[str, object]:
     if document.url is None or not document.url.startswith("data:"):
         reason = "a document by URL cannot be sent to this provider; send its bytes."
         raise NotCarriedError(document, reason)
-    file = {"filename": document.name or "document", "file_data": document.url}
-    return {"type": "file", "file": file}
+    return {"filename": document.name or "document", "file_data": document.url}
+
+
+# Tools
+
+
+def _read_tool(tool: _Tool, path: str) -> ToolDefinition:
+    """Return a tool that the client runs; a provider's own is `Invalid`."""
+    cache = given(tool.cache_control)
+    if tool.custom is not None:
+        custom = tool.custom
+        grammar = (custom.format and custom.format.grammar) or _Grammar()
+        description = with_grammar(custom.description, grammar.syntax, grammar.definition)
+        return ToolDefinition(custom.name, description, cache=cache, freeform=True)
+    if tool.function is None and tool.type in CHAT_TOOLS:
+        raise Invalid(f"{path}.{tool.type}: this field is required.")
+    if tool.function is None:
+        raise refused(CHAT_TOOLS, tool.type, path)
+    own, cache = tool.function, cache or given(tool.function.cache_control)
+    return ToolDefinition(own.name, own.description, given(own.parameters), own.strict, cache)
+
+
+def _write_tools(prompt: CanonicalRequest) -> dict[str, object]:
+    return {
+        "tools": [_write_tool(each) for each in prompt.tools],
+        "tool_choice": _write_tool_choice(prompt.tool_choice),
+        "parallel_tool_calls": prompt.parallel_tool_calls,
+    }
+
+
+def _write_tool(tool: ToolDefinition) -> Mapping[str, object]:
+    fields = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": FREEFORM_SCHEMA if tool.freeform else tool.parameters,
+        "strict": tool.strict,
+    }
+    return {"type": "function", "function": present(fields)}
+
+
+def _read_tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | None:
+    if isinstance(choice, _Choice) and choice.allowed_tools is not None:
+        choice = choice.allowed_tools.mode
+    if isinstance(choice, _Choice):
+        named = choice.function or choice.custom
+        return None if named is None else CanonicalToolChoice("named", named.name)
+    if choice == "auto" or choice == "none" or choice == "required":  # noqa: PLR1714 - narrows
+        return CanonicalToolChoice(choice)
+    if choice is not None:
+        raise Invalid("tool_choice: must be auto, none, required or an object that names a tool.")
+    return None
+
+
+def _write_tool_choice(choice: CanonicalToolChoice | None) -> object:
+    if choice is not None and choice.mode == "named":
+        return {"type": "function", "function": {"name": choice.name}}
+    return None if choice is None else choice.mode
+
+
+# What else is asked for
+
+
+def _read_output(wanted: _Format | None) -> JsonOutput | None:
+    if wanted is None or wanted.type not in {"json_object", "json_schema"}:
+        return None
+    own = wanted.json_schema
+    if own is None:
+        return JsonOutput()
+    return JsonOutput(given(own.schema), own.name, own.description, own.strict)
+
+
+def _write_output(output: JsonOutput | None) -> dict[str, object] | None:
+    if output is None or output.schema is None:
+        return None if output is None else {"type": "json_object"}
+    schema = {
+        "name": output.name or "answer",
+        "schema": output.schema,
+        "description": output.description,
+        "strict": output.strict,
+    }
+    return {"type": "json_schema", "json_schema": present(schema)}
+
+
+def _read_thinking(body: _Body) -> ThinkingOptions | None:
+    own = body.reasoning or ReasoningParameter()
+    thinking = own.options(body.reasoning_effort, exclude=body.include_reasoning is False)
+    return None if body.reasoning is None and thinking == ThinkingOptions() else thinking
+
+
+def _write_thinking(thinking: ThinkingOptions | None) -> str | None:
+    effort = None if thinking is None else usual_effort(thinking)
+    has_budget = thinking is not None and thinking.budget_tokens is not None
+    return "low" if effort is None and has_budget else effort
