@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.support.seams import names
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.canonical.translation import TranslationSource
-from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
-from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
+from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
 from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
 from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS

@@ -20,9 +20,9 @@ __getattr__ = names(
             "Block CanonicalRequest CanonicalResponse CanonicalToolChoice Choice JsonOutput "
             "pack ReasoningBlock ThinkingOptions ToolDefinition Turn"
         ),
-        "formats.chat_completions.passthrough": "ChatPassthroughAdapter",
-        "formats.chat_completions.provider": "CHAT_PROVIDER",
-        "formats.chat_completions.wire": "ChatRequest parse_request",
+        "formats.chat_replies": "CHAT_PROVIDER",
+        "formats.chat": "ChatRequest parse_request",
+        "formats.chat_passthrough": "ChatPassthroughAdapter",
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
         "formats.event_template": "EventTemplate",

@@ -33,14 +33,14 @@ from tollhouse.inference.formats.canonical.types import (
     TextDelta,
     Turn,
 )
-from tollhouse.inference.formats.chat_completions.passthrough import ChunkStream
-from tollhouse.inference.formats.chat_completions.wire import (
+from tollhouse.inference.formats.chat import (
     asks_for_usage,
     decode_fields,
     render_stream_error,
     render_usage,
     reply_fields,
 )
+from tollhouse.inference.formats.chat_passthrough import ChunkStream
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (

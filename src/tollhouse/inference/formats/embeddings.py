@@ -20,7 +20,7 @@ from tollhouse.inference.formats.adapter import (
     MalformedResponse,
     PassthroughAdapter,
 )
-from tollhouse.inference.formats.chat_completions.wire import decode_fields
+from tollhouse.inference.formats.chat import decode_fields
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,

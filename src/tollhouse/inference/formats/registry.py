@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter, without_content
 from tollhouse.inference.formats.canonical.translation import TranslatingAdapter, TranslationSource
-from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
-from tollhouse.inference.formats.chat_completions.passthrough import ChatPassthroughAdapter
-from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
-from tollhouse.inference.formats.chat_completions.wire import parse_request as parse_chat
+from tollhouse.inference.formats.chat import parse_request as parse_chat
+from tollhouse.inference.formats.chat_passthrough import ChatPassthroughAdapter
+from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
 from tollhouse.inference.formats.completions import (
     COMPLETIONS_CLIENT,
     CompletionsPassthroughAdapter,

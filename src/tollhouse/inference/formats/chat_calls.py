@@ -16,23 +16,31 @@ all calls one index or one id, and send names late or in pieces. What holds for 
 
 Sources: https://platform.openai.com/docs/api-reference/chat-streaming and the issues of clients:
 langchain (pieces with empty ids of DashScope and SiliconFlow), LibreChat (Ollama sends calls
-without an index), spring-ai (names repeated as empty texts), vLLM
-(a random id with every piece).
+without an index), spring-ai (names repeated as empty texts), vLLM (a random id with every piece).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from tollhouse.inference.formats.arguments import Arguments, arguments_text, whole_arguments
-from tollhouse.inference.formats.wire import NULL, Fields, raw, try_decode
+from tollhouse.inference.formats.wire import (
+    NULL,
+    Fields,
+    encoder,
+    fields_decoder,
+    raw,
+    text_bytes,
+    try_decode,
+    without,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 
 class Function(Struct):
@@ -53,11 +61,7 @@ class Function(Struct):
     @property
     def beside(self) -> dict[str, Raw]:
         """The fields that only its maker can read."""
-        named = {
-            "extra_content": self.extra_content,
-            "provider_specific_fields": self.provider_specific_fields,
-            "thought_signature": self.thought_signature,
-        }
+        named = {name: getattr(self, name) for name in _OF_MAKER}
         return {name: value for name, value in named.items() if value != NULL}
 
     @property
@@ -78,9 +82,8 @@ class CallPiece(Function):
     @property
     def extra(self) -> Fields:
         """What only its maker can read, in the call and in its function."""
-        own = self.beside
-        within = self.function.beside if self.function is not None else {}
-        return {**own, "function": raw(within)} if within else own
+        within = {} if self.function is None else self.function.beside
+        return {**self.beside, "function": raw(within)} if within else self.beside
 
     @property
     def place(self) -> int | None:
@@ -106,39 +109,90 @@ class CallPiece(Function):
         return arguments_text((self.function and self.function.given) or self.given or NULL)
 
 
+_OF_MAKER: Final = ("extra_content", "provider_specific_fields", "thought_signature")
+_FLAT: Final = frozenset({"name", "arguments", "parameters", "input"})
+"""What some servers write in a call, without a `function`."""
 _LONGEST_INDEX: Final = 9
 _LAST_INDEX: Final = 10**_LONGEST_INDEX
 Pieces = list[CallPiece | None] | CallPiece | None
 """What stands in `tool_calls`."""
-_EMPTY: Final = Raw(b"{}")
-_fields: Final = msgspec.json.Decoder(Fields)
-_list: Final = msgspec.json.Decoder(list[CallPiece])
 _pieces: Final = msgspec.json.Decoder(Pieces)
-_items: Final = msgspec.json.Decoder(list[Fields | None] | Fields | None)
-function_decoder: Final = msgspec.json.Decoder(Function | None)
+_Items = list[Fields | None] | Fields | None
+_items: Final = msgspec.json.Decoder(_Items)
+_function: Final = msgspec.json.Decoder(Function | None)
+_NONE: Final = (NULL, Raw(b"[]"))
 
 
-def pieces_in(calls: Pieces) -> list[CallPiece]:
-    """Return the pieces in `tool_calls`."""
-    if calls is None:
-        return []
-    return [each for each in calls if each is not None] if isinstance(calls, list) else [calls]
+def pieces_in(calls: Pieces, function_call: Function | None) -> list[CallPiece]:
+    """Return the pieces in `tool_calls`, or else the call of the format's first way."""
+    if calls:
+        found = [each for each in calls if each] if isinstance(calls, list) else [calls]
+        if found:
+            return found
+    return [] if function_call is None else [CallPiece(function=function_call)]
 
 
-def read_pieces(tool_calls: Raw) -> tuple[list[CallPiece], bool] | None:
-    """Return the pieces in `tool_calls`, and whether they are a list; None if they are neither."""
-    if (usual := try_decode(_list, tool_calls)) is not None:
-        return usual, True
-    found = try_decode(_pieces, tool_calls)
-    return None if found is None else (pieces_in(found), False)
+class _Text(Struct):
+    name: str | None = None
+    arguments: str | None = None
 
 
-def read_items(tool_calls: Raw) -> list[Fields]:
-    """Return the fields of each piece, as `read_pieces` does."""
-    found = _items.decode(tool_calls)
-    return (
-        [found] if isinstance(found, dict) else [each for each in found or () if each is not None]
-    )
+class _TextCall(Struct):
+    function: _Text | None = None
+
+
+_texts: Final = msgspec.json.Decoder(list[_TextCall])
+
+
+class Called(Struct):
+    """The calls of a message, or their pieces in a delta, not decoded."""
+
+    tool_calls: Raw = NULL
+    """Not `Raw | None`, which the decoder takes for null only."""
+    function_call: Raw = NULL
+    """The format's first way to call, of one call."""
+
+    @property
+    def calls(self) -> bool:
+        """Whether there is a tool call, or a part of one."""
+        return self.tool_calls not in _NONE or self.function_call != NULL
+
+    @property
+    def called_bytes(self) -> int:
+        """The bytes of names and arguments, without the JSON around them."""
+        size = 0 if self.function_call == NULL else len(self.function_call)
+        if self.tool_calls == NULL:
+            return size
+        calls = try_decode(_texts, self.tool_calls)
+        if calls is None:
+            return size + len(self.tool_calls)
+        said = (call.function for call in calls if call.function is not None)
+        return size + sum(text_bytes(f"{each.name or ''}{each.arguments or ''}") for each in said)
+
+    def pieces(self) -> tuple[list[CallPiece], bool]:
+        """Return the pieces, and whether they stand in a list; none if they cannot be read."""
+        if self.tool_calls == NULL:
+            legacy = try_decode(_function, self.function_call)
+            return pieces_in(None, legacy), legacy is None
+        found: Pieces = try_decode(_pieces, self.tool_calls)
+        usual = found is None or (isinstance(found, list) and None not in found)
+        return pieces_in(found, None), usual
+
+    def items(self) -> list[Fields]:
+        """Return the fields of each piece, as far as it was not written in the first way."""
+        if self.tool_calls == NULL:
+            return [{}]
+        found: _Items = _items.decode(self.tool_calls)
+        several = found if isinstance(found, list) else [found]
+        return [each for each in several if each is not None]
+
+    def whole(self) -> Raw:
+        """Return the calls of a whole reply, each with its own id and its arguments as text."""
+        pieces, usual = self.pieces()
+        parts = whole_calls(pieces)
+        if usual and all(map(_is_regular, pieces, parts)):
+            return self.tool_calls
+        return raw([_written(*each) for each in zip(self.items(), parts, strict=True)])
 
 
 class CallPart(NamedTuple):
@@ -154,46 +208,41 @@ class CallPart(NamedTuple):
 
     def rendered(self) -> dict[str, object]:
         """Return it as an item of a delta's `tool_calls`."""
-        if self.id is None:
-            return whole_call({"index": self.number}, {"arguments": self.arguments}, self.extra)
-        head = {"index": self.number, "id": self.id, "type": "function"}
-        return whole_call(head, {"name": self.name, "arguments": self.arguments}, self.extra)
+        return {"index": self.number, **render_call(self.id, self.name, self.arguments, self.extra)}
 
 
-def whole_call(
-    head: Mapping[str, object], function: Mapping[str, object], extra: Fields | None
+def render_call(
+    call_id: str | None, name: str | None, arguments: str, extra: Fields | None = None
 ) -> dict[str, object]:
-    """Return a call with what its maker put beside it, and into its function."""
+    """Return an item of `tool_calls`, with what its maker put beside it and into its function.
+
+    Without an id it is more of a call's arguments.
+    """
+    head, function = {"id": call_id, "type": "function"}, {"name": name, "arguments": arguments}
+    if call_id is None:
+        head, function = {}, {"arguments": arguments}
     if not extra:
         return {**head, "function": function}
-    within = _fields.decode(extra.get("function", _EMPTY))
+    within = fields_decoder.decode(extra["function"]) if "function" in extra else {}
     return {**head, **extra, "function": {**within, **function}}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Call:
     """One call so far."""
 
-    def __init__(self) -> None:
-        self.number = -1
-        """Its place among those that were shown."""
-        self.id = ""
-        self.name = ""
-        self.arguments = Arguments()
-        self.shown_id = ""
-        """The id that it was shown with, once it was."""
-        self.named_again = False
-        """Its name came once more after its end: a new call to the same function, perhaps."""
-        self.held: list[str] = []
-        """Arguments that came before its name."""
-        self.extra: Fields = {}
-
-    @property
-    def shown(self) -> bool:
-        return bool(self.shown_id)
-
-    @property
-    def complete(self) -> bool:
-        return self.arguments.complete
+    number: int = -1
+    """Its place among those that were shown."""
+    id: str = ""
+    name: str = ""
+    arguments: Arguments = field(default_factory=Arguments)
+    shown_id: str = ""
+    """The id that it was shown with, once it was."""
+    named_again: bool = False
+    """Its name came once more after its end: a new call to the same function, perhaps."""
+    held: list[str] = field(default_factory=list[str])
+    """Arguments that came before its name."""
+    extra: Fields = field(default_factory=dict[str, Raw])
 
 
 class CallOrder:
@@ -215,7 +264,8 @@ class CallOrder:
     def complete(self) -> bool:
         """Whether there are calls, and none of them is cut off."""
         return bool(self) and all(
-            each.name and (each.complete or not each.arguments.begun) for each in self._calls
+            each.name and (each.arguments.complete or not each.arguments.begun)
+            for each in self._calls
         )
 
     def read(self, pieces: Sequence[CallPiece]) -> Iterator[tuple[int | None, CallPart]]:
@@ -229,7 +279,7 @@ class CallOrder:
             call = self._of(piece, place if several else None)
             if 0 < before < len(self._calls):
                 last = self._calls[before - 1]
-                if last.name and not last.shown:  # its name is whole
+                if last.name and not last.shown_id:  # its name is whole
                     yield None, self._begun(last)
             if (part := self._take(call, piece)) is not None:
                 yield place, part
@@ -239,12 +289,26 @@ class CallOrder:
         parts: list[CallPart] = []
         for call in self._calls:
             rest = call.arguments.end()
-            if not call.shown:
+            if not call.shown_id:
                 call.held.append(rest)
                 parts.append(self._begun(call))
             elif rest:
                 parts.append(CallPart(call.number, None, None, rest, call.shown_id))
         return parts
+
+    def rewritten(self, said: Called | None, *, ended: bool) -> list[Fields] | None:
+        """Return the pieces of a delta as OpenAI would write them; None if they are like that.
+
+        Where its choice `ended`, with what was held back.
+        """
+        pieces, usual = ([], True) if said is None else said.pieces()
+        parts = list(self.read(pieces))
+        held = self.end() if ended else []
+        if not held and usual and _are_regular(pieces, parts):
+            return None
+        items = said.items() if said is not None and parts else []
+        written = [_written({} if at is None else items[at], part) for at, part in parts]
+        return [*written, *(_written({}, part) for part in held)]
 
     def _of(self, piece: CallPiece, place: int | None) -> _Call:
         """Return the call of a piece, which it may begin."""
@@ -279,7 +343,7 @@ class CallOrder:
             if same is None and not goes_on and (last.id or self._is_other(piece, last)):
                 return None
             last = same or last
-        elif index is not None and at is None and last.complete:
+        elif index is not None and at is None and last.arguments.complete:
             return None
         return None if self._begins(piece, last) else last
 
@@ -288,7 +352,7 @@ class CallOrder:
 
         `alone`: nothing but its place after the last one says whose it is.
         """
-        if not call.name or not piece.text or call.complete:
+        if not call.name or not piece.text or call.arguments.complete:
             return False
         if piece.called and (piece.called != call.name or (alone and not call.arguments.begun)):
             return False
@@ -299,7 +363,7 @@ class CallOrder:
         """Tell whether a piece with an id belongs to another call than one without."""
         if piece.called and last.name and piece.called != last.name:
             return True
-        return last.complete and bool(piece.called or piece.text)
+        return last.arguments.complete and bool(piece.called or piece.text)
 
     def _begins(self, piece: CallPiece, last: _Call) -> bool:
         """Tell whether a piece begins another call after one that is complete."""
@@ -308,7 +372,7 @@ class CallOrder:
             return False
         if not last.name and not text:
             return False  # its name, which came last
-        if not last.complete:
+        if not last.arguments.complete:
             # Some calls have no arguments: then only their names tell them apart.
             return (
                 not last.arguments.begun
@@ -329,13 +393,13 @@ class CallOrder:
     def _take(self, call: _Call, piece: CallPiece) -> CallPart | None:
         name = piece.called
         call.id = call.id or piece.own_id
-        if name and not call.shown and not (call.arguments.begun and call.name):
+        if name and not call.shown_id and not (call.arguments.begun and call.name):
             # A name in pieces, or repeated, or longer each time.
             grows = name.startswith(call.name)
             call.name = name if grows else call.name + name
         text = call.arguments.add(piece.text)
         extra = piece.extra
-        if call.shown:
+        if call.shown_id:
             if not text and not extra:
                 return None
             return CallPart(call.number, None, None, text, call.shown_id, extra)
@@ -348,11 +412,7 @@ class CallOrder:
     def _begun(self, call: _Call) -> CallPart:
         call.number = self._shown
         self._shown += 1
-        own = call.id or f"call_{call.number}"
-        if own in self._used_ids:
-            own = f"{own}_{call.number}"
-        self._used_ids.add(own)
-        call.shown_id = own
+        call.shown_id = own = _own_id(call.id, call.number, self._used_ids)
         text = "".join(call.held)
         return CallPart(call.number, own, call.name, text, own, call.extra)
 
@@ -362,37 +422,45 @@ def whole_calls(pieces: Sequence[CallPiece]) -> list[CallPart]:
     found: list[CallPart] = []
     used: set[str] = set()
     for number, piece in enumerate(pieces):
-        own = piece.own_id or f"call_{number}"
-        own = f"{own}_{number}" if own in used else own
-        used.add(own)
+        own = _own_id(piece.own_id, number, used)
         text = whole_arguments(piece.text)
         found.append(CallPart(number, own, piece.called, text, own, piece.extra))
     return found
 
 
+def _own_id(given: str, number: int, used: set[str]) -> str:
+    """Return the id of a call that no other has."""
+    own = given or f"call_{number}"
+    own = f"{own}_{number}" if own in used else own
+    used.add(own)
+    return own
+
+
 def names_in(tools: Raw) -> Callable[[str], bool]:
     """Return a function that tells whether a request's tools have one of a name."""
-    return lambda name: memoryview(raw(name)).tobytes() in memoryview(tools).tobytes()
+    return lambda name: encoder.encode(name) in bytes(tools)
 
 
-def are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int | None, CallPart]]) -> bool:
+def _written(item: Fields, part: CallPart) -> Fields:
+    """Return a piece in order, with what else the provider wrote of it; of a whole call, too."""
+    own = {name: raw(value) for name, value in part.rendered().items()}
+    return without(item, _FLAT) | own
+
+
+def _are_regular(pieces: Sequence[CallPiece], parts: Sequence[tuple[int | None, CallPart]]) -> bool:
     """Tell whether pieces are already written as OpenAI writes them, so that parts say no more."""
-    if len(pieces) != len(parts):
-        return False
-    return all(_is_regular(piece, part) for piece, (_, part) in zip(pieces, parts, strict=True))
-
-
-def is_whole(piece: CallPiece, part: CallPart) -> bool:
-    """Tell whether a call of a whole reply is written as OpenAI writes it, index or not."""
-    return _is_regular(replace(piece, index=part.number), part)
+    return len(pieces) == len(parts) and all(
+        piece.index == part.number and _is_regular(piece, part)
+        for piece, (_, part) in zip(pieces, parts, strict=True)
+    )
 
 
 def _is_regular(piece: CallPiece, part: CallPart) -> bool:
+    """Tell whether a call, or a piece of one, is written as OpenAI writes it, index or not."""
     function = piece.function
-    if piece.index != part.number or function is None or piece.id != part.id:
+    if function is None or piece.id != part.id:
         return False
     if part.id is not None and piece.type != "function":
         return False
-    given = memoryview(function.arguments)
-    is_text = given[0] == ord('"')
+    is_text = memoryview(function.arguments)[0] == ord('"')
     return is_text and function.name == part.name and piece.text == part.arguments

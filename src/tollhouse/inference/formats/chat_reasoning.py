@@ -1,4 +1,4 @@
-"""Reasoning in messages of the chat dialect: its fields, and whose it is. Pure.
+"""Reasoning in the chat format: its parameters, its fields, and whose it is. Pure.
 
     reasoning_details:  reasoning.text       {text, signature}   reasoning, with its signature
                         reasoning.summary    {summary}           a summary of the reasoning
@@ -19,12 +19,19 @@ https://ai.google.dev/gemini-api/docs/openai (`extra_content`).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
+from tollhouse.inference.formats.canonical.types import (
+    ANTHROPIC,
+    ReasoningBlock,
+    ReasoningParameter,
+    pack,
+    unpack,
+    usual_effort,
+)
 from tollhouse.inference.formats.proofs import (
     IN_CALLS,
     IN_DETAILS,
@@ -43,17 +50,22 @@ from tollhouse.inference.formats.wire import (
     encoder,
     fields_decoder,
     raw,
+    read_field,
     text_decoder,
     try_decode,
     without,
 )
+from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.types import ReasoningField
+    from tollhouse.inference.formats.canonical.types import ReasoningField, ReasoningSignature
     from tollhouse.inference.types import Endpoint
 
+_FALSE: Final = Raw(b"false")
+_EFFORT_ALONE: Final = frozenset({"effort", "exclude", "summary"})
+"""Of `reasoning`, what `reasoning_effort` says or the gateway does itself."""
 REASONING_FIELDS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 _BESIDE: Final = ("extra_content", "provider_specific_fields", "thinking_blocks")
 """Fields of a message that go back as they came."""
@@ -62,6 +74,51 @@ _OWN: Final = re.compile(
     % (LONGEST_CALL_ID + 1)
 )
 """Where a message of a body may have one of them, or too long an id."""
+
+
+# Parameters
+
+
+class _Wanted(msgspec.Struct):
+    effort: str | None = None
+    exclude: bool | None = None
+
+
+_wanted: Final = msgspec.json.Decoder(_Wanted | None)
+_parameter: Final = msgspec.json.Decoder(ReasoningParameter | None)
+
+
+def shows_reasoning(fields: Fields) -> bool:
+    """Return whether a request wants to see the reasoning."""
+    if fields.get("include_reasoning") == _FALSE:
+        return False
+    # What is not of the type is passed on unchanged: the provider reports the error.
+    given = try_decode(_wanted, fields["reasoning"]) if "reasoning" in fields else None
+    return given is None or not given.exclude
+
+
+def check_efforts(fields: Fields) -> None:
+    """Raise `Invalid` if a request has two efforts that differ."""
+    given = read_field(_wanted, fields, "reasoning", "an object whose effort is a string")
+    effort = read_field(text_decoder, fields, "reasoning_effort", "a string")
+    if given is not None and given.effort is not None and effort not in {None, given.effort}:
+        raise Invalid("reasoning_effort: contradicts reasoning.effort; give one of them.")
+
+
+def rename_effort(accepted: Fields, given: Raw, rejected: Collection[str]) -> None:
+    """Say the effort in OpenAI's field; what that field cannot say stays in `reasoning`, too."""
+    # A provider would reject what is not of the type; nothing else depends on it.
+    reasoning = try_decode(_parameter, given)
+    effort = None if reasoning is None else usual_effort(reasoning.options())
+    if effort is None or "reasoning_effort" in rejected:
+        return
+    if accepted.get("reasoning_effort", NULL) == NULL:
+        accepted["reasoning_effort"] = raw(effort)
+    if (try_decode(fields_decoder, given) or {}).keys() <= _EFFORT_ALONE:
+        accepted.pop("reasoning", None)
+
+
+# Details
 
 
 class ReasoningDetail(msgspec.Struct):
@@ -255,17 +312,27 @@ def _marked(message: Fields, maker: str) -> Fields:
 
 
 def _details(block: ReasoningBlock, maker: str) -> Iterator[dict[str, object]]:
-    common = {"id": block.id, "format": block.format}
     if block.is_summary:
-        yield {"type": "reasoning.summary", "summary": block.text, **common}
+        yield render_detail("summary", block.text, block)
     elif block.text or block.signature:
         signature = block.signature and wrapped(block.signature, maker)
         if not signature and block.format == ANTHROPIC:
             signature = unsigned(maker) or None
-        text = {"type": "reasoning.text", "text": block.text, "signature": signature}
-        yield {**text, **common}
+        yield render_detail("text", block.text, block, signature=signature)
     if block.encrypted:
-        yield {"type": "reasoning.encrypted", "data": wrapped(block.encrypted, maker), **common}
+        yield render_detail("encrypted", wrapped(block.encrypted, maker), block)
+
+
+DetailKind = Literal["text", "summary", "encrypted"]
+
+
+def render_detail(
+    kind: DetailKind, said: str, of: ReasoningBlock | ReasoningSignature | None, **more: str | None
+) -> dict[str, object]:
+    """Return an item of `reasoning_details` with the id and the format of what it belongs to."""
+    common = {"id": of and of.id, "format": of and of.format}
+    name = "data" if kind == "encrypted" else kind
+    return {"type": f"reasoning.{kind}", name: said, **more, **common}
 
 
 _CHANGED: Final = REASONING_FIELDS | _PROOFS.keys()

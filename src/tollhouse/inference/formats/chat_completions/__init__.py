@@ -1,1 +1,0 @@
-"""OpenAI's chat completions, with the public gateway's additions."""

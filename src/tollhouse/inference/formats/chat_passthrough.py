@@ -1,0 +1,567 @@
+"""Passes chat requests through to providers of the chat format. Pure.
+
+Of what is passed through only the gateway's own fields are changed; all else stays raw. Whatever
+the provider sends, the client's stream is `chunk* (usage | error) [DONE]`: the provider's usage is
+held back to the end and priced, its `[DONE]` is not forwarded.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    ClientRequest,
+    MalformedResponse,
+    PassthroughAdapter,
+    counted,
+)
+from tollhouse.inference.formats.chat import (
+    CHUNK,
+    ChatRequest,
+    decode_fields,
+    last_choice,
+    render_chunk,
+    render_end,
+    render_failure,
+    render_usage,
+    reply_fields,
+)
+from tollhouse.inference.formats.chat_calls import Called, CallOrder, names_in
+from tollhouse.inference.formats.chat_reasoning import (
+    may_change,
+    own_messages,
+    rename_effort,
+    shown_message,
+)
+from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.proofs import IN_DETAILS
+from tollhouse.inference.formats.usage import find_counts, usage_of
+from tollhouse.inference.formats.wire import (
+    GATEWAY_FIELDS,
+    NULL,
+    Fields,
+    encoder,
+    fields_decoder,
+    for_provider,
+    is_done,
+    join_lines,
+    raw,
+    read_id,
+    says_nothing,
+    text_bytes,
+    text_decoder,
+    try_decode,
+    without,
+)
+from tollhouse.inference.sse import event
+from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tollhouse.accounting.types import Charge
+    from tollhouse.kernel.errors import TollhouseError
+
+
+class ChatDelta(Called):
+    """A chunk's `delta` or a complete `message`, as far as token counts need it."""
+
+    content: str | list[Raw] | None = None
+    """Some providers send a list of parts."""
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    reasoning_details: Raw = NULL
+    thinking_blocks: Raw = NULL
+    extra_content: Raw = NULL
+    provider_specific_fields: Raw = NULL
+    usage: Raw = NULL
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it says nothing."""
+        details = self.reasoning_details != NULL or self.thinking_blocks != NULL
+        thinks = self.reasoning or self.reasoning_content or details
+        return not (self.content or self.refusal or thinks or self.calls)
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether it is not as clients read it.
+
+        One of the two fields in which they look for the reasoning is missing, the text is in parts,
+        or there is what only its maker can read, or a usage.
+        """
+        details = self.reasoning_details
+        if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
+            return True
+        if self.function_call != NULL or self.thinking_blocks != NULL:
+            return True
+        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
+            return True
+        if (self.reasoning_content and not self.reasoning) or isinstance(self.content, list):
+            return True
+        beside = self.extra_content != NULL or self.usage != NULL
+        return beside or b"signature" in bytes(self.provider_specific_fields)
+
+    @property
+    def size(self) -> int:
+        """The bytes of output."""
+        size = self.called_bytes if self.calls else 0
+        content, reasoning = self.content, self.reasoning or self.reasoning_content
+        if isinstance(content, str):
+            size += text_bytes(content)
+        elif content:
+            size += sum(map(len, content))
+        if reasoning:
+            size += text_bytes(reasoning)
+        return size + text_bytes(self.refusal) if self.refusal else size
+
+
+class ChunkChoice(Struct):
+    """A chunk's choice, as far as the gateway needs it; fields that are absent stay unset."""
+
+    index: int | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
+    """What some servers send in place of a delta, or once more at the end."""
+    finish_reason: str | UnsetType | None = UNSET
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether it lacks a field that is required, is the last, or its delta needs a change."""
+        if self.finish_reason is not None or self.index is None or self.message is not None:
+            return True
+        return self.delta is None or self.delta.needs_change
+
+
+_fields: Final = msgspec.json.Decoder(Fields | None)
+_index: Final = msgspec.json.Decoder(int)
+_any: Final = msgspec.json.Decoder(Raw)
+_delta: Final = msgspec.json.Decoder(ChatDelta)
+_choices: Final = msgspec.json.Decoder(list[Fields])
+_chunk_choices: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
+
+
+def _message_bytes(message: Raw) -> int:
+    """Return the bytes of output in a complete message."""
+    said = try_decode(_delta, message)
+    # Of an unknown shape; the size of its JSON is close enough.
+    return len(message) if said is None else said.size
+
+
+class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
+    """Passes requests through to providers of the chat dialect."""
+
+    dialect = Dialect.CHAT
+
+    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the fields that the provider rejects and has no other name for."""
+        renamed = {"reasoning"}
+        if endpoint.profile.output_limit not in endpoint.profile.refused_in_chat:
+            renamed |= _OUTPUT_LIMITS
+        return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway and fields that the provider rejects are left out. A stream requests
+        its usage if the provider supports that.
+        """
+        request, profile = self._request, endpoint.profile
+        given, refused = request.fields, profile.refused_in_chat
+        if refused or "reasoning" in given:
+            given = _accepted_fields(given, profile)
+        fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
+        if may_change(request.body):
+            fields["messages"] = own_messages(given["messages"], endpoint)
+        if request.stream and profile.usage_in_streams and "stream_options" not in refused:
+            # A provider would reject what is not of the type; the stream does not depend on it.
+            options: Fields = try_decode(_fields, given.get("stream_options", NULL)) or {}
+            fields["stream_options"] = {**options, "include_usage": True}
+        else:
+            fields.pop("stream_options", None)
+        return encoder.encode(fields)
+
+    def parse_response(self, body: bytes) -> ChatResponse:
+        """Parse a provider's complete response."""
+        try:
+            fields = decode_fields(body)
+            choices = _choices.decode(fields["choices"])
+            native = text_decoder.decode(choices[0].get("finish_reason", NULL))
+            upstream_id = read_id(fields)
+            keeps = self._request.asks_for_functions
+            patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
+        except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
+            raise MalformedResponse("the reply is not a chat completion") from None
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(_message_bytes(choice["message"]) for choice in choices),
+        )
+        # Nothing at all, and nobody said why, is not charged.
+        speaks = native or _message_bytes(choices[0]["message"])
+        return ChatResponse(
+            reported=reported,
+            seen=seen,
+            finish_reason=text_decoder.decode(patched[0]["finish_reason"]) if speaks else None,
+            native_finish_reason=native,
+            upstream_id=upstream_id,
+            fields=fields,
+            choices=patched,
+            hides_reasoning=not self._request.shows_reasoning,
+        )
+
+    def open_stream(self, identity: ReplyIdentity) -> ChatStream:
+        """Return the adapter of one streamed response."""
+        return ChatStream(identity, self._request)
+
+
+_OUTPUT_LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
+
+
+def _accepted_fields(fields: Fields, profile: Profile) -> Fields:
+    """Return the fields that a provider accepts; two are sent under its own name."""
+    rejected = profile.refused_in_chat
+    accepted = without(fields, rejected)
+    if profile.output_limit not in rejected:
+        for name in _OUTPUT_LIMITS & rejected & fields.keys():
+            accepted.setdefault(profile.output_limit, fields[name])
+    if "reasoning" in fields and not profile.takes_extensions:
+        rename_effort(accepted, fields["reasoning"], rejected)
+    return accepted
+
+
+# Whole replies
+
+
+@dataclass(slots=True, repr=False)
+class ChatResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    fields: Fields
+    choices: list[Fields]
+    hides_reasoning: bool
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        fields: Mapping[str, object] = {
+            "system_fingerprint": NULL,
+            **self.fields,
+            **reply_fields(identity, "chat.completion"),
+            "choices": [
+                {**each, "message": self._shown(each["message"], identity.maker)}
+                for each in self.choices
+            ],
+            "usage": render_usage(charge),
+        }
+        return encoder.encode(fields)
+
+    def _shown(self, message: Raw, maker: str) -> Fields:
+        shown = shown_message(fields_decoder.decode(message), maker, hides=self.hides_reasoning)
+        return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
+
+
+_ASSISTANT: Final = Raw(b'"assistant"')
+
+
+def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
+    """Return a choice with all fields; `keeps` the call of a client that asked for functions."""
+    native = choice.get("finish_reason", NULL)
+    # It has ended, or it would not be whole.
+    reason = text_decoder.decode(native) or "stop"
+    message = choice["message"]
+    said = _delta.decode(message)
+    if said.calls:
+        fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
+        if not keeps or said.tool_calls != NULL:
+            fields["tool_calls"] = said.whole()
+        message = raw(fields)
+    return {
+        "logprobs": NULL,
+        **choice,
+        "message": message,
+        "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
+        "finish_reason": raw(normalize_finish_reason(reason, called=said.calls)),
+        "native_finish_reason": choice.get("native_finish_reason", native),
+    }
+
+
+# Streams
+
+
+class ChunkStream(AdaptedStream):
+    """A stream of chunks with choices, which ends with `[DONE]`."""
+
+    def __init__(self, identity: ReplyIdentity, request: ClientRequest) -> None:
+        super().__init__(request.size)
+        self._identity = identity
+        self._request = request.fields
+        self._unfinished: set[int] = set()
+        self._called: set[int] = set()
+        """Choices with tool calls."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice finished; after `[DONE]`, whether there was any output."""
+        if self.finish_reason is not None and not self._unfinished:
+            return True
+        return self.done and (self.finish_reason is not None or self._seen_bytes > 0)
+
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
+        if self.done:
+            self._report(find_counts(try_decode(fields_decoder, data) or {}))
+            return b""
+        if says_nothing(data):
+            return b""
+        if is_done(data):
+            self.done = True
+            return self._finish_rest()
+        return self._chunk(join_lines(data))
+
+    def _finish_rest(self) -> bytes:
+        """Return the ends of choices that spoke, where the provider's stream ended without them."""
+        if not self._seen_bytes or self.finish_reason is not None:
+            return b""
+        ends: list[bytes] = []
+        for index in sorted(self._unfinished):
+            if self._is_whole(index):
+                self.finish_reason = "tool_calls" if index in self._called else "stop"
+                ends.append(self._end_of_choice(index, self.finish_reason))
+        return b"".join(ends)
+
+    def _is_whole(self, index: int) -> bool:
+        """Tell whether a choice may have ended here."""
+        del index
+        return True
+
+    @abstractmethod
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes: ...
+
+    @abstractmethod
+    def _chunk(self, data: bytes) -> bytes: ...
+
+    def _follow(self, index: int, size: int, native: str | None, *, called: bool = False) -> None:
+        """Note what a chunk says of one choice: bytes of output, calls, or its end."""
+        self._seen_bytes += size
+        if called:
+            self._called.add(index)
+        if native:
+            self._unfinished.discard(index)
+            self.native_finish_reason = native
+            self.finish_reason = normalize_finish_reason(native, called=index in self._called)
+        else:
+            self._unfinished.add(index)
+
+
+class ChatStream(ChunkStream):
+    """A provider's stream, forwarded with the gateway's own fields."""
+
+    def __init__(self, identity: ReplyIdentity, request: ChatRequest) -> None:
+        super().__init__(identity, request)
+        self._hides_reasoning = not request.shows_reasoning
+        self._keeps = request.asks_for_functions
+        ours = reply_fields(identity, CHUNK)
+        self._ours: Fields = {name: raw(value) for name, value in ours.items()}
+        self._orders: dict[int, CallOrder] = {}
+        """The tool calls of each choice."""
+        self._spoken: set[int] = set()
+        """Choices with deltas, of which a message is a repetition."""
+        self._thought: set[int] = set()
+        """Choices with reasoning."""
+        self._before: Fields = {}
+        """The last chunk that needed no change, as it was shown."""
+        self._template: _ChunkTemplate | None = None
+        self._lessons = _MOST_LESSONS
+        """How many templates are tried before one fits."""
+
+    def _end(self, charge: Charge) -> bytes:
+        return render_end(self._identity, self._request, charge)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return render_failure(self._identity, error)
+
+    def _is_whole(self, index: int) -> bool:
+        order = self._orders.get(index)
+        return not order or order.complete
+
+    def _end_of_choice(self, index: int, finish_reason: str) -> bytes:
+        order = self._orders.get(index)
+        calls = [part.rendered() for part in order.end()] if order is not None else []
+        delta = {"tool_calls": calls} if calls else {}
+        return render_chunk(self._identity, [last_choice(index, delta, finish_reason)])
+
+    def _chunk(self, data: bytes) -> bytes:
+        repaired = None
+        template = self._template
+        if template is not None and (same := template.read(data)) is not None:
+            delta, shown = same
+            repaired = self._repaired(template.choice, delta, None) if delta.calls else None
+            if repaired is None:
+                self._lessons = _MOST_LESSONS
+                self._follow(template.choice, delta.size, None, called=delta.calls)
+                return shown
+        try:
+            return self._forward(decode_fields(data), data, repaired)
+        except (msgspec.DecodeError, RecursionError):
+            raise MalformedResponse("an event of the stream is not a chat chunk") from None
+
+    def _said(self, index: int, choice: ChunkChoice) -> ChatDelta | None:
+        """Return a delta, or what a message in its place says that was not said before."""
+        delta, message = choice.delta, choice.message
+        if message is None or (delta is not None and not delta.is_silent):
+            if delta is not None and index not in self._spoken and not delta.is_silent:
+                self._spoken.add(index)
+            return delta
+        if index not in self._spoken:
+            return message
+        if index in self._orders:
+            return _REPEATED
+        return ChatDelta(tool_calls=message.tool_calls, function_call=message.function_call)
+
+    def _repaired(
+        self, index: int, delta: ChatDelta | None, finish_reason: str | None
+    ) -> list[Fields] | None:
+        """Return a delta's tool calls as OpenAI would write them; None if they are like that."""
+        order = self._orders.get(index)
+        if delta is not None and (not delta.calls or (self._keeps and delta.tool_calls == NULL)):
+            delta = None
+        if order is None and delta is not None:
+            order = CallOrder(names_in(self._request.get("tools", NULL)))
+            self._orders[index] = order
+        if order is None or (delta is None and not finish_reason):
+            return None
+        return order.rewritten(delta, ended=finish_reason is not None)
+
+    def _forward(self, fields: Fields, data: bytes, repaired: list[Fields] | None) -> bytes:
+        if fields.get("system_fingerprint") == NULL:
+            # Published clients accept null in a complete response, but only a string in a chunk.
+            del fields["system_fingerprint"]
+        self._report(find_counts(fields))
+        fields.pop("usage", None)
+        if self.upstream_id is None:
+            self.upstream_id = read_id(fields)
+        given = fields.get("choices", NULL)
+        choices = _chunk_choices.decode(given)
+        if not choices:
+            return b""
+        needs_change = self._hides_reasoning
+        calls: dict[int, list[Fields]] = {} if repaired is None else {0: repaired}
+        for position, choice in enumerate(choices):
+            index = position if choice.index is None else choice.index
+            delta, native = self._said(index, choice), choice.finish_reason or None
+            called = delta is not None and delta.calls
+            if repaired is None and (native or called):
+                written = self._repaired(index, delta, native)
+                if written is not None:
+                    calls[position] = written
+            if delta is _REPEATED:
+                calls.setdefault(position, [])
+            self._follow(index, 0 if delta is None else delta.size, native, called=called)
+            needs_change = needs_change or position in calls or choice.needs_change
+        fields |= self._ours
+        if needs_change:
+            patched = [
+                self._patched(each, choices[at], at, calls.get(at))
+                for at, each in enumerate(_choices.decode(given))
+            ]
+            fields["choices"] = raw(patched)
+            return event(encoder.encode(fields))
+        shown = event(encoder.encode(fields))
+        if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
+            self._lessons -= 1
+            self._template = _ChunkTemplate.of(data, shown, self._before, fields)
+            self._spoken.add(choices[0].index or 0)
+        self._before = fields
+        return shown
+
+    def _patched(
+        self, choice: Fields, read: ChunkChoice, position: int, calls: list[Fields] | None
+    ) -> Fields:
+        """Return a choice as clients read it; with these calls, if any are not as they were."""
+        index, native = read.index, choice.get("finish_reason", NULL)
+        if index is None:
+            index, choice["index"] = position, raw(position)
+        delta = {} if read.delta is None else fields_decoder.decode(choice["delta"])
+        message = choice.pop("message", NULL)
+        if read.message is not None and (read.delta is None or read.delta.is_silent):
+            said = fields_decoder.decode(message)
+            is_new = index not in self._spoken
+            delta |= {name: said[name] for name in said if is_new or name in _CALL_FIELDS}
+        if calls is not None:
+            delta = without(delta, _CALL_FIELDS) | ({"tool_calls": raw(calls)} if calls else {})
+        shown = shown_message(
+            delta,
+            self._identity.maker,
+            hides=self._hides_reasoning,
+            tells_field=index not in self._thought,
+        )
+        if "reasoning" in shown:
+            self._thought.add(index)
+        choice["delta"] = raw(shown)
+        called = index in self._called
+        reason = normalize_finish_reason(read.finish_reason or None, called=called)
+        choice["finish_reason"] = raw(reason)
+        choice.setdefault("native_finish_reason", native)
+        return choice
+
+
+_REPEATED: Final = ChatDelta()
+"""What a message says that only repeats the deltas before it."""
+_MOST_LESSONS: Final = 2
+_CALL_FIELDS: Final = frozenset({"tool_calls", "function_call"})
+
+
+class _ChunkTemplate(NamedTuple):
+    """What chunks of one choice have in common that need no change."""
+
+    choice: int
+    names: Sequence[str]
+    """The fields that differ."""
+    given: EventTemplate
+    shown: EventTemplate
+
+    @classmethod
+    def of(cls, data: bytes, shown: bytes, before: Fields, fields: Fields) -> Self | None:
+        """Return what a chunk has in common with the one before, which has the same fields."""
+        (choice,) = _choices.decode(fields["choices"])
+        values: Fields = {}
+        for name, value in fields.items():
+            if name == "choices":
+                values["delta"] = choice["delta"]
+            elif value != before[name]:
+                values[name] = value
+        given, ours = EventTemplate.of(data, values), EventTemplate.of(shown, values)
+        if given is None or ours is None:
+            return None
+        return cls(_index.decode(choice["index"]), list(values), given, ours)
+
+    def read(self, data: bytes) -> tuple[ChatDelta, bytes] | None:
+        """Return the delta of a chunk of the same kind, and what the client gets of it.
+
+        None if it may be of another kind.
+        """
+        values = self.given.values(data)
+        if values is None:
+            return None
+        delta = _REPEATED
+        try:
+            if not data.isascii():
+                data.decode()
+            for name, value in zip(self.names, values, strict=True):
+                if name == "delta":
+                    delta = _delta.decode(value)
+                # A null may have to be left out, and spaces around a value have to.
+                elif value == b"null" or len(_any.decode(value)) != len(value):
+                    return None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return None if delta.needs_change else (delta, self.shown.fill(values))
