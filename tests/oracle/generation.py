@@ -3,19 +3,19 @@
     generated(recorded, random, count)  -> that many, most of them different
 
 A request goes to every dialect of its client and to several endpoints; a reply or stream is read
-for any client's request; each may have a field dropped, a value of another type, a text that is
-strange, a usage of another provider, or events that are cut, repeated, exchanged or foreign.
+for any client's request, and sent back in the next; each may have a place changed, as in `damage`,
+or events that are cut, repeated, exchanged or foreign.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
+from tests.oracle.damage import Damage
 from tests.oracle.inputs import Input
 from tests.oracle.worker import answer
 
@@ -32,31 +32,6 @@ PROFILES: Sequence[Input] = (
     {"profile": {"refuses_in_chat": ["top_p", "seed", "response_format", "stream_options"]}},
     {"max_completion_tokens": 2048},
     {"provider": "other", "model": 'a "b"/\N{SNOWMAN}'},
-)
-VALUES: Sequence[Any] = (
-    *(None, True, False, 0, -1, 1.5, 1e300, 2**63, 7, "", " ", "x", "null", "{}", '{"a":1}'),
-    *([], {}, [None], [[]], {"type": "text", "text": "x"}, [{"type": "text", "text": "x"}]),
-    *(
-        "\N{SNOWMAN}\N{GRINNING FACE}",
-        'a"b\\c\n\r\t\0',
-        "\u2028",
-        "\ud800",
-        "th2.acme.c2ln",
-        "th1.e30",
-    ),
-    *("tool_use", "function_call", "thinking", "stop", "length", "call_1", "data:,x"),
-)
-NAMES = (
-    "id",
-    "index",
-    "type",
-    "name",
-    "arguments",
-    "content",
-    "error",
-    "usage",
-    "x",
-    "finish_reason",
 )
 MOST_EVENTS = 300
 SHARES = {"request": 38, "reply": 24, "stream": 32, "whole reply": 3, "provider error": 3}
@@ -110,7 +85,11 @@ class _Pool:
         """Requests to which a test has a reply; many others are refused."""
         self._replies = {dialect: [*found] for dialect, found in replies.items()}
         self._events = {dialect: [*found] for dialect, found in events.items()}
-        self._usages = [*_usages([*events.values(), *replies.values()])]
+        self._bodies = {
+            client: [each["body"] for each in found if _is_object(each["body"])]
+            for client, found in self._requests.items()
+        }
+        self._damage = Damage(random)
 
     def request(self) -> Input:
         """Return a request to any dialect and endpoint, in one of three cases damaged."""
@@ -120,7 +99,7 @@ class _Pool:
         if self._conversations and random.random() < 1 / 5:
             asked = self._continued(random.choice(self._conversations))
         if random.random() < 1 / 3:
-            asked["body"] = self._damaged(asked["body"])
+            asked["body"] = self._damage.text(asked["body"], self._bodies[asked["client"]])
         endpoint = random.choice(PROFILES)
         return asked | ({"endpoint": endpoint} if endpoint else {})
 
@@ -131,7 +110,7 @@ class _Pool:
         origin = random.choice(sorted(self._replies)) if random.random() < 1 / 20 else dialect
         body = random.choice(self._replies[origin])
         if random.random() < 1 / 2:
-            body = self._damaged(body)
+            body = self._damage.text(body, self._replies[dialect])
         if random.random() < 1 / 12 and dialect in self._streams:
             said = random.choice(self._streams[dialect])
             body = "".join(f"data: {data}\n\n" for data in said)
@@ -171,11 +150,13 @@ class _Pool:
 
     def whole_reply(self) -> Input:
         dialect = self._random.choice(sorted(self._replies))
-        data = self._damaged(self._random.choice(self._replies[dialect]))
+        replies = self._replies[dialect]
+        data = self._damage.text(self._random.choice(replies), replies)
         return {"op": "whole reply", "dialect": dialect, "data": data}
 
     def provider_error(self) -> Input:
-        return {"op": "provider error", "data": self._damaged(self._random.choice(self._errors))}
+        data = self._damage.text(self._random.choice(self._errors), self._errors)
+        return {"op": "provider error", "data": data}
 
     def _request(self, client: str, requests: Sequence[Input]) -> Input:
         dialect = self._random.choice(sorted(self._dialects[client]))
@@ -192,45 +173,6 @@ class _Pool:
     def _maker(self) -> Input:
         return {"maker": "acme"} if self._random.random() < 1 / 2 else {}
 
-    def _damaged(self, text: str) -> str:
-        """Return JSON with one or two changes; what is none, or nested too deep for it, cut."""
-        random = self._random
-        ascii_, spaced = random.random() < 1 / 5, random.random() < 1 / 10
-        try:
-            value = json.loads(text)
-            for _ in range(random.choice((1, 1, 2))):
-                self._change(value)
-            separators = None if spaced else (",", ":")
-            changed = json.dumps(value, ensure_ascii=ascii_, separators=separators)
-        except (ValueError, RecursionError):
-            return text[: random.randrange(len(text) + 1)]
-        # Half of a pair has no UTF-8: it is escaped, as a program that cut a text would write it.
-        return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in changed)
-
-    def _change(self, value: Any) -> None:
-        """Change one place of a value."""
-        random = self._random
-        places = [*_places(value)]
-        if not places:
-            return
-        holder, key = random.choice(places)
-        match random.randrange(8):
-            case 0:
-                del holder[key]
-            case 1 | 2:
-                holder[key] = copy.deepcopy(random.choice(VALUES))
-            case 3 if isinstance(holder, dict):
-                holder[random.choice(NAMES)] = holder.pop(key)
-            case 3 | 4 if isinstance(holder, list):
-                holder.insert(random.randrange(len(holder) + 1), copy.deepcopy(holder[key]))
-            case 5 if self._usages and isinstance(value, dict):
-                value["usage"] = copy.deepcopy(random.choice(self._usages))
-            case 6:
-                other, name = random.choice(places)
-                holder[key] = copy.deepcopy(other[name])
-            case _:
-                holder[key] = _twisted(holder[key], random)
-
     def _damaged_events(self, dialect: str, events: list[str]) -> list[str]:
         random = self._random
         at, to = random.randrange(len(events) + 1), random.randrange(len(events) + 1)
@@ -239,7 +181,8 @@ class _Pool:
         moved[to:to] = here
         known = random.choice(self._events[dialect])
         other = random.choice([*self._events[random.choice(sorted(self._events))], *self._errors])
-        damaged = [*before, *map(self._damaged, here), *after]
+        others = self._events[dialect]
+        damaged = [*before, *(self._damage.text(each, others) for each in here), *after]
         return random.choice(
             (
                 before,
@@ -279,50 +222,8 @@ def _turns(client: str, shown: Any) -> list[Any]:
             return [*turns, {"role": "user", "content": told}] if told else turns
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Return every place of a value: what holds it, and its name or number there."""
-    waiting = [value]
-    while waiting:
-        holder = waiting.pop()
-        if isinstance(holder, dict | list):
-            keys = [*holder] if isinstance(holder, dict) else range(len(holder))
-            for key in keys:
-                yield holder, key
-                waiting.append(holder[key])
-
-
-def _twisted(value: Any, random: Random) -> Any:
-    """Return a value of the same type that is another, or of a type that is near."""
-    match value:
-        case bool():
-            return not value
-        case int() | float():
-            return random.choice((value + 1, -value, str(value), float(value), value * 1000))
-        case str():
-            texts = (value + "\N{SNOWMAN}", value.upper(), value[: len(value) // 2], value * 2)
-            return random.choice((*texts, [value], {"text": value}))
-        case list():
-            return random.choice((value[::-1], value[:1], {"0": value}, [value]))
-        case dict():
-            return random.choice(([value], dict(reversed(value.items())), json.dumps(value)))
-        case _:
-            return random.choice(VALUES)
-
-
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _usages(pools: Sequence[dict[str, None]]) -> Iterator[Any]:
-    """Return the usages of all providers."""
-    found: dict[str, Any] = {}
-    for text in (each for pool in pools for each in pool):
-        if '"usage' not in text or not _is_object(text):
-            continue
-        for holder, key in _places(json.loads(text)):
-            if key in {"usage", "usage_metadata"} and isinstance(holder[key], dict):
-                found[json.dumps(holder[key])] = holder[key]
-    return iter(found.values())
