@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.types import ReplyIdentity
 
-_NOTHING: Final[Mapping[str, object]] = {
+_EMPTY_CHOICE: Final[Mapping[str, object]] = {
     "index": 0,
     "delta": {},
     "finish_reason": None,
@@ -197,7 +197,7 @@ def last_choice(index: int, delta: Mapping[str, object], finish_reason: str) -> 
 
 def render_end(identity: ReplyIdentity, request: Fields, charge: Charge) -> bytes:
     """Return the end of a completed stream: the usage chunk, then `[DONE]`."""
-    choices = [] if asks_for_usage(request) else [_NOTHING]
+    choices = [] if asks_for_usage(request) else [_EMPTY_CHOICE]
     return render_chunk(identity, choices, usage=render_usage(charge)) + event(DONE)
 
 

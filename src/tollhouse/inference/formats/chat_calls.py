@@ -61,8 +61,11 @@ class Function(Struct):
     @property
     def beside(self) -> dict[str, Raw]:
         """The fields that only its maker can read."""
-        named = {name: getattr(self, name) for name in _OF_MAKER}
-        return {name: value for name, value in named.items() if value != NULL}
+        given = (self.extra_content, self.provider_specific_fields, self.thought_signature)
+        if given == _NOTHING_BESIDE:
+            return {}
+        named = zip(_OF_MAKER, given, strict=True)
+        return {name: value for name, value in named if value != NULL}
 
     @property
     def given(self) -> Raw | None:
@@ -82,8 +85,9 @@ class CallPiece(Function):
     @property
     def extra(self) -> Fields:
         """What only its maker can read, in the call and in its function."""
+        own = self.beside
         within = {} if self.function is None else self.function.beside
-        return {**self.beside, "function": raw(within)} if within else self.beside
+        return {**own, "function": raw(within)} if within else own
 
     @property
     def place(self) -> int | None:
@@ -110,17 +114,19 @@ class CallPiece(Function):
 
 
 _OF_MAKER: Final = ("extra_content", "provider_specific_fields", "thought_signature")
+_NOTHING_BESIDE: Final = (NULL, NULL, NULL)
 _FLAT: Final = frozenset({"name", "arguments", "parameters", "input"})
 """What some servers write in a call, without a `function`."""
 _LONGEST_INDEX: Final = 9
 _LAST_INDEX: Final = 10**_LONGEST_INDEX
 Pieces = list[CallPiece | None] | CallPiece | None
 """What stands in `tool_calls`."""
+_list: Final = msgspec.json.Decoder(list[CallPiece])
 _pieces: Final = msgspec.json.Decoder(Pieces)
 _Items = list[Fields | None] | Fields | None
 _items: Final = msgspec.json.Decoder(_Items)
 _function: Final = msgspec.json.Decoder(Function | None)
-_NONE: Final = (NULL, Raw(b"[]"))
+_NO_CALLS: Final = (NULL, Raw(b"[]"))
 
 
 def pieces_in(calls: Pieces, function_call: Function | None) -> list[CallPiece]:
@@ -155,7 +161,7 @@ class Called(Struct):
     @property
     def calls(self) -> bool:
         """Whether there is a tool call, or a part of one."""
-        return self.tool_calls not in _NONE or self.function_call != NULL
+        return self.tool_calls not in _NO_CALLS or self.function_call != NULL
 
     @property
     def called_bytes(self) -> int:
@@ -174,12 +180,13 @@ class Called(Struct):
         if self.tool_calls == NULL:
             legacy = try_decode(_function, self.function_call)
             return pieces_in(None, legacy), legacy is None
+        if (usual := try_decode(_list, self.tool_calls)) is not None:
+            return usual, True
         found: Pieces = try_decode(_pieces, self.tool_calls)
-        usual = found is None or (isinstance(found, list) and None not in found)
-        return pieces_in(found, None), usual
+        return pieces_in(found, None), found is None
 
     def items(self) -> list[Fields]:
-        """Return the fields of each piece, as far as it was not written in the first way."""
+        """Return the fields of each piece; of a call in the first way there are none to keep."""
         if self.tool_calls == NULL:
             return [{}]
         found: _Items = _items.decode(self.tool_calls)

@@ -404,10 +404,11 @@ class ChatStream(ChunkStream):
         template = self._template
         if template is not None and (same := template.read(data)) is not None:
             delta, shown = same
-            repaired = self._repaired(template.choice, delta, None) if delta.calls else None
+            called = delta.calls
+            repaired = self._repaired(template.choice, delta, None) if called else None
             if repaired is None:
                 self._lessons = _MOST_LESSONS
-                self._follow(template.choice, delta.size, None, called=delta.calls)
+                self._follow(template.choice, delta.size, None, called=called)
                 return shown
         try:
             return self._forward(decode_fields(data), data, repaired)
@@ -524,8 +525,9 @@ class _ChunkTemplate(NamedTuple):
     """What chunks of one choice have in common that need no change."""
 
     choice: int
-    names: Sequence[str]
-    """The fields that differ."""
+    delta_at: int
+    others: Sequence[int]
+    """Where the values of other fields are that differ."""
     given: EventTemplate
     shown: EventTemplate
 
@@ -542,7 +544,9 @@ class _ChunkTemplate(NamedTuple):
         given, ours = EventTemplate.of(data, values), EventTemplate.of(shown, values)
         if given is None or ours is None:
             return None
-        return cls(_index.decode(choice["index"]), list(values), given, ours)
+        delta_at = list(values).index("delta")
+        others = [at for at in range(len(values)) if at != delta_at]
+        return cls(_index.decode(choice["index"]), delta_at, others, given, ours)
 
     def read(self, data: bytes) -> tuple[ChatDelta, bytes] | None:
         """Return the delta of a chunk of the same kind, and what the client gets of it.
@@ -552,15 +556,13 @@ class _ChunkTemplate(NamedTuple):
         values = self.given.values(data)
         if values is None:
             return None
-        delta = _REPEATED
         try:
             if not data.isascii():
                 data.decode()
-            for name, value in zip(self.names, values, strict=True):
-                if name == "delta":
-                    delta = _delta.decode(value)
+            delta = _delta.decode(values[self.delta_at])
+            for at in self.others:
                 # A null may have to be left out, and spaces around a value have to.
-                elif value == b"null" or len(_any.decode(value)) != len(value):
+                if values[at] == b"null" or len(_any.decode(values[at])) != len(values[at]):
                     return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None

@@ -22,7 +22,8 @@ import re
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from tollhouse.inference.formats.canonical.types import (
     ANTHROPIC,
@@ -79,7 +80,7 @@ _OWN: Final = re.compile(
 # Parameters
 
 
-class _Wanted(msgspec.Struct):
+class _Wanted(Struct):
     effort: str | None = None
     exclude: bool | None = None
 
@@ -121,7 +122,7 @@ def rename_effort(accepted: Fields, given: Raw, rejected: Collection[str]) -> No
 # Details
 
 
-class ReasoningDetail(msgspec.Struct):
+class ReasoningDetail(Struct):
     """An item of `reasoning_details`."""
 
     type: str = ""
@@ -132,49 +133,32 @@ class ReasoningDetail(msgspec.Struct):
     id: str | None = None
     format: str | None = None
 
-    @property
-    def readable_text(self) -> str:
-        """The text or the summary."""
-        return self.text or self.summary or ""
-
 
 def parse_details(
     details: Iterable[ReasoningDetail], *, of_client: bool = False
 ) -> list[ReasoningBlock]:
     """Return the blocks of details; an empty detail gives none. A client's may be marked."""
     blocks: list[ReasoningBlock] = []
-    for detail in details:
-        block = _block(detail)
-        if block is None:
+    for each in details:
+        text, is_summary = each.text or each.summary or "", each.type == "reasoning.summary"
+        if not (text or each.signature or each.data):
             continue
+        block = ReasoningBlock(text, is_summary, each.signature, each.data, each.id, each.format)
         if of_client:
             block = _unmarked(block)
         before = blocks[-1] if blocks else None
         if before is not None and before.is_summary and not before.encrypted and block.encrypted:
-            block = msgspec.structs.replace(block, text=before.text, is_summary=True)
+            block = replace(block, text=before.text, is_summary=True)
             blocks.pop()
         blocks.append(block)
     return blocks
 
 
-def _block(detail: ReasoningDetail) -> ReasoningBlock | None:
-    if not (detail.readable_text or detail.signature or detail.data):
-        return None
-    return ReasoningBlock(
-        text=detail.readable_text,
-        is_summary=detail.type == "reasoning.summary",
-        signature=detail.signature,
-        encrypted=detail.data,
-        id=detail.id,
-        format=detail.format,
-    )
-
-
 def _unmarked(block: ReasoningBlock) -> ReasoningBlock:
     if block.signature and (packed := unpack(block.signature)) is not None:
-        return msgspec.structs.replace(packed, text=block.text)
+        return replace(packed, text=block.text)
     signature, encrypted = unwrapped(block.signature or ""), unwrapped(block.encrypted or "")
-    return msgspec.structs.replace(
+    return replace(
         block,
         signature=signature.value or None,
         encrypted=encrypted.value or None,
@@ -223,7 +207,7 @@ def _filled(message: Fields, maker: str, *, tells_field: bool) -> Fields:
 _TEXT_FIELDS: Final[tuple[ReasoningField, ...]] = ("reasoning", "reasoning_content")
 
 
-class ContentPart(msgspec.Struct):
+class ContentPart(Struct):
     """A part of a provider's content: text, or thoughts of a model of Mistral.
 
     Source: https://docs.mistral.ai/capabilities/reasoning
@@ -262,16 +246,17 @@ def parse_thinking_blocks(
 
     Source: https://docs.litellm.ai/docs/reasoning_content
     """
-    given = (part for part in parts if part.thoughts or part.signature or part.data)
+    field = None if of_client else "thinking_blocks"
     blocks = [
         ReasoningBlock(
             part.thoughts,
             signature=part.signature or None,
             encrypted=part.data or None,
             format=ANTHROPIC if of_client else None,
-            field=None if of_client else "thinking_blocks",
+            field=field,
         )
-        for part in given
+        for part in parts
+        if part.thoughts or part.signature or part.data
     ]
     return [_unmarked(block) for block in blocks] if of_client else blocks
 
@@ -396,7 +381,12 @@ def _own_message(message: Fields, endpoint: Endpoint) -> Fields:
     if field is None:
         own = unwrap_all(bytes(message["reasoning_details"]), IN_DETAILS, maker)
         return {**message, "reasoning_details": Raw(own or b"[]")}
-    return _in_field(message, field, blocks)
+    own = without(message, REASONING_FIELDS)
+    if field != "thinking":
+        return {**own, field: raw("".join(block.text for block in blocks))}
+    said = try_decode(text_decoder, message.get("content", NULL)) or ""
+    parts = [{"type": "text", "text": said}] if said else []
+    return {**own, "content": raw([_thinking_part(blocks), *parts])}
 
 
 def _with_short_id(part: Fields, name: str) -> Fields:
@@ -435,22 +425,14 @@ def _of_anybody(message: Fields, endpoint: Endpoint) -> Fields:
     if profile.refuses_reasoning:
         return without(message, REASONING_FIELDS)
     text = message.get("reasoning", NULL)
-    if text == NULL or "reasoning_content" in message or profile.takes_reasoning_as == _DETAILS:
+    if (
+        text == NULL
+        or "reasoning_content" in message
+        or profile.takes_reasoning_as == "reasoning_details"
+    ):
         return message
     # What servers of models that reason require is this field; the others ignore it.
     return {**message, "reasoning_content": text}
-
-
-_DETAILS: Final = "reasoning_details"
-
-
-def _in_field(message: Fields, field: ReasoningField, blocks: Sequence[ReasoningBlock]) -> Fields:
-    own = without(message, REASONING_FIELDS)
-    if field != "thinking":
-        return {**own, field: raw("".join(block.text for block in blocks))}
-    said = try_decode(text_decoder, message.get("content", NULL)) or ""
-    parts = [{"type": "text", "text": said}] if said else []
-    return {**own, "content": raw([_thinking_part(blocks), *parts])}
 
 
 # Canonical blocks

@@ -251,8 +251,8 @@ def render_request(prompt: CanonicalRequest, endpoint: Endpoint) -> bytes:
         "metadata": prompt.metadata,
         "n": prompt.choices,
         **(_write_tools(prompt) if prompt.tools else {}),
-        "response_format": _write_output(prompt.output),
-        "reasoning_effort": _write_thinking(prompt.thinking),
+        "response_format": prompt.output and _write_output(prompt.output),
+        "reasoning_effort": prompt.thinking and _write_thinking(prompt.thinking),
         "verbosity": prompt.verbosity,
         "logprobs": prompt.logprobs or None,
         "top_logprobs": prompt.top_logprobs if prompt.logprobs else None,
@@ -459,8 +459,10 @@ def _read_recording(part: _Part, at: str) -> AudioBlock:
 def _write_part(block: Block) -> dict[str, object]:
     said: object
     match block:
-        case TextBlock() | RefusalBlock():
-            kind, said = "text" if isinstance(block, TextBlock) else "refusal", block.text
+        case TextBlock():
+            kind, said = "text", block.text
+        case RefusalBlock():
+            kind, said = "refusal", block.text
         case ImageBlock():
             kind, said = "image_url", present({"url": block.url, "detail": block.detail})
         case AudioBlock():
@@ -504,7 +506,7 @@ def _read_tool(tool: _Tool, path: str) -> ToolDefinition:
 def _write_tools(prompt: CanonicalRequest) -> dict[str, object]:
     return {
         "tools": [_write_tool(each) for each in prompt.tools],
-        "tool_choice": _write_tool_choice(prompt.tool_choice),
+        "tool_choice": prompt.tool_choice and _write_tool_choice(prompt.tool_choice),
         "parallel_tool_calls": prompt.parallel_tool_calls,
     }
 
@@ -532,10 +534,10 @@ def _read_tool_choice(choice: str | _Choice | None) -> CanonicalToolChoice | Non
     return None
 
 
-def _write_tool_choice(choice: CanonicalToolChoice | None) -> object:
-    if choice is not None and choice.mode == "named":
+def _write_tool_choice(choice: CanonicalToolChoice) -> object:
+    if choice.mode == "named":
         return {"type": "function", "function": {"name": choice.name}}
-    return None if choice is None else choice.mode
+    return choice.mode
 
 
 # What else is asked for
@@ -550,9 +552,9 @@ def _read_output(wanted: _Format | None) -> JsonOutput | None:
     return JsonOutput(given(own.schema), own.name, own.description, own.strict)
 
 
-def _write_output(output: JsonOutput | None) -> dict[str, object] | None:
-    if output is None or output.schema is None:
-        return None if output is None else {"type": "json_object"}
+def _write_output(output: JsonOutput) -> dict[str, object]:
+    if output.schema is None:
+        return {"type": "json_object"}
     schema = {
         "name": output.name or "answer",
         "schema": output.schema,
@@ -568,7 +570,6 @@ def _read_thinking(body: _Body) -> ThinkingOptions | None:
     return None if body.reasoning is None and thinking == ThinkingOptions() else thinking
 
 
-def _write_thinking(thinking: ThinkingOptions | None) -> str | None:
-    effort = None if thinking is None else usual_effort(thinking)
-    has_budget = thinking is not None and thinking.budget_tokens is not None
-    return "low" if effort is None and has_budget else effort
+def _write_thinking(thinking: ThinkingOptions) -> str | None:
+    effort = usual_effort(thinking)
+    return "low" if effort is None and thinking.budget_tokens is not None else effort
