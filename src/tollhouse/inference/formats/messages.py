@@ -24,7 +24,6 @@ from tollhouse.inference.formats.proofs import is_marked, unsigned, unwrapped, w
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
-    AnyId,
     Fields,
     encoder,
     fields_decoder,
@@ -36,7 +35,6 @@ from tollhouse.inference.formats.wire import (
     read_object,
     read_optional,
     render_costs,
-    text_bytes,
     text_decoder,
     try_decode,
 )
@@ -57,7 +55,6 @@ if TYPE_CHECKING:
     from tollhouse.kernel.errors import TollhouseError
 
 
-_NO_INPUT: Final = (NULL, Raw(b"{}"))
 DEFAULT_MAX_TOKENS: Final = 4096
 """Anthropic requires a limit; used if neither the client nor the catalogue has one."""
 
@@ -71,88 +68,6 @@ def refused_in_messages(profile: Profile) -> frozenset[str]:
 
 
 _REQUIRED: Final = frozenset({"max_tokens"})
-
-
-class ContentBlock(msgspec.Struct):
-    """A block of a response, or the start of one; its fields depend on its type."""
-
-    type: str
-    id: str | None = None
-    name: str | None = None
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    input: Raw = NULL
-
-
-_TEXTS: Final = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-    "input_json_delta": "partial_json",
-}
-
-
-class MessagesDelta(msgspec.Struct):
-    """The delta of a block, or of the message at its end."""
-
-    type: str | None = None
-    text: str | None = None
-    partial_json: str | Fields | None = None
-    """A text; some servers send an object."""
-    thinking: str | None = None
-    signature: str | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-
-    @property
-    def json_text(self) -> str:
-        """The piece of a tool's input."""
-        given = self.partial_json or ""
-        return given if isinstance(given, str) else encoder.encode(given).decode()
-
-    @property
-    def is_null(self) -> bool:
-        """Whether null stands where a delta of its type has its text."""
-        name = _TEXTS.get(self.type or "")
-        return name is not None and getattr(self, name) is None
-
-
-class MessageObject(msgspec.Struct):
-    """A complete message, or the one at the start of a stream."""
-
-    id: AnyId = None
-    content: list[ContentBlock] | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    usage: Raw = NULL
-
-
-class MessagesEvent(msgspec.Struct):
-    """Any event of a stream."""
-
-    type: str
-    index: int | None = None
-    message: MessageObject | None = None
-    content_block: ContentBlock | None = None
-    delta: MessagesDelta | None = None
-    usage: Raw = NULL
-
-
-def output_bytes(part: ContentBlock | MessagesDelta) -> int:
-    """Return the bytes of output in a block or a delta."""
-    size = text_bytes(part.text) if part.text else 0
-    if part.thinking:
-        size += text_bytes(part.thinking)
-    if isinstance(part, ContentBlock):
-        return size if part.input in _NO_INPUT else size + len(part.input)
-    return size + text_bytes(part.json_text) if part.partial_json else size
-
-
-event_decoder: Final = msgspec.json.Decoder(MessagesEvent)
-delta_decoder: Final = msgspec.json.Decoder(MessagesDelta)
-message_decoder: Final = msgspec.json.Decoder(MessageObject)
 
 
 def render_event(kind: str, fields: Mapping[str, object]) -> bytes:

@@ -25,19 +25,15 @@ from tollhouse.inference.formats.adapter import (
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.messages.block_order import MessagesEventOrder, fits_block
-from tollhouse.inference.formats.messages.provider_response import decode_message
-from tollhouse.inference.formats.messages.wire import (
+from tollhouse.inference.formats.messages import (
     DEFAULT_MAX_TOKENS,
     MessagesRequest,
     broken_off,
-    delta_decoder,
     error_event,
     first_usage_of,
     legal_stop_reason,
     mark_block,
     message_fields,
-    output_bytes,
     own_reasoning,
     read_fields,
     readable,
@@ -47,6 +43,13 @@ from tollhouse.inference.formats.messages.wire import (
     render_tokens,
     render_usage,
     usage_of_stream,
+)
+from tollhouse.inference.formats.messages_order import (
+    MessagesEventOrder,
+    decode_message,
+    delta_decoder,
+    fits_block,
+    output_bytes,
 )
 from tollhouse.inference.formats.proofs import unsigned, wrapped
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
@@ -69,7 +72,7 @@ from tollhouse.inference.formats.wire import (
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 
 if TYPE_CHECKING:
-    from tollhouse.inference.formats.messages.wire import MessagesEvent
+    from tollhouse.inference.formats.messages_order import MessagesEvent
     from tollhouse.kernel.errors import TollhouseError
 
 

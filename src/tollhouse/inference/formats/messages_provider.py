@@ -42,15 +42,12 @@ from tollhouse.inference.formats.canonical.types import (
     ToolResult,
     Turn,
 )
-from tollhouse.inference.formats.messages.provider_response import (
-    MessagesStreamDecoder,
-    parse_response,
-)
-from tollhouse.inference.formats.messages.wire import (
+from tollhouse.inference.formats.messages import (
     DEFAULT_MAX_TOKENS,
     refused_in_messages,
     render_provider_reasoning,
 )
+from tollhouse.inference.formats.messages_replies import MessagesStreamDecoder, parse_response
 from tollhouse.inference.formats.tool_names import ANTHROPIC_NAMES
 from tollhouse.inference.formats.wire import (
     NULL,
