@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
 from tollhouse.inference.formats.adapter import MalformedResponse, without_content
-from tollhouse.inference.formats.messages import parse_request
-from tollhouse.inference.formats.messages_passthrough import parse_count, render_count
+from tollhouse.inference.formats.messages import parse_count, parse_request, render_count
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
 from tollhouse.inference.own_routing import OwnKeyUse, attempts

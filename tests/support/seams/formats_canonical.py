@@ -7,8 +7,7 @@ from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.canonical.translation import TranslationSource
 from tollhouse.inference.formats.chat_completions.client import CHAT_CLIENT
 from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
-from tollhouse.inference.formats.messages_provider import MESSAGES_PROVIDER
-from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT
+from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER

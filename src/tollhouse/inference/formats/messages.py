@@ -1,32 +1,69 @@
-"""The parts of the messages format that the gateway decodes or writes; the rest stays raw.
+"""The messages format: what the gateway reads and writes of it; the rest stays raw. Pure.
 
     errors:     {"type": "error", "error": {"type", "message", "error_type"}, "request_id"}
-    reasoning:  Anthropic's         <->  thinking{thinking, signature} or redacted_thinking{data}
-                another provider's  <->  thinking{thinking, signature: the packed block}
 
-Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors and the
-public gateway's error reference for `error_type` and its values; and, below
-https://docs.anthropic.com/en/docs/, build-with-claude/streaming (the counts of `message_delta` are
-cumulative), build-with-claude/prompt-caching ("input_tokens" counts uncached tokens only),
-build-with-claude/extended-thinking
+Requests are passed through to providers of the same dialect, and blocks of a stream forwarded at
+once. The provider's `message_delta`s are held back to the end and priced, its `message_stop` is not
+forwarded.
+
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors,
+https://docs.anthropic.com/en/api/messages-count-tokens, the public gateway's additions (`models`,
+`fallbacks`; `max_tokens` may be missing) and its error reference for `error_type` and its values;
+and, below https://docs.anthropic.com/en/docs/, build-with-claude/streaming (the counts of
+`message_delta` are cumulative) and build-with-claude/prompt-caching ("input_tokens" counts uncached
+tokens only)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Raw
 
-from tollhouse.inference.formats.adapter import ClientRequest
-from tollhouse.inference.formats.canonical.types import ANTHROPIC, ReasoningBlock, pack, unpack
-from tollhouse.inference.formats.proofs import is_marked, unsigned, unwrapped, wrapped
-from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
+from tollhouse.accounting.types import Charge, Usage
+from tollhouse.inference.formats.adapter import (
+    AdaptedResponse,
+    AdaptedStream,
+    ClientRequest,
+    MalformedResponse,
+    PassthroughAdapter,
+    counted,
+)
+from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.messages_content import (
+    mark_block,
+    own_reasoning,
+    shown_content,
+    without_nulls,
+)
+from tollhouse.inference.formats.messages_order import (
+    MessagesEventOrder,
+    decode_message,
+    delta_decoder,
+    first_usage_of,
+    fits_block,
+    output_bytes,
+    readable_usage,
+    usage_of_stream,
+)
+from tollhouse.inference.formats.proofs import unsigned, wrapped
+from tollhouse.inference.formats.usage import (
+    Counts,
+    find_counts,
+    later,
+    usage_of,
+)
 from tollhouse.inference.formats.wire import (
+    GATEWAY_FIELDS,
     NULL,
     Fields,
     encoder,
     fields_decoder,
+    for_provider,
+    id_text,
+    is_done,
     named_event,
     raw,
     read_flag,
@@ -35,9 +72,12 @@ from tollhouse.inference.formats.wire import (
     read_object,
     read_optional,
     render_costs,
-    text_decoder,
+    replace_invalid_text,
+    says_nothing,
     try_decode,
+    without,
 )
+from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
 from tollhouse.kernel.errors import (
     INTERNAL_ERROR_MESSAGE,
     Invalid,
@@ -49,11 +89,15 @@ from tollhouse.kernel.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.accounting.types import Charge, Usage
+    from msgspec import Raw
+
     from tollhouse.inference.formats.canonical.types import FinishReason
-    from tollhouse.inference.types import Profile, ReplyIdentity
+    from tollhouse.inference.formats.messages_order import MessagesEvent
+    from tollhouse.inference.types import Profile
     from tollhouse.kernel.errors import TollhouseError
 
+
+# Requests
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """Anthropic requires a limit; used if neither the client nor the catalogue has one."""
@@ -68,6 +112,66 @@ def refused_in_messages(profile: Profile) -> frozenset[str]:
 
 
 _REQUIRED: Final = frozenset({"max_tokens"})
+_MOST_FALLBACKS: Final = 3
+_limit = msgspec.json.Decoder(int | None)
+
+
+class _Fallback(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+
+
+_fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
+
+
+class MessagesRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_tokens",)
+    content_field = "messages"
+
+    max_tokens: int | None = None
+    query: str = ""
+    """The query string that is forwarded to the provider (`beta=true`)."""
+    headers: Sequence[tuple[str, str]] = ()
+    """The headers that are forwarded (`anthropic-beta`), names in lower case."""
+
+
+def parse_request(body: bytes) -> MessagesRequest:
+    """Parse a messages request; raises `Invalid`, whose message names the position or the field."""
+    fields = read_object(body)
+    model = read_model(fields)
+    read_messages(fields)
+    _check_fallbacks(fields)
+    return MessagesRequest(
+        model=model,
+        stream=read_flag(fields, "stream"),
+        fields=fields,
+        size=len(body),
+        body=body,
+        max_tokens=_read_limit(fields),
+    )
+
+
+def _read_limit(fields: Fields) -> int | None:
+    wanted = "a whole number of at least 1"
+    limit = read_optional(_limit, fields, "max_tokens", wanted)
+    if limit is not None and limit < 1:
+        raise Invalid(f"max_tokens: must be {wanted}.")
+    return limit
+
+
+def _check_fallbacks(fields: Fields) -> None:
+    wanted = "a list of objects with a model alone"
+    fallbacks = read_optional(_fallbacks, fields, "fallbacks", wanted)
+    if fallbacks is None:
+        return
+    if len(fallbacks) > _MOST_FALLBACKS:
+        raise Invalid(f"fallbacks: at most {_MOST_FALLBACKS} are allowed.")
+    if fields.get("models", NULL) != NULL:
+        raise Invalid("fallbacks: cannot be combined with models.")
+
+
+# Replies
 
 
 def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
@@ -75,12 +179,9 @@ def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
     return named_event(kind, encoder.encode({"type": kind, **fields}))
 
 
-_NO_END: Final[Mapping[str, object]] = {
-    "stop_reason": None,
-    "stop_sequence": None,
-    "stop_details": None,
-    "container": None,
-}
+_NO_END: Final[Mapping[str, object]] = dict.fromkeys(
+    ("stop_reason", "stop_sequence", "stop_details", "container")
+)
 """The fields that say how a message ended."""
 
 
@@ -137,30 +238,9 @@ def render_end(
 # Usage
 
 
-class _CacheCreation(msgspec.Struct):
-    ephemeral_5m_input_tokens: int | None = None
-    ephemeral_1h_input_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    thinking_tokens: int | None = None
-
-
-class _ProviderUsage(msgspec.Struct):
-    input_tokens: int
-    output_tokens: int
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation: _CacheCreation | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
-_usage = msgspec.json.Decoder(_ProviderUsage)
-_NULLABLE: Final[Mapping[str, object]] = {
-    "server_tool_use": None,
-    "service_tier": None,
-    "inference_geo": None,
-}
+_NULLABLE: Final[Mapping[str, object]] = dict.fromkeys(
+    ("server_tool_use", "service_tier", "inference_geo")
+)
 _NO_SERVER_TOOLS: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
 
 
@@ -175,24 +255,6 @@ def read_fields(data: Raw) -> Fields:
         used = try_decode(fields_decoder, found["server_tool_use"]) or {}
         found["server_tool_use"] = raw({**_NO_SERVER_TOOLS, **used})
     return found
-
-
-def readable(fields: Fields) -> Fields:
-    """Return the usage at the start of a stream if it is valid for clients; else nothing."""
-    strict = try_decode(_usage, raw({"output_tokens": 0, **fields}))
-    return fields if strict is not None and read_counts(raw(fields)) else {}
-
-
-def first_usage_of(counts: Counts) -> Usage | None:
-    """Return the usage that a provider reported before its output."""
-    return usage_of({"output": 0, **counts})
-
-
-def usage_of_stream(start: Counts, end: Counts) -> Usage | None:
-    """Return the usage of a stream, of what it reported at its start and at its end."""
-    # The output at the start covers only what came until then.
-    told = "output" in end or "total" in end
-    return usage_of(final(start, end)) if told else None
 
 
 def render_tokens(usage: Usage) -> dict[str, object]:
@@ -267,163 +329,269 @@ def error_event(error: TollhouseError, request_id: str | None) -> bytes:
     return render_event("error", envelope(error, request_id))
 
 
-# Reasoning
+# Pass-through
+
+_GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"safeguards", "user"}
+"""`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
 
 
-class _SignedBlock(msgspec.Struct):
-    type: str
-    signature: str | None = None
-    data: str | None = None
+@dataclass(slots=True, repr=False)
+class MessagesResponse(AdaptedResponse):
+    """A provider's complete response, decoded as far as the gateway needs."""
+
+    fields: Fields
+
+    def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
+        """Return the client's body: the provider's fields with the gateway's id and usage."""
+        content = shown_content(self.fields["content"], identity.maker)
+        usage = render_usage(charge, read_fields(self.fields.get("usage", NULL)))
+        fields = message_fields(identity, self.fields)
+        return encoder.encode({**fields, "content": content, "usage": usage})
 
 
-_signed_block = msgspec.json.Decoder(_SignedBlock)
-_messages = msgspec.json.Decoder(list[Fields])
-_content = msgspec.json.Decoder(list[Raw] | str)
+# Streams
+
+_NO_TEXT: Final = raw("")
+_THINKING: Final = raw("thinking")
+_DELTA: Final = "content_block_delta"
+_WITHHELD_EVENTS: Final = frozenset({"message_delta", "message_stop"})
 
 
-def parse_thinking(text: str, signature: str) -> ReasoningBlock:
-    """Return the canonical block of a `thinking` block."""
-    maker, own = unwrapped(signature)
-    native = ReasoningBlock(text=text, signature=own or None, format=ANTHROPIC, maker=maker)
-    return unpack(signature) or native
+class MessagesStream(AdaptedStream):
+    """A provider's stream, forwarded in a checked order."""
+
+    def __init__(self, identity: ReplyIdentity, request: MessagesRequest) -> None:
+        super().__init__(request.size)
+        self._identity = identity
+        self._order = MessagesEventOrder()
+        self._usage: Fields = {}
+        self._first_counts: Counts = {}
+        self._delta: Fields = {}
+        self._extra_fields: Fields = {}
+        """The fields of `message_delta` besides its delta and its usage."""
+        self._template: EventTemplate | None = None
+        """Of the deltas of the open block."""
+        self._block_begun = False
+        """A block is open that has no delta yet."""
+        self._signed = False
+        """The signature of the open block has begun."""
+        self._thinks = False
+        """The open block is thinking."""
+        self._called = False
+        """There is a call of one of the client's tools."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the response is complete if the body ends here."""
+        return self._order.complete
+
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
+        if self.done or says_nothing(data) or is_done(data):
+            return b""
+        data = replace_invalid_text(data)
+        if self._template is not None and (shown := self._forward_same(self._template, data)):
+            return shown
+        told = self._order.accept(data)
+        self.done = self._order.done
+        written: list[bytes] = []
+        for event, shown in told:
+            if event.type == _DELTA and self._block_begun and shown is data:
+                delta = fields_decoder.decode(data)["delta"]
+                self._template = EventTemplate.of(data, {"delta": delta})
+                self._block_begun = False
+            elif event.type != _DELTA:
+                self._template = None
+                self._block_begun = event.type == "content_block_start"
+            written.append(self._forward(event, shown))
+        return b"".join(written)
+
+    def _forward_same(self, template: EventTemplate, data: bytes) -> bytes:
+        """Return what the client gets of one more delta; nothing if it may be another event."""
+        values = template.values(data)
+        delta = None if values is None else try_decode(delta_decoder, values[0])
+        if delta is None or not fits_block(delta.type, self._order.open_block):
+            return b""
+        if delta.signature is not None or not isinstance(delta.partial_json, str | None):
+            return b""
+        is_input = delta.partial_json is not None
+        piece = delta.partial_json if is_input else delta.text or delta.thinking
+        if not self._order.goes_on(piece, is_input=is_input):
+            return b""
+        self._seen_bytes += output_bytes(delta)
+        return named_event(_DELTA, data)
+
+    def _end(self, charge: Charge) -> bytes:
+        begun = b"" if self._order.started else self._start({})
+        if self._order.open_block is not None:
+            begun += render_event("content_block_stop", {"index": self._order.block_count - 1})
+        if self.finish_reason == "error":
+            return begun + broken_off(self._identity)
+        usage = render_usage(charge, self._usage)
+        return begun + render_end(self._delta, usage, self._extra_fields)
+
+    def _fail(self, error: TollhouseError) -> bytes:
+        return error_event(error, self._identity.id)
+
+    def _forward(self, event: MessagesEvent, data: bytes) -> bytes:
+        kind = event.type
+        if kind == "message_start":
+            return self._open(event, data)
+        if kind in _WITHHELD_EVENTS:
+            self._keep(event, data)
+        if kind in _WITHHELD_EVENTS or not self._order.started or not kind.isprintable():
+            return b""
+        if event.content_block is not None:
+            self._seen_bytes += output_bytes(event.content_block)
+            self._called = self._called or event.content_block.type == "tool_use"
+        if event.delta is not None:
+            self._seen_bytes += output_bytes(event.delta)
+        if kind == "content_block_start":
+            self._signed, self._thinks = False, False
+            if b"null" in data or b"thinking" in data:
+                data = self._shown_start(data)
+        elif not self._signed:
+            return self._marked_end(event, data)
+        return named_event(kind, data)
+
+    def _marked_end(self, event: MessagesEvent, data: bytes) -> bytes:
+        """Return an event that may be a signature, or the end of thinking that has none.
+
+        What its maker did not sign gets a mark all the same, so that no other gets it.
+        """
+        maker = self._identity.maker
+        if event.delta is not None and event.delta.signature:
+            self._signed = True
+            fields = fields_decoder.decode(data)
+            delta = fields_decoder.decode(fields["delta"])
+            delta["signature"] = raw(wrapped(event.delta.signature, maker))
+            return named_event(event.type, encoder.encode({**fields, "delta": delta}))
+        mark = b""
+        if event.type == "content_block_stop" and self._thinks and maker:
+            self._thinks = False
+            delta = {"type": "signature_delta", "signature": unsigned(maker)}
+            mark = render_event(_DELTA, {"index": event.index, "delta": delta})
+        return mark + named_event(event.type, data)
+
+    def _shown_start(self, data: bytes) -> bytes:
+        fields = fields_decoder.decode(data)
+        block = given = fields_decoder.decode(fields["content_block"])
+        if b"null" in data:
+            block = without_nulls(given)
+        if b"thinking" in data:
+            self._thinks = block.get("type") == _THINKING
+            self._signed = block.get("signature", NULL) not in (NULL, _NO_TEXT)
+            if self._signed or not self._thinks:
+                block = mark_block(block, self._identity.maker)
+        return data if block is given else encoder.encode({**fields, "content_block": block})
+
+    def _open(self, event: MessagesEvent, data: bytes) -> bytes:
+        message = fields_decoder.decode(fields_decoder.decode(data)["message"])
+        if event.message is not None:
+            self.upstream_id = id_text(event.message.id)
+        self._usage = read_fields(message.get("usage", NULL))
+        self._first_counts = find_counts(message)
+        self._begin(first_usage_of(self._first_counts))
+        return self._start(message)
+
+    def _start(self, message: Fields) -> bytes:
+        usage = render_tokens(Usage()) | readable_usage(self._usage)
+        counted = self._first
+        if counted is None or not counted.prompt_tokens:
+            # Clients keep what a stream begins with; some servers count at its end alone.
+            usage["input_tokens"] = self._identity.input_tokens
+        ours = {"content": (), "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return render_event(
+            "message_start", {"message": message_fields(self._identity, message) | ours}
+        )
+
+    def _keep(self, event: MessagesEvent, data: bytes) -> None:
+        fields = fields_decoder.decode(data)
+        self._counts = later(self._counts, find_counts(fields))
+        self.reported = usage_of_stream(self._first_counts, self._counts)
+        self._settle()
+        self._usage |= read_fields(fields.pop("usage", NULL))
+        self._delta |= read_fields(fields.pop("delta", NULL))
+        if event.type == "message_delta":
+            self._extra_fields |= fields
+        native = event.delta.stop_reason if event.delta else None
+        if native is not None:
+            self.native_finish_reason = native
+            self.finish_reason = meant = normalize_finish_reason(native, called=self._called)
+            self._delta["stop_reason"] = raw(legal_stop_reason(native, meant))
 
 
-def parse_redacted(data: str) -> ReasoningBlock:
-    """Return the canonical block of a `redacted_thinking` block."""
-    maker, own = unwrapped(data)
-    return unpack(data) or ReasoningBlock(encrypted=own, format=ANTHROPIC, maker=maker)
+class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
+    """Passes requests through to providers of the messages dialect."""
+
+    dialect = Dialect.MESSAGES
+
+    def __init__(self, request: MessagesRequest) -> None:
+        super().__init__(request)
+        self.query = request.query
+        self.headers = request.headers
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway, fields that the provider rejects, and reasoning that another
+        provider signed are left out. `max_tokens`, which Anthropic requires, is filled in.
+        """
+        given, refuses = self._request.fields, refused_in_messages(endpoint.profile)
+        rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
+        fields = for_provider(given, rejected, endpoint.model)
+        fields["messages"] = own_reasoning(given["messages"], endpoint.provider)
+        if "user" in given and "metadata" not in given.keys() | refuses:
+            fields["metadata"] = {"user_id": given["user"]}
+        if self._request.max_tokens is None:
+            fields["max_tokens"] = endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS
+        return encoder.encode(fields)
+
+    def parse_response(self, body: bytes) -> MessagesResponse:
+        """Parse a provider's complete response."""
+        fields, message = decode_message(body)
+        reported, seen = counted(
+            usage_of(find_counts(fields)),
+            self._request.size,
+            lambda: sum(map(output_bytes, message.content or ())),
+        )
+        native = message.stop_reason
+        called = any(block.type == "tool_use" for block in message.content or ())
+        finish_reason = normalize_finish_reason(native, called=called)
+        fields["stop_reason"] = raw(legal_stop_reason(native, finish_reason))
+        return MessagesResponse(
+            reported=reported,
+            seen=seen,
+            finish_reason=finish_reason,
+            native_finish_reason=native,
+            upstream_id=id_text(message.id),
+            fields=fields,
+        )
+
+    def open_stream(self, identity: ReplyIdentity) -> MessagesStream:
+        """Return the adapter of one streamed response."""
+        return MessagesStream(identity, self._request)
 
 
-def render_reasoning(block: ReasoningBlock, maker: str) -> Mapping[str, object]:
-    """Render a block for a client, whichever provider made it."""
-    if block.format != ANTHROPIC:
-        return {"type": "thinking", "thinking": block.text, "signature": pack(block, maker)}
-    if block.encrypted and not block.text:
-        return {"type": "redacted_thinking", "data": wrapped(block.encrypted, maker)}
-    signature = wrapped(block.signature or "", maker) or unsigned(maker)
-    return {"type": "thinking", "thinking": block.text, "signature": signature}
+# Token counts
 
 
-def render_provider_reasoning(block: ReasoningBlock, provider: str) -> Mapping[str, object] | None:
-    """Render a block for a provider; None if the provider could not verify it."""
-    if block.format != ANTHROPIC or not block.may_go_to(provider):
-        return None
-    if block.encrypted and not (block.signature or block.text):
-        return render_reasoning(block, "")
-    if block.signature or (block.text and block.maker is not None and not block.encrypted):
-        return {"type": "thinking", "thinking": block.text, "signature": block.signature or ""}
-    return None
+class _Counted(msgspec.Struct):
+    input_tokens: int
 
 
-def own_reasoning(messages: Raw, provider: str) -> Raw:
-    """Return a client's messages with the reasoning that a provider made, and no other.
-
-    A client that changes the model within a conversation sends it back; Anthropic rejects a request
-    with a signature that is not its own.
-    """
-    if not is_marked(bytes(messages)):
-        return messages
-    try:
-        cleaned = (_cleaned(message, provider) for message in _messages.decode(messages))
-        return raw([message for message in cleaned if message is not None])
-    except (msgspec.DecodeError, RecursionError):
-        # Not a conversation: the provider reports the error.
-        return messages
+_counted: Final = msgspec.json.Decoder(_Counted)
 
 
-def _cleaned(message: Fields, provider: str) -> Fields | None:
-    """Return a message for a provider; None if nothing is left of it."""
-    content = _content.decode(message.get("content", Raw(b'""')))
-    if isinstance(content, str) or not is_marked(bytes(message["content"])):
-        return message
-    own = [found for block in content if (found := _own_block(block, provider)) is not None]
-    return {**message, "content": raw(own)} if own else None
+def render_count(request: MessagesRequest, endpoint: Endpoint) -> bytes:
+    """Return the body of a counting request; its route rejects fields of the reply."""
+    fields = fields_decoder.decode(MessagesPassthroughAdapter(request).render_request(endpoint))
+    return encoder.encode(without(fields, {"max_tokens", "stream"}))
 
 
-def _own_block(block: Raw, provider: str) -> Raw | None:
-    signed = try_decode(_signed_block, block)
-    field = None if signed is None else _PROOFS.get(signed.type)
-    proof = None if field is None else getattr(signed, field)
-    if field is None or proof is None:
-        return block
-    packed, (maker, own) = unpack(proof), unwrapped(proof)
-    if packed is not None:
-        shown = render_provider_reasoning(packed, provider) if packed.maker else None
-        return None if shown is None else raw(shown)
-    if maker is None:
-        return block
-    return raw({**fields_decoder.decode(block), field: own}) if maker == provider else None
-
-
-def mark_block(block: Fields, maker: str) -> Fields:
-    """Return a provider's block as a client gets it: with a mark in what only its maker reads."""
-    field = _PROOFS.get(try_decode(text_decoder, block.get("type", NULL)) or "")
-    proof = None if field is None else try_decode(text_decoder, block.get(field, NULL))
-    marked = wrapped(proof, maker) if proof else unsigned(maker) if field == "signature" else ""
-    return {**block, field: raw(marked)} if field and marked and maker else block
-
-
-_PROOFS: Final[Mapping[str, str]] = {"thinking": "signature", "redacted_thinking": "data"}
-"""The field of a block that only its maker can read."""
-
-
-# Requests
-
-
-_MOST_FALLBACKS: Final = 3
-_limit = msgspec.json.Decoder(int | None)
-
-
-class _Fallback(msgspec.Struct, forbid_unknown_fields=True):
-    model: str
-
-
-_fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
-
-
-class MessagesRequest(ClientRequest, frozen=True):
-    """A parsed request of the format."""
-
-    output_limits = ("max_tokens",)
-    content_field = "messages"
-
-    max_tokens: int | None = None
-    query: str = ""
-    """The query string that is forwarded to the provider (`beta=true`)."""
-    headers: Sequence[tuple[str, str]] = ()
-    """The headers that are forwarded (`anthropic-beta`), names in lower case."""
-
-
-def parse_request(body: bytes) -> MessagesRequest:
-    """Parse a messages request; raises `Invalid`, whose message names the position or the field."""
-    fields = read_object(body)
-    model = read_model(fields)
-    read_messages(fields)
-    _check_fallbacks(fields)
-    return MessagesRequest(
-        model=model,
-        stream=read_flag(fields, "stream"),
-        fields=fields,
-        size=len(body),
-        body=body,
-        max_tokens=_read_limit(fields),
-    )
-
-
-def _read_limit(fields: Fields) -> int | None:
-    wanted = "a whole number of at least 1"
-    limit = read_optional(_limit, fields, "max_tokens", wanted)
-    if limit is not None and limit < 1:
-        raise Invalid(f"max_tokens: must be {wanted}.")
-    return limit
-
-
-def _check_fallbacks(fields: Fields) -> None:
-    wanted = "a list of objects with a model alone"
-    fallbacks = read_optional(_fallbacks, fields, "fallbacks", wanted)
-    if fallbacks is None:
-        return
-    if len(fallbacks) > _MOST_FALLBACKS:
-        raise Invalid(f"fallbacks: at most {_MOST_FALLBACKS} are allowed.")
-    if fields.get("models", NULL) != NULL:
-        raise Invalid("fallbacks: cannot be combined with models.")
+def parse_count(body: bytes) -> int:
+    """Return the input tokens that a provider counted; raises `MalformedResponse`."""
+    counted = try_decode(_counted, body)
+    if counted is None or counted.input_tokens < 0:
+        raise MalformedResponse("the reply is no count of tokens")
+    return counted.input_tokens

@@ -32,6 +32,7 @@ from msgspec import Raw
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.arguments import Arguments, whole_arguments
 from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
+from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     AnyId,
@@ -47,6 +48,8 @@ from tollhouse.inference.formats.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tollhouse.accounting.types import Usage
 
 T = TypeVar("T")
 _NO_INPUT: Final = (Raw(b"{}"), NULL)
@@ -110,6 +113,24 @@ class MessagesEvent(msgspec.Struct):
     delta: MessagesDelta | None = None
 
 
+class _CacheCreation(msgspec.Struct):
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class _ProviderUsage(msgspec.Struct):
+    input_tokens: int
+    output_tokens: int
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: _CacheCreation | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
 class _Failure(msgspec.Struct):
     type: str | None = None
     error: Raw = NULL
@@ -121,7 +142,8 @@ delta_decoder: Final = msgspec.json.Decoder(MessagesDelta)
 _event: Final = msgspec.json.Decoder(MessagesEvent)
 _message: Final = msgspec.json.Decoder(MessageObject)
 _failure: Final = msgspec.json.Decoder(_Failure)
-blocks_decoder: Final = msgspec.json.Decoder(list[Fields])
+_usage: Final = msgspec.json.Decoder(_ProviderUsage)
+_content: Final = msgspec.json.Decoder(list[Fields])
 
 _TEXTS: Final = {
     "text_delta": "text",
@@ -158,6 +180,24 @@ def output_bytes(part: ContentBlock | MessagesDelta) -> int:
     return size + text_bytes(part.json_text) if part.partial_json else size
 
 
+def readable_usage(fields: Fields) -> Fields:
+    """Return the usage at the start of a stream if it is valid for clients; else nothing."""
+    strict = try_decode(_usage, raw({"output_tokens": 0, **fields}))
+    return fields if strict is not None and read_counts(raw(fields)) else {}
+
+
+def first_usage_of(counts: Counts) -> Usage | None:
+    """Return the usage that a provider reported before its output."""
+    return usage_of({"output": 0, **counts})
+
+
+def usage_of_stream(start: Counts, end: Counts) -> Usage | None:
+    """Return the usage of a stream, of what it reported at its start and at its end."""
+    # The output at the start covers only what came until then.
+    told = "output" in end or "total" in end
+    return usage_of(final(start, end)) if told else None
+
+
 def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
     """Decode a complete response: its raw fields and its typed message.
 
@@ -169,7 +209,7 @@ def decode_message(body: bytes) -> tuple[Fields, MessageObject]:
         if fields.get("error", NULL) != NULL:
             raise read_error(body)
         content = fields.get("content", NULL)
-        if b"tool_use" in body and (blocks := try_decode(blocks_decoder, content)):
+        if b"tool_use" in body and (blocks := try_decode(_content, content)):
             ids: set[str] = set()
             fields["content"] = raw([_whole_call(each, at, ids) for at, each in enumerate(blocks)])
             body = encoder.encode(fields)

@@ -25,11 +25,13 @@ from tollhouse.inference.formats.canonical.stream import (
 )
 from tollhouse.inference.formats.canonical.translation import (
     ClientFormat,
+    ProviderFormat,
     StreamDecoder,
     StreamEncoder,
 )
 from tollhouse.inference.formats.canonical.types import (
     ANTHROPIC,
+    COMMON_PARAMETERS,
     Block,
     BlockDelta,
     BlockEnded,
@@ -56,24 +58,28 @@ from tollhouse.inference.formats.messages import (
     STOP_REASONS,
     broken_off,
     error_event,
-    first_usage_of,
     message_fields,
     read_fields,
     render_end,
     render_event,
-    render_reasoning,
     render_tokens,
     render_usage,
-    usage_of_stream,
 )
+from tollhouse.inference.formats.messages_content import render_reasoning
 from tollhouse.inference.formats.messages_order import (
     ContentBlock,
     MessagesDelta,
     MessagesEvent,
     MessagesEventOrder,
     decode_message,
+    first_usage_of,
+    usage_of_stream,
 )
-from tollhouse.inference.formats.messages_requests import parse_canonical_request
+from tollhouse.inference.formats.messages_requests import (
+    parse_canonical_request,
+    render_request,
+)
+from tollhouse.inference.formats.tool_names import ANTHROPIC_NAMES
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
@@ -86,6 +92,7 @@ from tollhouse.inference.formats.wire import (
     text_decoder,
     try_decode,
 )
+from tollhouse.inference.types import Dialect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -446,4 +453,14 @@ _EMPTY: Mapping[str, Mapping[str, object]] = {
 
 MESSAGES_CLIENT: Final = ClientFormat(
     parse_canonical_request, render_response, MessagesStreamEncoder
+)
+MESSAGES_PROVIDER: Final = ProviderFormat(
+    dialect=Dialect.MESSAGES,
+    supported_parameters=COMMON_PARAMETERS
+    | {"stop", "temperature", "top_p", "top_k", "service_tier"},
+    canonical_names={"output_config": "output", "metadata": "user", "stop_sequences": "stop"},
+    render_request=render_request,
+    parse_response=parse_response,
+    stream_decoder=MessagesStreamDecoder,
+    tool_names=ANTHROPIC_NAMES,
 )
