@@ -162,8 +162,9 @@ def parse_content(content: str | Sequence[Raw], path: str) -> tuple[Block, ...]:
     for position, data in enumerate(content):
         at = f"{path}[{position}]"
         kind = read_at(_kind, data, at).type
-        if kind in _decoders:
-            blocks += _blocks(read_at(_decoders[kind], data, at), at)
+        decoder = _decoders.get(kind)
+        if decoder is not None:
+            blocks += _blocks(read_at(decoder, data, at), at)
         elif kind in BLOCKS and BLOCKS[kind].rule == "text":
             blocks.append(TextBlock(marked(kind, data)))
         else:
@@ -173,26 +174,25 @@ def parse_content(content: str | Sequence[Raw], path: str) -> tuple[Block, ...]:
 
 def _blocks(part: _Part, path: str) -> Sequence[Block]:
     block: Block
-    match part:
-        case _Text():
-            block = TextBlock(part.text, part.cache)
-        case _Image():
-            block = ImageBlock(_located(part.source, path), cache=part.cache)
-        case _Document():
-            return _document(part, path)
-        case _SearchResult():
-            text = "\n".join(each.text for each in part.content)
-            block = DocumentBlock(None, text, part.title, part.cache)
-        case _ToolUse():
-            arguments = encoder.encode(part.input).decode()
-            block = ToolCall(part.id, part.name, arguments, part.cache)
-        case _ToolResult():
-            content = tuple(_of_result(part.content or (), f"{path}.content"))
-            block = ToolResult(part.tool_use_id, content, bool(part.is_error), part.cache)
-        case _Thinking():
-            block = parse_thinking(part.thinking, part.signature or "")
-        case _Redacted():
-            block = parse_redacted(part.data)
+    if isinstance(part, _Text):
+        block = TextBlock(part.text, part.cache)
+    elif isinstance(part, _ToolUse):
+        arguments = encoder.encode(part.input).decode()
+        block = ToolCall(part.id, part.name, arguments, part.cache)
+    elif isinstance(part, _ToolResult):
+        content = _of_result(part.content or (), f"{path}.content")
+        block = ToolResult(part.tool_use_id, content, bool(part.is_error), part.cache)
+    elif isinstance(part, _Thinking):
+        block = _parse_thinking(part.thinking, part.signature or "")
+    elif isinstance(part, _Redacted):
+        block = _parse_redacted(part.data)
+    elif isinstance(part, _Image):
+        block = ImageBlock(_located(part.source, path), cache=part.cache)
+    elif isinstance(part, _SearchResult):
+        text = "\n".join(each.text for each in part.content)
+        block = DocumentBlock(None, text, part.title, part.cache)
+    else:
+        return _document(part, path)
     return (block,)
 
 
@@ -208,12 +208,14 @@ def _document(part: _Document, path: str) -> Sequence[Block]:
 
 
 def _of_result(
-    content: str | Sequence[Raw], path: str
-) -> Iterator[TextBlock | ImageBlock | DocumentBlock]:
-    for block in parse_content(content, path):
+    given: str | Sequence[Raw], path: str
+) -> tuple[TextBlock | ImageBlock | DocumentBlock, ...]:
+    content: list[TextBlock | ImageBlock | DocumentBlock] = []
+    for block in parse_content(given, path):
         if not isinstance(block, (TextBlock, ImageBlock, DocumentBlock)):
             raise Invalid(f"{path}: must be of text, images and documents.")
-        yield block
+        content.append(block)
+    return tuple(content)
 
 
 def _located(source: _Base64 | _Url | _File, path: str) -> str:
@@ -270,8 +272,12 @@ def _merged(turns: Sequence[Turn], provider: str) -> list[tuple[Role, list[Conte
     merged: list[tuple[Role, list[Content]]] = []
     for turn in turns:
         own = _SAID_BY_MODEL if turn.role == "assistant" else Block
-        said = (block for block in turn.blocks if isinstance(block, own))
-        parts = [part for block in said for part in _parts(block, provider)]
+        parts = [
+            part
+            for block in turn.blocks
+            if isinstance(block, own)
+            for part in _parts(block, provider)
+        ]
         if merged and merged[-1][0] == turn.role:
             merged[-1][1].extend(parts)
         elif parts:
@@ -288,40 +294,39 @@ def _system(blocks: Iterable[Block]) -> Iterator[Content]:
         yield from _parts(block)
 
 
-def _parts(block: Block, provider: str = "") -> Sequence[Content]:
+def _parts(block: Block, provider: str = "") -> list[Content]:
     """Return a block as a provider gets it; nothing of empty text, or of another's reasoning."""
-    if isinstance(block, (TextBlock, RefusalBlock)) and not block.text.strip():
-        return ()
-    if isinstance(block, ReasoningBlock):
-        reasoning = render_provider_reasoning(block, provider)
-        return () if reasoning is None else (reasoning,)
-    if isinstance(block, AudioBlock):
+    part: Content | None
+    if isinstance(block, (TextBlock, RefusalBlock)):
+        part = {"type": "text", "text": block.text} if block.text.strip() else None
+    elif isinstance(block, ReasoningBlock):
+        part = render_provider_reasoning(block, provider)
+    elif isinstance(block, AudioBlock):
         raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
-    part = _part(block)
-    if not isinstance(block, RefusalBlock) and block.cache is not None:
+    else:
+        part = _part(block)
+    if part is None:
+        return []
+    if not isinstance(block, (RefusalBlock, ReasoningBlock)) and block.cache is not None:
         part["cache_control"] = block.cache
-    return (part,)
+    return [part]
 
 
-def _part(
-    block: TextBlock | RefusalBlock | ImageBlock | DocumentBlock | ToolCall | ToolResult,
-) -> Content:
-    match block:
-        case TextBlock() | RefusalBlock():
-            return {"type": "text", "text": block.text}
-        case ImageBlock():
-            return {"type": "image", "source": _source(block, block.url)}
-        case DocumentBlock():
-            source = _document_source(block)
-            return present({"type": "document", "source": source, "title": block.name})
-        case ToolCall():
-            call, given_input = _call_id(block.id), arguments_object(block.arguments)
-            return {"type": "tool_use", "id": call, "name": block.name, "input": given_input}
-        case ToolResult():
-            content = [part for each in block.content for part in _parts(each)]
-            result = {"type": "tool_result", "tool_use_id": _call_id(block.call_id)}
-            told = {"content": content or None, "is_error": block.is_error or None}
-            return present(result | told)
+def _part(block: ImageBlock | DocumentBlock | ToolCall | ToolResult) -> Content:
+    if isinstance(block, ImageBlock):
+        return {"type": "image", "source": _source(block, block.url)}
+    if isinstance(block, DocumentBlock):
+        source = _document_source(block)
+        return present({"type": "document", "source": source, "title": block.name})
+    if isinstance(block, ToolCall):
+        call, arguments = _call_id(block.id), arguments_object(block.arguments)
+        return {"type": "tool_use", "id": call, "name": block.name, "input": arguments}
+    result: Content = {"type": "tool_result", "tool_use_id": _call_id(block.call_id)}
+    if content := [part for each in block.content for part in _parts(each)]:
+        result["content"] = content
+    if block.is_error:
+        result["is_error"] = True
+    return result
 
 
 def _call_id(given: str) -> str:
@@ -364,15 +369,13 @@ _fields_list = msgspec.json.Decoder(list[Fields])
 _content = msgspec.json.Decoder(list[Raw] | str)
 
 
-def parse_thinking(text: str, signature: str) -> ReasoningBlock:
-    """Return the canonical block of a `thinking` block."""
+def _parse_thinking(text: str, signature: str) -> ReasoningBlock:
     maker, own = unwrapped(signature)
     native = ReasoningBlock(text=text, signature=own or None, format=ANTHROPIC, maker=maker)
     return unpack(signature) or native
 
 
-def parse_redacted(data: str) -> ReasoningBlock:
-    """Return the canonical block of a `redacted_thinking` block."""
+def _parse_redacted(data: str) -> ReasoningBlock:
     maker, own = unwrapped(data)
     return unpack(data) or ReasoningBlock(encrypted=own, format=ANTHROPIC, maker=maker)
 

@@ -67,6 +67,7 @@ from tollhouse.inference.formats.messages import (
 )
 from tollhouse.inference.formats.messages_content import render_reasoning
 from tollhouse.inference.formats.messages_order import (
+    EMPTY_BLOCKS,
     ContentBlock,
     MessagesDelta,
     MessagesEvent,
@@ -100,6 +101,9 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.canonical.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
+
+
+# Providers' replies
 
 
 def parse_response(body: bytes) -> CanonicalResponse:
@@ -144,9 +148,14 @@ class MessagesStreamDecoder(StreamDecoder):
 
     def __init__(self) -> None:
         self._order = MessagesEventOrder()
+        self._open: ContentBlock | None = None
+        """How the open block began, if it has a canonical form."""
         self._block = -1
         """The canonical number of the open or the last block."""
-        self._open: _OpenBlock | None = None
+        self._signature = ""
+        """That of the open block so far."""
+        self._has_arguments = False
+        """The open block has some besides those of its start."""
         self._finished = False
         self._called = False
         self._first: Counts = {}
@@ -168,106 +177,83 @@ class MessagesStreamDecoder(StreamDecoder):
         return [shown for each in told for shown in self._read(*each)]
 
     def _read(self, event: MessagesEvent, data: bytes) -> Sequence[CanonicalEvent]:
-        if event.type == "content_block_stop":
-            return self._end_block()
-        if event.type == "content_block_start" and event.content_block is not None:
-            return self._start_block(event.content_block)
-        if event.type == "content_block_delta" and event.delta is not None:
-            return () if self._open is None else self._open.take(event.delta)
-        if event.type == "message_start":
-            return self._start(event, data)
-        return self._delta(event, data) if event.type in {"message_delta", "message_stop"} else ()
+        match event.type:
+            case "content_block_delta":
+                return self._go_on(event.delta)
+            case "content_block_start":
+                return self._begin(event.content_block)
+            case "content_block_stop":
+                return self._stop()
+            case "message_start":
+                message = fields_decoder.decode(fields_decoder.decode(data)["message"])
+                self._first = find_counts(message)
+                upstream = event.message and id_text(event.message.id)
+                return (StreamStarted(upstream, first_usage_of(self._first)),)
+            case "message_delta" | "message_stop":
+                return self._end(event.delta, data)
+            case _:
+                return ()
 
-    def _start(self, event: MessagesEvent, data: bytes) -> list[CanonicalEvent]:
-        if event.message is None:
-            return []
-        message = fields_decoder.decode(fields_decoder.decode(data)["message"])
-        self._first = find_counts(message)
-        return [StreamStarted(id_text(event.message.id), first_usage_of(self._first))]
-
-    def _start_block(self, block: ContentBlock) -> list[CanonicalEvent]:
-        opened = _OpenBlock(block, self._block + 1)
-        if opened.kind is None:
-            return []
-        self._open = opened
-        self._called = self._called or opened.kind is ToolCall
+    def _begin(self, block: ContentBlock | None) -> Sequence[CanonicalEvent]:
+        if block is None or block.type not in _CANONICAL:
+            return ()
+        self._open, self._signature, self._has_arguments = block, block.signature or "", False
         self._block += 1
-        return opened.start()
+        if block.type != "tool_use":
+            return self._text(block, block)
+        self._called = True
+        return (ToolCallStarted(0, self._block, block.id or "", block.name or ""),)
 
-    def _end_block(self) -> list[CanonicalEvent]:
-        ended = [] if self._open is None else self._open.end()
-        self._open = None
-        return ended
+    def _go_on(self, delta: MessagesDelta | None) -> Sequence[CanonicalEvent]:
+        if delta is None or self._open is None:
+            return ()
+        if delta.type in {"text_delta", "thinking_delta"}:
+            return self._text(self._open, delta)
+        if delta.type == "signature_delta":
+            self._signature += delta.signature or ""
+        if delta.type == "input_json_delta" and delta.partial_json:
+            self._has_arguments = True
+            return (ToolCallDelta(0, self._block, delta.json_text),)
+        return ()
 
-    def _delta(self, event: MessagesEvent, data: bytes) -> list[CanonicalEvent]:
+    def _text(
+        self, block: ContentBlock, part: ContentBlock | MessagesDelta
+    ) -> Sequence[CanonicalEvent]:
+        if block.type in _REASONING:
+            return (ReasoningDelta(0, self._block, part.thinking),) if part.thinking else ()
+        return (TextDelta(0, self._block, part.text),) if part.text else ()
+
+    def _stop(self) -> Sequence[CanonicalEvent]:
+        """Return the end of a block: what its start had, or what is known only now."""
+        first, self._open = self._open, None
+        if first is None:
+            return ()
+        rest: list[CanonicalEvent] = []
+        block, number = _parse_block(first), self._block
+        if isinstance(block, ToolCall) and not self._has_arguments:
+            rest.append(ToolCallDelta(0, number, block.arguments))
+        if isinstance(block, ReasoningBlock):
+            proof = self._signature or None
+            rest.append(ReasoningSignature(0, number, proof, block.encrypted, format=ANTHROPIC))
+        return [*rest, BlockEnded(0, number)]
+
+    def _end(self, delta: MessagesDelta | None, data: bytes) -> Sequence[CanonicalEvent]:
         self._last = later(self._last, find_counts(fields_decoder.decode(data)))
         events: list[CanonicalEvent] = []
-        native = event.delta.stop_reason if event.delta else None
-        if event.delta is not None and native is not None and not self._finished:
+        native = delta and delta.stop_reason
+        if delta is not None and native is not None and not self._finished:
             self._finished = True
-            sequence = event.delta.stop_sequence
             reason = normalize_finish_reason(native, called=self._called) or "stop"
-            events.append(ChoiceFinished(0, reason, native, sequence))
+            events.append(ChoiceFinished(0, reason, native, delta.stop_sequence))
         usage = usage_of_stream(self._first, self._last)
         return [*events, UsageReported(usage)] if usage is not None else events
 
 
-class _OpenBlock:
-    """A block that has not ended."""
-
-    def __init__(self, first: ContentBlock, number: int) -> None:
-        self.kind = _KINDS.get(first.type)
-        self._first = first
-        self._number = number
-        self._has_arguments = False
-        self._signature = first.signature
-
-    def start(self) -> list[CanonicalEvent]:
-        if self.kind is ToolCall:
-            return [ToolCallStarted(0, self._number, self._first.id or "", self._first.name or "")]
-        text = self._first.thinking if self.kind is ReasoningBlock else self._first.text
-        return self._text_event(text)
-
-    def take(self, delta: MessagesDelta) -> list[CanonicalEvent]:
-        if delta.type == "signature_delta":
-            self._signature = (self._signature or "") + (delta.signature or "")
-        if delta.type == "input_json_delta" and delta.partial_json:
-            self._has_arguments = True
-            return [ToolCallDelta(0, self._number, delta.json_text)]
-        if delta.type in {"text_delta", "thinking_delta"}:
-            return self._text_event(delta.thinking if self.kind is ReasoningBlock else delta.text)
-        return []
-
-    def end(self) -> list[CanonicalEvent]:
-        return [*self._rest(), BlockEnded(0, self._number)]
-
-    def _text_event(self, text: str | None) -> list[CanonicalEvent]:
-        if not text:
-            return []
-        if self.kind is ReasoningBlock:
-            return [ReasoningDelta(0, self._number, text)]
-        return [TextDelta(0, self._number, text)]
-
-    def _rest(self) -> list[CanonicalEvent]:
-        """Return content of the block's start, or that is known only at its end."""
-        block = _parse_block(self._first)
-        if isinstance(block, ToolCall) and not self._has_arguments:
-            return [ToolCallDelta(0, self._number, block.arguments)]
-        if self.kind is not ReasoningBlock:
-            return []
-        encrypted = block.encrypted if isinstance(block, ReasoningBlock) else None
-        proof = self._signature or None
-        return [ReasoningSignature(0, self._number, proof, encrypted, format=ANTHROPIC)]
-
-
-_KINDS = {
-    "text": TextBlock,
-    "tool_use": ToolCall,
-    "thinking": ReasoningBlock,
-    "redacted_thinking": ReasoningBlock,
-}
+_REASONING: Final = frozenset({"thinking", "redacted_thinking"})
+_CANONICAL: Final = frozenset({"text", "tool_use"}) | _REASONING
 """The block types that have a canonical form."""
 
+# Clients' replies
 
 _SHOWN_TIERS: Final = {"default": "standard", "standard": "standard", "priority": "priority"}
 
@@ -303,12 +289,8 @@ def _render_block(block: Block, maker: str) -> Mapping[str, object] | None:
     if isinstance(block, ReasoningBlock):
         return render_reasoning(block, maker)
     if isinstance(block, ToolCall):
-        return {
-            "type": "tool_use",
-            "id": block.id,
-            "name": block.name,
-            "input": arguments_object(block.arguments),
-        }
+        arguments = arguments_object(block.arguments)
+        return {"type": "tool_use", "id": block.id, "name": block.name, "input": arguments}
     return None
 
 
@@ -382,7 +364,10 @@ class MessagesStreamEncoder(StreamEncoder):
                 {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
             )
         if isinstance(event, ToolCallDelta):
-            return self._tool_delta(event.arguments)
+            # Arguments without a call have no legal rendering.
+            legal = self._open == "tool_use" and bool(event.arguments)
+            given = event.arguments
+            return self._delta("input_json_delta", "partial_json", given) if legal else b""
         if isinstance(event, ReasoningSignature):
             self._note(event)
             return b""
@@ -396,32 +381,27 @@ class MessagesStreamEncoder(StreamEncoder):
         return self._text("text", event.text)
 
     def _text(self, kind: str, text: str) -> bytes:
-        opened = b"" if self._open == kind else self._open_block(_EMPTY[kind])
+        opened = self._begun(kind)
         if self._template is not None:
             return self._template.fill((encoder.encode(text),))
         shown = self._delta(f"{kind}_delta", kind, text)
         self._template = EventTemplate.of(shown, {kind: raw(text)})
         return opened + shown
 
-    def _tool_delta(self, arguments: str) -> bytes:
-        if self._open != "tool_use" or not arguments:
-            # Arguments without a call have no legal rendering.
-            return b""
-        return self._delta("input_json_delta", "partial_json", arguments)
-
     def _delta(self, kind: str, field: str, text: str) -> bytes:
-        return render_event(
-            "content_block_delta", {"index": self._index, "delta": {"type": kind, field: text}}
-        )
+        delta = {"type": kind, field: text}
+        return render_event("content_block_delta", {"index": self._index, "delta": delta})
+
+    def _begun(self, kind: str) -> bytes:
+        return b"" if self._open == kind else self._open_block(EMPTY_BLOCKS[f"{kind}_delta"])
 
     def _open_block(self, block: Mapping[str, object]) -> bytes:
         closed = self._stop_block()
         self._template = None
         self._index += 1
         self._open = str(block["type"])
-        return closed + render_event(
-            "content_block_start", {"index": self._index, "content_block": block}
-        )
+        start = {"index": self._index, "content_block": block}
+        return closed + render_event("content_block_start", start)
 
     def _stop_block(self) -> bytes:
         if self._open is None:
@@ -442,14 +422,9 @@ class MessagesStreamEncoder(StreamEncoder):
         rendered = render_reasoning(reasoning, self._identity.maker)
         if rendered["type"] == "redacted_thinking":
             return self._open_block(rendered)
-        opened = b"" if self._open == "thinking" else self._open_block(_EMPTY["thinking"])
+        opened = self._begun("thinking")
         return opened + self._delta("signature_delta", "signature", str(rendered["signature"]))
 
-
-_EMPTY: Mapping[str, Mapping[str, object]] = {
-    "text": {"type": "text", "text": ""},
-    "thinking": {"type": "thinking", "thinking": "", "signature": ""},
-}
 
 MESSAGES_CLIENT: Final = ClientFormat(
     parse_canonical_request, render_response, MessagesStreamEncoder
