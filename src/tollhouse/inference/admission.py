@@ -41,7 +41,7 @@ from msgspec import Raw, Struct
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Admitted, Rate
 from tollhouse.accounting.owner import end_user
 from tollhouse.accounting.pricing import affordable_output, estimate, maximum_cost
-from tollhouse.inference.formats.messages.wire import DEFAULT_MAX_TOKENS
+from tollhouse.inference.formats.messages import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, fields_decoder
 from tollhouse.inference.types import Demand, Dialect
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
 from tollhouse.inference.formats.adapter import MalformedResponse, without_content
-from tollhouse.inference.formats.messages.passthrough import parse_count, render_count
-from tollhouse.inference.formats.messages.wire import parse_request
+from tollhouse.inference.formats.messages import parse_count, parse_request, render_count
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
 from tollhouse.inference.own_routing import OwnKeyUse, attempts
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from tollhouse.identity.types import AccessPolicy, Subject
     from tollhouse.inference.catalog import Catalog
-    from tollhouse.inference.formats.messages.wire import MessagesRequest
+    from tollhouse.inference.formats.messages import MessagesRequest
     from tollhouse.inference.ports import Provider
     from tollhouse.inference.types import Endpoint
     from tollhouse.provider_keys.types import OwnKey

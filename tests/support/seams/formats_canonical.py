@@ -6,8 +6,7 @@ from tests.support.seams import names
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.canonical.translation import TranslationSource
 from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
-from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
-from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
+from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER

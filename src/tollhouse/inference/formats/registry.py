@@ -29,11 +29,10 @@ from tollhouse.inference.formats.completions import (
 from tollhouse.inference.formats.completions import parse_request as parse_completions
 from tollhouse.inference.formats.embeddings import EmbeddingsPassthroughAdapter
 from tollhouse.inference.formats.embeddings import parse_request as parse_embeddings
-from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
-from tollhouse.inference.formats.messages.passthrough import MessagesPassthroughAdapter
-from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
-from tollhouse.inference.formats.messages.wire import envelope as messages_envelope
-from tollhouse.inference.formats.messages.wire import parse_request as parse_messages
+from tollhouse.inference.formats.messages import MessagesPassthroughAdapter
+from tollhouse.inference.formats.messages import envelope as messages_envelope
+from tollhouse.inference.formats.messages import parse_request as parse_messages
+from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
 from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
 from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER

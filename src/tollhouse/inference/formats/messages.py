@@ -1,11 +1,17 @@
-"""Passes messages requests through to providers of the messages dialect. Pure.
+"""The messages format: what the gateway reads and writes of it; the rest stays raw. Pure.
 
-Blocks of a stream are forwarded at once. The provider's `message_delta`s are held back to the end
-and priced, its `message_stop` is not forwarded.
+    errors:     {"type": "error", "error": {"type", "message", "error_type"}, "request_id"}
 
-Source: https://docs.anthropic.com/en/api/messages,
-https://docs.anthropic.com/en/api/messages-count-tokens and the public gateway's additions
-(`models`, `fallbacks`; `max_tokens` may be missing).
+Requests are passed through to providers of the same dialect, and blocks of a stream forwarded at
+once. The provider's `message_delta`s are held back to the end and priced, its `message_stop` is not
+forwarded.
+
+Source: https://docs.anthropic.com/en/api/messages, https://docs.anthropic.com/en/api/errors,
+https://docs.anthropic.com/en/api/messages-count-tokens, the public gateway's additions (`models`,
+`fallbacks`; `max_tokens` may be missing) and its error reference for `error_type` and its values;
+and, below https://docs.anthropic.com/en/docs/, build-with-claude/streaming (the counts of
+`message_delta` are cumulative) and build-with-claude/prompt-caching ("input_tokens" counts uncached
+tokens only)
 """
 
 from __future__ import annotations
@@ -19,37 +25,36 @@ from tollhouse.accounting.types import Charge, Usage
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
     AdaptedStream,
+    ClientRequest,
     MalformedResponse,
     PassthroughAdapter,
     counted,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.messages.block_order import MessagesEventOrder, fits_block
-from tollhouse.inference.formats.messages.provider_response import decode_message
-from tollhouse.inference.formats.messages.wire import (
-    DEFAULT_MAX_TOKENS,
-    MessagesRequest,
-    broken_off,
-    delta_decoder,
-    error_event,
-    first_usage_of,
-    legal_stop_reason,
+from tollhouse.inference.formats.messages_content import (
     mark_block,
-    message_fields,
-    output_bytes,
     own_reasoning,
-    read_fields,
-    readable,
-    refused_in_messages,
-    render_end,
-    render_event,
-    render_tokens,
-    render_usage,
+    shown_content,
+    without_nulls,
+)
+from tollhouse.inference.formats.messages_order import (
+    MessagesEventOrder,
+    decode_message,
+    delta_decoder,
+    first_usage_of,
+    fits_block,
+    output_bytes,
+    readable_usage,
     usage_of_stream,
 )
 from tollhouse.inference.formats.proofs import unsigned, wrapped
-from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
+from tollhouse.inference.formats.usage import (
+    Counts,
+    find_counts,
+    later,
+    usage_of,
+)
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
@@ -61,29 +66,273 @@ from tollhouse.inference.formats.wire import (
     is_done,
     named_event,
     raw,
+    read_flag,
+    read_messages,
+    read_model,
+    read_object,
+    read_optional,
+    render_costs,
     replace_invalid_text,
     says_nothing,
     try_decode,
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
+from tollhouse.kernel.errors import (
+    INTERNAL_ERROR_MESSAGE,
+    Invalid,
+    ProviderUnavailable,
+    error_object,
+    status_of,
+)
 
 if TYPE_CHECKING:
-    from tollhouse.inference.formats.messages.wire import MessagesEvent
+    from collections.abc import Mapping, Sequence
+
+    from msgspec import Raw
+
+    from tollhouse.inference.formats.canonical.types import FinishReason
+    from tollhouse.inference.formats.messages_order import MessagesEvent
+    from tollhouse.inference.types import Profile
     from tollhouse.kernel.errors import TollhouseError
 
 
-# Requests and responses
+# Requests
+
+DEFAULT_MAX_TOKENS: Final = 4096
+"""Anthropic requires a limit; used if neither the client nor the catalogue has one."""
+
+
+def refused_in_messages(profile: Profile) -> frozenset[str]:
+    """Return the fields that a provider refuses in messages.
+
+    A limit of output, which the format requires, is refused under this name in chats alone.
+    """
+    return profile.refuses - _REQUIRED if profile.refuses else profile.refuses
+
+
+_REQUIRED: Final = frozenset({"max_tokens"})
+_MOST_FALLBACKS: Final = 3
+_limit = msgspec.json.Decoder(int | None)
+
+
+class _Fallback(msgspec.Struct, forbid_unknown_fields=True):
+    model: str
+
+
+_fallbacks = msgspec.json.Decoder(list[_Fallback] | None)
+
+
+class MessagesRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_tokens",)
+    content_field = "messages"
+
+    max_tokens: int | None = None
+    query: str = ""
+    """The query string that is forwarded to the provider (`beta=true`)."""
+    headers: Sequence[tuple[str, str]] = ()
+    """The headers that are forwarded (`anthropic-beta`), names in lower case."""
+
+
+def parse_request(body: bytes) -> MessagesRequest:
+    """Parse a messages request; raises `Invalid`, whose message names the position or the field."""
+    fields = read_object(body)
+    model = read_model(fields)
+    read_messages(fields)
+    _check_fallbacks(fields)
+    return MessagesRequest(
+        model=model,
+        stream=read_flag(fields, "stream"),
+        fields=fields,
+        size=len(body),
+        body=body,
+        max_tokens=_read_limit(fields),
+    )
+
+
+def _read_limit(fields: Fields) -> int | None:
+    wanted = "a whole number of at least 1"
+    limit = read_optional(_limit, fields, "max_tokens", wanted)
+    if limit is not None and limit < 1:
+        raise Invalid(f"max_tokens: must be {wanted}.")
+    return limit
+
+
+def _check_fallbacks(fields: Fields) -> None:
+    wanted = "a list of objects with a model alone"
+    fallbacks = read_optional(_fallbacks, fields, "fallbacks", wanted)
+    if fallbacks is None:
+        return
+    if len(fallbacks) > _MOST_FALLBACKS:
+        raise Invalid(f"fallbacks: at most {_MOST_FALLBACKS} are allowed.")
+    if fields.get("models", NULL) != NULL:
+        raise Invalid("fallbacks: cannot be combined with models.")
+
+
+# Replies
+
+
+def render_event(kind: str, fields: Mapping[str, object]) -> bytes:
+    """Return an event of the gateway's own."""
+    return named_event(kind, encoder.encode({"type": kind, **fields}))
+
+
+_NO_END: Final[Mapping[str, object]] = dict.fromkeys(
+    ("stop_reason", "stop_sequence", "stop_details", "container")
+)
+"""The fields that say how a message ended."""
+
+
+def message_fields(identity: ReplyIdentity, provider: Fields) -> dict[str, object]:
+    """Return a message's fields without its usage, with every key that clients rely on."""
+    return {
+        **_NO_END,
+        **provider,
+        "id": identity.id,
+        "type": "message",
+        "role": "assistant",
+        "model": identity.model,
+        "provider": identity.provider,
+    }
+
+
+STOP_REASONS: Final[Mapping[FinishReason, str]] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
+_PUBLISHED: Final = frozenset(
+    {"stop_sequence", "pause_turn", "compaction", "model_context_window_exceeded"}
+    | set(STOP_REASONS.values())
+)
+
+
+def legal_stop_reason(native: str | None, meant: FinishReason | None) -> str | None:
+    """Return why a message ended in a word that Anthropic publishes; None if it failed.
+
+    Some servers say `end_turn` with a call.
+    """
+    if native in _PUBLISHED and (native, meant) != ("end_turn", "tool_calls"):
+        return native
+    return None if meant is None else STOP_REASONS.get(meant)
+
+
+def broken_off(identity: ReplyIdentity) -> bytes:
+    """Return the end of a stream whose provider says that it broke the reply off."""
+    maker = identity.provider
+    error = ProviderUnavailable(f"{maker} broke the reply off.", provider_name=maker)
+    return error_event(error, identity.id)
+
+
+def render_end(
+    delta: Mapping[str, object], usage: Mapping[str, object], more: Fields | None = None
+) -> bytes:
+    """Return the end of a completed stream: why it ended and its usage, then `message_stop`."""
+    last = {**(more or {}), "delta": {**_NO_END, **delta}, "usage": usage}
+    return render_event("message_delta", last) + render_event("message_stop", {})
+
+
+# Usage
+
+
+_NULLABLE: Final[Mapping[str, object]] = dict.fromkeys(
+    ("server_tool_use", "service_tier", "inference_geo")
+)
+_NO_SERVER_TOOLS: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
+
+
+def read_fields(data: Raw) -> Fields:
+    """Return the non-null fields of a `usage` object; empty if it is not an object.
+
+    Those of `server_tool_use` are all there, as clients rely on.
+    """
+    fields = try_decode(fields_decoder, data) or {}
+    found = {name: value for name, value in fields.items() if value != NULL}
+    if "server_tool_use" in found:
+        used = try_decode(fields_decoder, found["server_tool_use"]) or {}
+        found["server_tool_use"] = raw({**_NO_SERVER_TOOLS, **used})
+    return found
+
+
+def render_tokens(usage: Usage) -> dict[str, object]:
+    """Return a `usage` object with every key that clients rely on."""
+    return {
+        **_NULLABLE,
+        "input_tokens": usage.input_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+    }
+
+
+def render_usage(charge: Charge, provider: Mapping[str, object] | None = None) -> dict[str, object]:
+    """Return the final `usage` of a response.
+
+    The provider's own fields are kept unless the gateway has the same and there are no iterations.
+    """
+    counts = render_tokens(charge.usage).items()
+    ours = {name: value for name, value in counts if name not in _NULLABLE}
+    given = {**_NULLABLE, **(provider or {})}
+    # Anthropic's counts leave out what some of the iterations beside them used; clients add it up.
+    told = given | ours if "iterations" not in given else ours | given
+    return {**told, **render_costs(charge)}
+
+
+# Errors
+
+_TYPES: Final[Mapping[str, str]] = {
+    "authentication": "authentication_error",
+    "payment_required": "billing_error",
+    "permission_denied": "permission_error",
+    "not_found": "not_found_error",
+    "image_not_found": "not_found_error",
+    "rate_limit_exceeded": "rate_limit_error",
+    "provider_overloaded": "overloaded_error",
+    "provider_unavailable": "api_error",
+    "server": "api_error",
+    "unmapped": "api_error",
+    "timeout": "timeout_error",
+}
+"""The format's `type` for each `error_type` that the request is not to blame for."""
+_OUR_FAULT: Final = 500
+
+
+def envelope(error: TollhouseError, request_id: str | None) -> dict[str, object]:
+    """Return the body of an error response; `request_id` is the generation's, if there is one."""
+    shown = error_object(error)
+    fallback = "api_error" if status_of(error) >= _OUR_FAULT else "invalid_request_error"
+    body: dict[str, object] = {
+        "type": "error",
+        "error": {
+            "type": _TYPES.get(error.code, fallback),
+            "message": shown["message"],
+            "error_type": error.code,
+        },
+        "request_id": request_id,
+    }
+    facts = {name: value for name, value in error.metadata.items() if name != "error_type"}
+    if facts and shown["message"] != INTERNAL_ERROR_MESSAGE:
+        body["metadata"] = facts
+    return body
+
+
+def error_event(error: TollhouseError, request_id: str | None) -> bytes:
+    """Return the error event that ends a stream."""
+    return render_event("error", envelope(error, request_id))
+
+
+# Pass-through
 
 _GATEWAY_ONLY_FIELDS: Final = GATEWAY_FIELDS | {"safeguards", "user"}
 """`user` and `safeguards` are the public gateway's additions, which Anthropic rejects."""
-_blocks: Final = msgspec.json.Decoder(list[Fields])
-_NEVER_NULL_IN_BLOCKS: Final = frozenset({"citations", "caller", "toolset_name"})
-"""Optional fields of a block: Anthropic never sends null in them, some servers do, and published
-clients reject it.
-
-Source: the response schema of @ai-sdk/anthropic 4, where these are optional and not nullable.
-"""
 
 
 @dataclass(slots=True, repr=False)
@@ -94,18 +343,10 @@ class MessagesResponse(AdaptedResponse):
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         """Return the client's body: the provider's fields with the gateway's id and usage."""
-        content = self.fields["content"]
-        if b"null" in bytes(content):
-            content = raw([_block_without_nulls(block) for block in _blocks.decode(content)])
-        if b"thinking" in bytes(content):
-            content = raw([mark_block(block, identity.maker) for block in _blocks.decode(content)])
+        content = shown_content(self.fields["content"], identity.maker)
         usage = render_usage(charge, read_fields(self.fields.get("usage", NULL)))
         fields = message_fields(identity, self.fields)
         return encoder.encode({**fields, "content": content, "usage": usage})
-
-
-def _block_without_nulls(block: Fields) -> Fields:
-    return without(block, {name for name in _NEVER_NULL_IN_BLOCKS if block.get(name) == NULL})
 
 
 # Streams
@@ -123,8 +364,7 @@ class MessagesStream(AdaptedStream):
         super().__init__(request.size)
         self._identity = identity
         self._order = MessagesEventOrder()
-        self._first_usage: Fields = {}
-        self._last_usage: Fields = {}
+        self._usage: Fields = {}
         self._first_counts: Counts = {}
         self._delta: Fields = {}
         self._extra_fields: Fields = {}
@@ -187,7 +427,7 @@ class MessagesStream(AdaptedStream):
             begun += render_event("content_block_stop", {"index": self._order.block_count - 1})
         if self.finish_reason == "error":
             return begun + broken_off(self._identity)
-        usage = render_usage(charge, self._first_usage | self._last_usage)
+        usage = render_usage(charge, self._usage)
         return begun + render_end(self._delta, usage, self._extra_fields)
 
     def _fail(self, error: TollhouseError) -> bytes:
@@ -208,10 +448,8 @@ class MessagesStream(AdaptedStream):
             self._seen_bytes += output_bytes(event.delta)
         if kind == "content_block_start":
             self._signed, self._thinks = False, False
-            if b"null" in data:
-                data = _event_without_nulls(data)
-            if b"thinking" in data:
-                data = self._marked_start(data)
+            if b"null" in data or b"thinking" in data:
+                data = self._shown_start(data)
         elif not self._signed:
             return self._marked_end(event, data)
         return named_event(kind, data)
@@ -227,35 +465,37 @@ class MessagesStream(AdaptedStream):
             fields = fields_decoder.decode(data)
             delta = fields_decoder.decode(fields["delta"])
             delta["signature"] = raw(wrapped(event.delta.signature, maker))
-            data = encoder.encode({**fields, "delta": delta})
-        elif event.type == "content_block_stop" and self._thinks and maker:
+            return named_event(event.type, encoder.encode({**fields, "delta": delta}))
+        mark = b""
+        if event.type == "content_block_stop" and self._thinks and maker:
             self._thinks = False
-            mark = {"type": "signature_delta", "signature": unsigned(maker)}
-            marked = render_event(_DELTA, {"index": event.index, "delta": mark})
-            return marked + named_event(event.type, data)
-        return named_event(event.type, data)
+            delta = {"type": "signature_delta", "signature": unsigned(maker)}
+            mark = render_event(_DELTA, {"index": event.index, "delta": delta})
+        return mark + named_event(event.type, data)
 
-    def _marked_start(self, data: bytes) -> bytes:
+    def _shown_start(self, data: bytes) -> bytes:
         fields = fields_decoder.decode(data)
-        block = fields_decoder.decode(fields["content_block"])
-        self._thinks = block.get("type") == _THINKING
-        self._signed = block.get("signature", NULL) not in (NULL, _NO_TEXT)
-        if self._thinks and not self._signed:
-            return data
-        marked = mark_block(block, self._identity.maker)
-        return data if marked is block else encoder.encode({**fields, "content_block": marked})
+        block = given = fields_decoder.decode(fields["content_block"])
+        if b"null" in data:
+            block = without_nulls(given)
+        if b"thinking" in data:
+            self._thinks = block.get("type") == _THINKING
+            self._signed = block.get("signature", NULL) not in (NULL, _NO_TEXT)
+            if self._signed or not self._thinks:
+                block = mark_block(block, self._identity.maker)
+        return data if block is given else encoder.encode({**fields, "content_block": block})
 
     def _open(self, event: MessagesEvent, data: bytes) -> bytes:
         message = fields_decoder.decode(fields_decoder.decode(data)["message"])
         if event.message is not None:
             self.upstream_id = id_text(event.message.id)
-        self._first_usage = read_fields(message.get("usage", NULL))
+        self._usage = read_fields(message.get("usage", NULL))
         self._first_counts = find_counts(message)
         self._begin(first_usage_of(self._first_counts))
         return self._start(message)
 
     def _start(self, message: Fields) -> bytes:
-        usage = render_tokens(Usage()) | readable(self._first_usage)
+        usage = render_tokens(Usage()) | readable_usage(self._usage)
         counted = self._first
         if counted is None or not counted.prompt_tokens:
             # Clients keep what a stream begins with; some servers count at its end alone.
@@ -270,7 +510,7 @@ class MessagesStream(AdaptedStream):
         self._counts = later(self._counts, find_counts(fields))
         self.reported = usage_of_stream(self._first_counts, self._counts)
         self._settle()
-        self._last_usage |= read_fields(fields.pop("usage", NULL))
+        self._usage |= read_fields(fields.pop("usage", NULL))
         self._delta |= read_fields(fields.pop("delta", NULL))
         if event.type == "message_delta":
             self._extra_fields |= fields
@@ -279,15 +519,6 @@ class MessagesStream(AdaptedStream):
             self.native_finish_reason = native
             self.finish_reason = meant = normalize_finish_reason(native, called=self._called)
             self._delta["stop_reason"] = raw(legal_stop_reason(native, meant))
-
-
-def _event_without_nulls(data: bytes) -> bytes:
-    fields = fields_decoder.decode(data)
-    block = _block_without_nulls(fields_decoder.decode(fields["content_block"]))
-    return encoder.encode({**fields, "content_block": raw(block)})
-
-
-# The adapter
 
 
 class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):

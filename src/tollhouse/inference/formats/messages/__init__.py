@@ -1,1 +1,0 @@
-"""Anthropic's messages, with the public gateway's additions."""
