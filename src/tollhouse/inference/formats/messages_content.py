@@ -301,36 +301,36 @@ def _parts(block: Block, provider: str = "") -> list[Content]:
         part = {"type": "text", "text": block.text} if block.text.strip() else None
     elif isinstance(block, ReasoningBlock):
         part = render_provider_reasoning(block, provider)
-    elif isinstance(block, AudioBlock):
-        raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
     else:
         part = _part(block)
     if part is None:
         return []
-    if not isinstance(block, (RefusalBlock, ReasoningBlock)) and block.cache is not None:
+    if (
+        not isinstance(block, (RefusalBlock, ReasoningBlock, AudioBlock))
+        and block.cache is not None
+    ):
         part["cache_control"] = block.cache
     return [part]
 
 
-def _part(block: ImageBlock | DocumentBlock | ToolCall | ToolResult) -> Content:
+def _part(block: ToolCall | ToolResult | ImageBlock | DocumentBlock | AudioBlock) -> Content:
+    if isinstance(block, ToolCall):
+        call, arguments = _FOREIGN_IN_ID.sub("_", block.id), arguments_object(block.arguments)
+        return {"type": "tool_use", "id": call, "name": block.name, "input": arguments}
+    if isinstance(block, ToolResult):
+        call = _FOREIGN_IN_ID.sub("_", block.call_id)
+        result: Content = {"type": "tool_result", "tool_use_id": call}
+        if content := [part for each in block.content for part in _parts(each)]:
+            result["content"] = content
+        if block.is_error:
+            result["is_error"] = True
+        return result
     if isinstance(block, ImageBlock):
         return {"type": "image", "source": _source(block, block.url)}
     if isinstance(block, DocumentBlock):
         source = _document_source(block)
         return present({"type": "document", "source": source, "title": block.name})
-    if isinstance(block, ToolCall):
-        call, arguments = _call_id(block.id), arguments_object(block.arguments)
-        return {"type": "tool_use", "id": call, "name": block.name, "input": arguments}
-    result: Content = {"type": "tool_result", "tool_use_id": _call_id(block.call_id)}
-    if content := [part for each in block.content for part in _parts(each)]:
-        result["content"] = content
-    if block.is_error:
-        result["is_error"] = True
-    return result
-
-
-def _call_id(given: str) -> str:
-    return _FOREIGN_IN_ID.sub("_", given)
+    raise NotCarriedError(block, "a recording cannot be sent to this model's provider.")
 
 
 def _document_source(block: DocumentBlock) -> Content:
