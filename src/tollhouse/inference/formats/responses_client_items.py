@@ -24,8 +24,8 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.kinds import ITEMS, marked, refused
 from tollhouse.inference.formats.media_types import data_url
-from tollhouse.inference.formats.responses.client_tools import CALLS_BY_CLIENT, RUN_BY_CLIENT
-from tollhouse.inference.formats.responses.wire import ITEM_REFERENCE, item_decoder
+from tollhouse.inference.formats.responses_client_tools import CALLS_BY_CLIENT, RUN_BY_CLIENT
+from tollhouse.inference.formats.responses_wire import ITEM_REFERENCE, item_decoder
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,
@@ -40,7 +40,7 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tollhouse.inference.formats.responses.client_tools import RequestTools
+    from tollhouse.inference.formats.responses_client_tools import RequestTools
 
 
 class ParsedItem(NamedTuple):

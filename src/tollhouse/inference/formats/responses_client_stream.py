@@ -48,8 +48,8 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
-from tollhouse.inference.formats.responses.client_request import parse_canonical_request
-from tollhouse.inference.formats.responses.client_response import (
+from tollhouse.inference.formats.responses_client_request import parse_canonical_request
+from tollhouse.inference.formats.responses_client_response import (
     INCOMPLETE,
     NO_ARGUMENTS,
     JsonObject,
@@ -65,7 +65,7 @@ from tollhouse.inference.formats.responses.client_response import (
     render_response,
     text_logprobs,
 )
-from tollhouse.inference.formats.responses.wire import (
+from tollhouse.inference.formats.responses_wire import (
     DONE_EVENT,
     NumberedEventWriter,
     interrupted_response,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.responses.client_tools import CallForm
+    from tollhouse.inference.formats.responses_client_tools import CallForm
     from tollhouse.inference.types import ReplyIdentity
 
 

@@ -37,14 +37,14 @@ from tollhouse.inference.formats.canonical.types import (
     Turn,
     usual_effort,
 )
-from tollhouse.inference.formats.responses.client_request import LOGPROBS
-from tollhouse.inference.formats.responses.client_response import (
+from tollhouse.inference.formats.responses_client_request import LOGPROBS
+from tollhouse.inference.formats.responses_client_response import (
     JsonObject,
     freeform_input,
     function_arguments,
     reasoning_part,
 )
-from tollhouse.inference.formats.responses.provider_response import (
+from tollhouse.inference.formats.responses_provider_response import (
     ResponsesStreamDecoder,
     parse_response,
 )

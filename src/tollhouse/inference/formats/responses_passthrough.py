@@ -40,15 +40,15 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.provider_errors import not_of_dialect
-from tollhouse.inference.formats.responses.client_response import (
+from tollhouse.inference.formats.responses_client_response import (
     blank_response,
     finished_response,
 )
-from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_items
-from tollhouse.inference.formats.responses.provider_request import reasoning_input
-from tollhouse.inference.formats.responses.provider_response import parse_response
-from tollhouse.inference.formats.responses.refused_kinds import without_refused_kinds
-from tollhouse.inference.formats.responses.wire import (
+from tollhouse.inference.formats.responses_item_order import ItemOrder, whole_items
+from tollhouse.inference.formats.responses_provider_request import reasoning_input
+from tollhouse.inference.formats.responses_provider_response import parse_response
+from tollhouse.inference.formats.responses_refused_kinds import without_refused_kinds
+from tollhouse.inference.formats.responses_wire import (
     CALL_TYPES,
     DONE_EVENT,
     FAILURE_EVENTS,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import Block, FinishReason
-    from tollhouse.inference.formats.responses.client_response import JsonObject
+    from tollhouse.inference.formats.responses_client_response import JsonObject
 
 
 # Complete responses

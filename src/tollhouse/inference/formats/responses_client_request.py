@@ -43,15 +43,15 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.kinds import PARTS, TOOLS, Kind, refused
 from tollhouse.inference.formats.media_types import data_url, file_block, recording
 from tollhouse.inference.formats.proofs import unwrapped
-from tollhouse.inference.formats.responses.client_items import (
+from tollhouse.inference.formats.responses_client_items import (
     ParsedItem,
     read_item,
     read_kind,
     tools_of,
 )
-from tollhouse.inference.formats.responses.client_tools import RequestTools
-from tollhouse.inference.formats.responses.provider_response import PARAGRAPH
-from tollhouse.inference.formats.responses.wire import (
+from tollhouse.inference.formats.responses_client_tools import RequestTools
+from tollhouse.inference.formats.responses_provider_response import PARAGRAPH
+from tollhouse.inference.formats.responses_wire import (
     ResponsesRequest,
     item_decoder,
     reasoning_decoder,

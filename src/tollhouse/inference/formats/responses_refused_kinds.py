@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.kinds import ITEMS, TOOLS, marked
-from tollhouse.inference.formats.responses.client_items import OF_USERS
-from tollhouse.inference.formats.responses.wire import item_decoder
+from tollhouse.inference.formats.responses_client_items import OF_USERS
+from tollhouse.inference.formats.responses_wire import item_decoder
 from tollhouse.inference.formats.wire import NULL, raw, try_decode
 from tollhouse.kernel.errors import Invalid
 

@@ -32,12 +32,12 @@ from tollhouse.inference.formats.canonical.types import (
     pack,
 )
 from tollhouse.inference.formats.proofs import wrapped
-from tollhouse.inference.formats.responses.client_tools import (
+from tollhouse.inference.formats.responses_client_tools import (
     CallForm,
     call_form,
     run_arguments,
 )
-from tollhouse.inference.formats.responses.wire import failed_response, render_usage
+from tollhouse.inference.formats.responses_wire import failed_response, render_usage
 from tollhouse.inference.formats.wire import NULL, Fields, encoder, fields_decoder, raw, try_decode
 
 if TYPE_CHECKING:

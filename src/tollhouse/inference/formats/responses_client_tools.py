@@ -28,7 +28,7 @@ from tollhouse.inference.formats.canonical.types import (
     with_grammar,
 )
 from tollhouse.inference.formats.kinds import TOOLS, refused
-from tollhouse.inference.formats.responses.wire import item_decoder
+from tollhouse.inference.formats.responses_wire import item_decoder
 from tollhouse.inference.formats.tool_names import ToolNames
 from tollhouse.inference.formats.wire import NULL, Fields, given, raw, read_at
 from tollhouse.kernel.errors import Invalid
