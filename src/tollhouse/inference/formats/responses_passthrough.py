@@ -44,7 +44,7 @@ from tollhouse.inference.formats.responses_client_response import (
     blank_response,
     finished_response,
 )
-from tollhouse.inference.formats.responses_item_order import ItemOrder, whole_items
+from tollhouse.inference.formats.responses_order import ItemOrder, whole_items
 from tollhouse.inference.formats.responses_provider_request import reasoning_input
 from tollhouse.inference.formats.responses_provider_response import parse_response
 from tollhouse.inference.formats.responses_refused_kinds import without_refused_kinds

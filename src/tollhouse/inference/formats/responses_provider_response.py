@@ -39,7 +39,7 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
-from tollhouse.inference.formats.responses_item_order import ITEM_EVENTS, ItemOrder, whole_items
+from tollhouse.inference.formats.responses_order import ITEM_EVENTS, ItemOrder, whole_items
 from tollhouse.inference.formats.responses_wire import (
     CALL_TYPES,
     FAILURE_EVENTS,
