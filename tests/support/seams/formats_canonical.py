@@ -10,8 +10,7 @@ from tollhouse.inference.formats.chat_completions.provider import CHAT_PROVIDER
 from tollhouse.inference.formats.messages.client_response import MESSAGES_CLIENT
 from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.formats.responses_client_stream import RESPONSES_CLIENT
-from tollhouse.inference.formats.responses_provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.formats.responses import RESPONSES_CLIENT, RESPONSES_PROVIDER
 
 __getattr__ = names(
     "tollhouse.inference",

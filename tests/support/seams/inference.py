@@ -32,8 +32,7 @@ __getattr__ = names(
         "formats.messages.provider_request": "MESSAGES_PROVIDER",
         "formats.messages.wire": "messages_parse_request=parse_request",
         "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
-        "formats.responses_provider_request": "RESPONSES_PROVIDER",
-        "formats.responses_wire": "responses_parse_request=parse_request",
+        "formats.responses": "RESPONSES_PROVIDER responses_parse_request=parse_request",
         "formats.tool_names": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
         "formats.wire": "MAX_TOKENS read_object",
         "guardrails": (

@@ -35,10 +35,12 @@ from tollhouse.inference.formats.messages.passthrough import MessagesPassthrough
 from tollhouse.inference.formats.messages.provider_request import MESSAGES_PROVIDER
 from tollhouse.inference.formats.messages.wire import envelope as messages_envelope
 from tollhouse.inference.formats.messages.wire import parse_request as parse_messages
-from tollhouse.inference.formats.responses_client_stream import RESPONSES_CLIENT
-from tollhouse.inference.formats.responses_passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses_provider_request import RESPONSES_PROVIDER
-from tollhouse.inference.formats.responses_wire import parse_request as parse_responses
+from tollhouse.inference.formats.responses import (
+    RESPONSES_CLIENT,
+    RESPONSES_PROVIDER,
+    ResponsesPassthroughAdapter,
+)
+from tollhouse.inference.formats.responses import parse_request as parse_responses
 from tollhouse.inference.sse import is_event_stream
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Invalid, TollhouseError, error_body

@@ -32,11 +32,7 @@ from tollhouse.inference.formats.canonical.types import (
     pack,
 )
 from tollhouse.inference.formats.proofs import wrapped
-from tollhouse.inference.formats.responses_client_tools import (
-    CallForm,
-    call_form,
-    run_arguments,
-)
+from tollhouse.inference.formats.responses_tools import CallForm, call_form
 from tollhouse.inference.formats.responses_wire import failed_response, render_usage
 from tollhouse.inference.formats.wire import NULL, Fields, encoder, fields_decoder, raw, try_decode
 
@@ -163,7 +159,7 @@ def call_item(call: ToolCall, form: CallForm, id_: str) -> JsonObject:
         **form.named,
     }
     if form.run is not None:
-        return {**item, form.run.field: run_arguments(form.run, call.arguments)}
+        return {**item, form.run.field: form.run.shown(call.arguments)}
     if form.kind == "custom_tool_call":
         return {**item, "input": freeform_input(call.arguments)}
     return {**item, "arguments": function_arguments(call.arguments)}

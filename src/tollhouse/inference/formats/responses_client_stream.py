@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.canonical.stream import BlockSequencer, ResponseBuilder
-from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
+from tollhouse.inference.formats.canonical.translation import StreamEncoder
 from tollhouse.inference.formats.canonical.types import (
     OPENAI,
     Block,
@@ -48,7 +48,6 @@ from tollhouse.inference.formats.canonical.types import (
     UsageReported,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
-from tollhouse.inference.formats.responses_client_request import parse_canonical_request
 from tollhouse.inference.formats.responses_client_response import (
     INCOMPLETE,
     NO_ARGUMENTS,
@@ -62,7 +61,6 @@ from tollhouse.inference.formats.responses_client_response import (
     output_options,
     reasoning_item,
     reasoning_part,
-    render_response,
     text_logprobs,
 )
 from tollhouse.inference.formats.responses_wire import (
@@ -78,7 +76,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.responses_client_tools import CallForm
+    from tollhouse.inference.formats.responses_tools import CallForm
     from tollhouse.inference.types import ReplyIdentity
 
 
@@ -359,8 +357,3 @@ def _native_id(event: ReasoningDelta | ReasoningSignature) -> str | None:
     if isinstance(event, ReasoningSignature) and event.format == OPENAI:
         return event.id
     return None
-
-
-RESPONSES_CLIENT: Final = ClientFormat(
-    parse_canonical_request, render_response, ResponsesStreamEncoder
-)

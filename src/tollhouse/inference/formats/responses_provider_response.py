@@ -40,6 +40,7 @@ from tollhouse.inference.formats.canonical.types import (
 )
 from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
 from tollhouse.inference.formats.responses_order import ITEM_EVENTS, ItemOrder, whole_items
+from tollhouse.inference.formats.responses_tools import type_decoder
 from tollhouse.inference.formats.responses_wire import (
     CALL_TYPES,
     FAILURE_EVENTS,
@@ -49,7 +50,6 @@ from tollhouse.inference.formats.responses_wire import (
     ResponsesReasoningItem,
     call_decoder,
     counts_of,
-    item_decoder,
     message_decoder,
     output_items,
     parse_failure_event,
@@ -118,7 +118,7 @@ def parse_response(body: bytes) -> CanonicalResponse:
 
 def _item(item: Raw, tokens: list[Raw]) -> Sequence[Block]:
     """Return the blocks of an item; add the log-probabilities of its text."""
-    kind = item_decoder.decode(item).type
+    kind = type_decoder.decode(item).type
     if kind == "message":
         parts = message_decoder.decode(item).content
         for part in parts:
@@ -341,7 +341,7 @@ class ResponsesStreamDecoder(StreamDecoder):
             raise MalformedResponse("an item of the reply begins twice")
         self._seen.add(index)
         item = self._open[index] = _OpenItem()
-        if item_decoder.decode(data).type not in CALL_TYPES:
+        if type_decoder.decode(data).type not in CALL_TYPES:
             return []
         call = call_decoder.decode(data)
         self._calls = True
@@ -357,7 +357,7 @@ class ResponsesStreamDecoder(StreamDecoder):
 
     def _rest(self, item: _OpenItem, data: Raw) -> list[CanonicalEvent]:
         """Return the content of an item's end that was not streamed before."""
-        kind = item_decoder.decode(data).type
+        kind = type_decoder.decode(data).type
         if kind == "message":
             return self._rest_of_message(item, message_decoder.decode(data).content)
         if kind == "reasoning":

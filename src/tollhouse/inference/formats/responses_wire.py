@@ -23,32 +23,26 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import (
-    ClientRequest,
     ErrorEvent,
     MalformedResponse,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.kinds import ITEMS, refused
 from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.responses_tools import Typed
 from tollhouse.inference.formats.usage import Counts, find_counts, later
 from tollhouse.inference.formats.wire import (
     DONE,
     NULL,
     AnyId,
     Fields,
-    begins_list_of_objects,
     encoder,
     fields_decoder,
     named_event,
-    read_field,
-    read_flag,
-    read_model,
-    read_object,
     render_costs,
     try_decode,
 )
 from tollhouse.inference.sse import event
-from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Invalid, ProviderRefused, error_object
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, ProviderRefused, error_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,12 +141,6 @@ class ResponsesPart(msgspec.Struct):
     logprobs: list[Raw] | None = None
 
 
-class ResponsesItem(msgspec.Struct):
-    """The `type` of an output item, which determines its other fields."""
-
-    type: str | None = None
-
-
 class ResponsesMessage(msgspec.Struct):
     """An item of type `message`."""
 
@@ -192,7 +180,6 @@ class ResponseObject(msgspec.Struct):
     service_tier: str | None = None
 
 
-item_decoder: Final = msgspec.json.Decoder(ResponsesItem)
 message_decoder: Final = msgspec.json.Decoder(ResponsesMessage)
 call_decoder: Final = msgspec.json.Decoder(ResponsesCall)
 reasoning_decoder: Final = msgspec.json.Decoder(ResponsesReasoningItem)
@@ -264,7 +251,7 @@ def counts_of(response: ResponseObject, given: Raw | bytes, beside: Fields | Non
 
 class _Search(msgspec.Struct):
     type: str | None = None
-    action: ResponsesItem | None = None
+    action: Typed | None = None
 
     @property
     def counts_as(self) -> str | None:
@@ -306,54 +293,3 @@ def _costs(charge: Charge) -> dict[str, object]:
             "upstream_inference_output_cost": parts["upstream_inference_completions_cost"],
         }
     return costs
-
-
-# Requests
-
-
-_input = msgspec.json.Decoder(str | list[msgspec.Raw])
-_items = msgspec.json.Decoder(list[Raw])
-ITEM_REFERENCE: Final = "item_reference"
-_REFERENCE: Final = ITEM_REFERENCE.encode()
-_NO_STATE: Final = {
-    "store": "responses are not stored; leave it out or send false",
-    "background": "responses are not made in the background; leave it out or send false",
-}
-_NO_HISTORY: Final = ("previous_response_id", "conversation")
-
-
-class ResponsesRequest(ClientRequest, frozen=True):
-    """A parsed request of the format."""
-
-    output_limits = ("max_output_tokens",)
-    streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
-    """Codex recognizes a full context only by `response.failed`, as OpenAI sends it."""
-    content_field = "input"
-
-
-def parse_request(body: bytes) -> ResponsesRequest:
-    """Parse a responses request; raises `Invalid`, whose message names the field.
-
-    A request that needs stored responses is invalid.
-    """
-    fields = read_object(body)
-    model = read_model(fields)
-    if not begins_list_of_objects(fields.get("input", NULL)):
-        read_field(_input, fields, "input", "a text or a list of items", filled=True)
-    for name, reason in _NO_STATE.items():
-        if read_flag(fields, name):
-            raise Invalid(f"{name}: {reason}.")
-    for name in _NO_HISTORY:
-        if fields.get(name, NULL) != NULL:
-            raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
-    if _REFERENCE in body:
-        _check_references(fields["input"])
-    return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)
-
-
-def _check_references(given: Raw) -> None:
-    """Reject references to stored items: the provider stores none for the gateway, either."""
-    for index, data in enumerate(try_decode(_items, given) or ()):
-        item = try_decode(item_decoder, data)
-        if item is not None and item.type == ITEM_REFERENCE:
-            raise refused(ITEMS, ITEM_REFERENCE, f"input[{index}]")
