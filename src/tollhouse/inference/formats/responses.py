@@ -46,17 +46,23 @@ from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import ITEMS, TOOLS, marked, refused
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.provider_errors import not_of_dialect
-from tollhouse.inference.formats.responses_client_response import (
-    blank_response,
-    finished_response,
-    render_response,
-)
-from tollhouse.inference.formats.responses_client_stream import ResponsesStreamEncoder
-from tollhouse.inference.formats.responses_items import ITEM_REFERENCE, role_of_text
+from tollhouse.inference.formats.responses_items import CALL_TYPES, ITEM_REFERENCE, role_of_text
 from tollhouse.inference.formats.responses_order import NOT_OF_TYPE, ItemOrder, whole_items
-from tollhouse.inference.formats.responses_provider_response import (
-    ResponsesStreamDecoder,
+from tollhouse.inference.formats.responses_replies import (
+    DONE_EVENT,
+    FAILURE_EVENTS,
+    TERMINAL_EVENTS,
+    NumberedEventWriter,
+    blank_response,
+    counts_of,
+    finished_response,
+    interrupted_response,
+    parse_failure_event,
+    parse_finish_reason,
     parse_response,
+    render_response,
+    render_usage,
+    response_decoder,
 )
 from tollhouse.inference.formats.responses_requests import (
     SENT,
@@ -64,20 +70,11 @@ from tollhouse.inference.formats.responses_requests import (
     reasoning_input,
     render_request,
 )
-from tollhouse.inference.formats.responses_tools import type_decoder
-from tollhouse.inference.formats.responses_wire import (
-    CALL_TYPES,
-    DONE_EVENT,
-    FAILURE_EVENTS,
-    TERMINAL_EVENTS,
-    NumberedEventWriter,
-    counts_of,
-    interrupted_response,
-    parse_failure_event,
-    parse_finish_reason,
-    render_usage,
-    response_decoder,
+from tollhouse.inference.formats.responses_streams import (
+    ResponsesStreamDecoder,
+    ResponsesStreamEncoder,
 )
+from tollhouse.inference.formats.responses_tools import type_decoder
 from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.usage import find_counts
 from tollhouse.inference.formats.wire import (
@@ -110,7 +107,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import Block, FinishReason
-    from tollhouse.inference.formats.responses_client_response import JsonObject
+    from tollhouse.inference.formats.responses_replies import JsonObject
 
 
 # Requests

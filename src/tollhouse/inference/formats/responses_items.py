@@ -1,4 +1,4 @@
-"""Reads the items of a responses request: messages, reasoning, calls and their results. Pure.
+"""Reads the items of requests and of replies: messages, reasoning, calls, their results. Pure.
 
     calls of functions                       a call, under the name that the tool has elsewhere
     calls of tools that the client runs      a call of the function that stands for the tool
@@ -36,17 +36,11 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.kinds import ITEMS, PARTS, marked, refused
 from tollhouse.inference.formats.media_types import data_url, file_block, recording
 from tollhouse.inference.formats.proofs import unwrapped
-from tollhouse.inference.formats.responses_provider_response import (
-    PARAGRAPH,
-)
 from tollhouse.inference.formats.responses_tools import (
     CALLS_BY_CLIENT,
     RUN_BY_CLIENT,
     RequestTools,
     type_decoder,
-)
-from tollhouse.inference.formats.responses_wire import (
-    reasoning_decoder,
 )
 from tollhouse.inference.formats.wire import (
     NULL,
@@ -70,6 +64,96 @@ class ParsedItem(NamedTuple):
     blocks: Sequence[Block]
     merges: bool = False
     """Whether it shares a turn with adjacent items of its role that merge as well."""
+
+
+# Items of replies, and what requests repeat of them
+
+
+class ResponsesPart(msgspec.Struct):
+    """A part of a message's or a reasoning item's content."""
+
+    type: str | None = None
+    text: str = ""
+    refusal: str = ""
+    logprobs: list[Raw] | None = None
+
+
+class ResponsesMessage(msgspec.Struct):
+    """An item of type `message`."""
+
+    content: list[ResponsesPart] = []
+
+
+class ResponsesCall(msgspec.Struct):
+    """An item of type `function_call` or `custom_tool_call`."""
+
+    name: str
+    call_id: str
+    arguments: str = ""
+    input: str = ""
+
+
+class ResponsesReasoningItem(msgspec.Struct):
+    """An item of type `reasoning`."""
+
+    id: str | None = None
+    summary: list[ResponsesPart] | None = None
+    content: list[ResponsesPart] | None = None
+    encrypted_content: str | None = None
+
+
+message_decoder: Final = msgspec.json.Decoder(ResponsesMessage)
+call_decoder: Final = msgspec.json.Decoder(ResponsesCall)
+reasoning_decoder: Final = msgspec.json.Decoder(ResponsesReasoningItem)
+CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
+
+PARAGRAPH: Final = "\n\n"
+"""Joins the parts of a summary, which are one text in canonical form."""
+
+
+def parse_item(item: Raw, tokens: list[Raw]) -> Sequence[Block]:
+    """Return the blocks of an item; add the log-probabilities of its text."""
+    kind = type_decoder.decode(item).type
+    if kind == "message":
+        parts = message_decoder.decode(item).content
+        for part in parts:
+            tokens += part.logprobs or ()
+        return [block for block in map(_parsed_part, parts) if block is not None]
+    if kind in CALL_TYPES:
+        return [parse_call(call_decoder.decode(item), freeform=kind == "custom_tool_call")]
+    if kind == "reasoning":
+        return parse_reasoning(reasoning_decoder.decode(item))
+    return ()
+
+
+def _parsed_part(part: ResponsesPart) -> Block | None:
+    if part.type == "output_text":
+        return TextBlock(part.text)
+    return RefusalBlock(part.refusal) if part.type == "refusal" else None
+
+
+def parse_call(call: ResponsesCall, *, freeform: bool) -> ToolCall:
+    """Convert a call; the text of a custom call becomes the field `input` of an object."""
+    arguments = encoder.encode({"input": call.input}).decode() if freeform else call.arguments
+    return ToolCall(call.call_id, call.name, arguments)
+
+
+def parse_reasoning(item: ResponsesReasoningItem) -> list[ReasoningBlock]:
+    """Convert a reasoning item: its summary, its text, or only its encrypted content.
+
+    The encrypted content is attached to the last block.
+    """
+    blocks: list[ReasoningBlock] = []
+    if summary := PARAGRAPH.join(part.text for part in item.summary or ()):
+        blocks.append(ReasoningBlock(text=summary, is_summary=True, format=OPENAI))
+    if reasoning_text := "".join(part.text for part in item.content or ()):
+        blocks.append(ReasoningBlock(text=reasoning_text, format=OPENAI))
+    if item.encrypted_content and not blocks:
+        blocks.append(ReasoningBlock(format=OPENAI))
+    if blocks:
+        proof = {"encrypted": item.encrypted_content, "id": item.id}
+        blocks[-1] = msgspec.structs.replace(blocks[-1], **proof)
+    return blocks
 
 
 # Items of all formats

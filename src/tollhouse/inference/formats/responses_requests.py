@@ -49,13 +49,13 @@ from tollhouse.inference.formats.canonical.types import (
     usual_effort,
 )
 from tollhouse.inference.formats.kinds import TOOLS, Kind
-from tollhouse.inference.formats.responses_client_response import (
+from tollhouse.inference.formats.responses_items import ParsedItem, read_item, read_kind, tools_of
+from tollhouse.inference.formats.responses_replies import (
     JsonObject,
     freeform_input,
     function_arguments,
     reasoning_part,
 )
-from tollhouse.inference.formats.responses_items import ParsedItem, read_item, read_kind, tools_of
 from tollhouse.inference.formats.responses_tools import RequestTools
 from tollhouse.inference.formats.tool_names import short_id
 from tollhouse.inference.formats.wire import (
