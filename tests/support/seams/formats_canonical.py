@@ -8,8 +8,7 @@ from tollhouse.inference.formats.canonical.translation import TranslationSource
 from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
 from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
-from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
-from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
+from tollhouse.inference.formats.responses import RESPONSES_CLIENT, RESPONSES_PROVIDER
 
 __getattr__ = names(
     "tollhouse.inference",

@@ -33,10 +33,12 @@ from tollhouse.inference.formats.messages import MessagesPassthroughAdapter
 from tollhouse.inference.formats.messages import envelope as messages_envelope
 from tollhouse.inference.formats.messages import parse_request as parse_messages
 from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
-from tollhouse.inference.formats.responses.client_stream import RESPONSES_CLIENT
-from tollhouse.inference.formats.responses.passthrough import ResponsesPassthroughAdapter
-from tollhouse.inference.formats.responses.provider_request import RESPONSES_PROVIDER
-from tollhouse.inference.formats.responses.wire import parse_request as parse_responses
+from tollhouse.inference.formats.responses import (
+    RESPONSES_CLIENT,
+    RESPONSES_PROVIDER,
+    ResponsesPassthroughAdapter,
+)
+from tollhouse.inference.formats.responses import parse_request as parse_responses
 from tollhouse.inference.sse import is_event_stream
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Invalid, TollhouseError, error_body

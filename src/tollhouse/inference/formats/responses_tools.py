@@ -1,4 +1,4 @@
-"""The tools of a responses request as functions that every format has, and their calls back.
+"""The tools of a responses request as functions that every format has, and their calls back. Pure.
 
     tools, additional_tools, tool_search_output: a tree of namespaces
         ── RequestTools ──▶ ToolDefinition: one name for each leaf, `own` says what it was
@@ -14,7 +14,6 @@ namespace `functions`, which it wants back.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -28,13 +27,31 @@ from tollhouse.inference.formats.canonical.types import (
     with_grammar,
 )
 from tollhouse.inference.formats.kinds import TOOLS, refused
-from tollhouse.inference.formats.responses.wire import item_decoder
 from tollhouse.inference.formats.tool_names import ToolNames
-from tollhouse.inference.formats.wire import NULL, Fields, given, raw, read_at
+from tollhouse.inference.formats.wire import (
+    NULL,
+    Fields,
+    encoder,
+    given,
+    raw,
+    read_at,
+)
 from tollhouse.kernel.errors import Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+class Typed(msgspec.Struct):
+    """The `type` of an object, which determines its other fields."""
+
+    type: str | None = None
+
+
+type_decoder: Final = msgspec.json.Decoder(Typed)
+
+
+# Tools that the client runs
 
 
 class ClientRun(NamedTuple):
@@ -50,6 +67,18 @@ class ClientRun(NamedTuple):
     """What the arguments hold beside that which the model writes."""
     beside: Mapping[str, object] = {}
     """The call's other fields."""
+
+    def shown(self, arguments: str) -> Mapping[str, object]:
+        """Return the arguments of a call as its item has them."""
+        return {**self.fixed, **arguments_object(arguments)}
+
+    def written(self, shown: Fields) -> str:
+        """Return the arguments of an item as the model wrote them."""
+        fixed = {
+            name for name, value in self.fixed.items() if value or shown.get(name) == Raw(b"{}")
+        }
+        own = {name: each for name, each in shown.items() if each != NULL and name not in fixed}
+        return encoder.encode(own).decode()
 
 
 def _object(required: str, **properties: object) -> Raw:
@@ -102,7 +131,34 @@ RUN_BY_CLIENT: Final[Mapping[str, ClientRun]] = {
 CALLS_BY_CLIENT: Final[Mapping[str, str]] = {
     each.call: name for name, each in RUN_BY_CLIENT.items()
 }
-"""The tools by the types of their calls."""
+"""These tools by the types of their calls."""
+
+
+class CallForm(NamedTuple):
+    """The item in which a client gets the calls of a tool."""
+
+    kind: str
+    """The item's type."""
+    named: Mapping[str, object]
+    """The fields that name the tool."""
+    run: ClientRun | None = None
+    """Set if the item is of a type of its own."""
+
+
+def call_form(name: str, own: OwnTool | None, *, freeform: bool) -> CallForm:
+    """Return the form of a tool's calls."""
+    kind = "custom_tool_call" if freeform else "function_call"
+    if own is None:
+        return CallForm(kind, {"name": name})
+    run = RUN_BY_CLIENT.get(own.kind)
+    if run is not None:
+        return CallForm(run.call, run.beside, run)
+    namespace = {} if own.namespace is None else {"namespace": own.namespace}
+    return CallForm(kind, {"name": own.name, **namespace})
+
+
+# All tools
+
 _MOST_NAMESPACES: Final = 8
 _PLAIN_NAMESPACE: Final = "functions"
 _NAMED: Final = frozenset({"function", "custom"})
@@ -124,15 +180,11 @@ class _Tool(msgspec.Struct):
     cache_control: Raw = NULL
 
 
-class _Environment(msgspec.Struct):
-    type: str | None = None
-
-
 class _BuiltIn(msgspec.Struct):
     description: str | None = None
     parameters: Raw = NULL
     execution: str | None = None
-    environment: _Environment | None = None
+    environment: Typed | None = None
 
 
 class _Namespace(msgspec.Struct):
@@ -147,20 +199,19 @@ _namespace = msgspec.json.Decoder(_Namespace)
 _fields = msgspec.json.Decoder(Fields | None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
+class _Leaf(NamedTuple):
     """One tool of the tree."""
 
     kind: str
     namespaces: tuple[str, ...]
-    name: str
     definition: ToolDefinition
     """Under its own name."""
 
     @property
-    def namespace(self) -> str | None:
-        """The one that the client's calls name."""
-        return self.namespaces[-1] if self.namespaces else None
+    def own(self) -> OwnTool:
+        """What the client's calls name: of several namespaces the last."""
+        namespace = self.namespaces[-1] if self.namespaces else None
+        return OwnTool(self.kind, self.definition.name, namespace)
 
 
 class RequestTools:
@@ -175,19 +226,19 @@ class RequestTools:
         """The kinds of tools that the model is told it does not have."""
         self.call_ids: dict[str, str] = {}
         """The ids of calls by the ids of their items, as far as they were read."""
-        self.found: dict[str, Sequence[tuple[str, str | None]]] = {}
-        """The names and namespaces of the tools of each list, by its path."""
+        self.found: dict[str, Sequence[OwnTool]] = {}
+        """The tools of each list, by its path."""
         self._hosted_search = False
         leaves: list[_Leaf] = []
         for tools, path in lists:
-            own = list(self._leaves(tools, path, ()))
-            self.found[path] = [(leaf.name, leaf.namespace) for leaf in own]
-            leaves += own
+            read = list(self._leaves(tools, path, ()))
+            self.found[path] = [leaf.own for leaf in read]
+            leaves += read
         if self._hosted_search:
             leaves = [leaf for leaf in leaves if leaf.kind != "tool_search"]
-        named = [leaf for leaf in leaves if leaf.kind in _NAMED]
-        self._plain = {leaf.name for leaf in named if not leaf.namespaces}
-        self._taken = {leaf.name for leaf in named if leaf.namespace in {None, _PLAIN_NAMESPACE}}
+        named = [leaf.own for leaf in leaves if leaf.kind in _NAMED]
+        self._plain = {own.name for own in named if own.namespace is None}
+        self._taken = {own.name for own in named if own.namespace in {None, _PLAIN_NAMESPACE}}
         self._names = ToolNames.of(map(self._path, leaves))
         self._by_own: dict[tuple[str | None, str], str] = {}
         self._anywhere: dict[str, list[str]] = {}
@@ -195,15 +246,14 @@ class RequestTools:
         self._of_type: dict[str, str] = {}
         found: dict[str, ToolDefinition] = {}
         for leaf in leaves:
-            name = self._names.add(*self._path(leaf))
-            if leaf.kind in _NAMED:
-                if (leaf.namespace, leaf.name) not in self._by_own:
-                    self._anywhere.setdefault(leaf.name, []).append(name)
-                self._by_own[leaf.namespace, leaf.name] = name
+            name, own = self._names.add(*self._path(leaf)), leaf.own
+            if own.kind in _NAMED:
+                if (own.namespace, own.name) not in self._by_own:
+                    self._anywhere.setdefault(own.name, []).append(name)
+                self._by_own[own.namespace, own.name] = name
             else:
-                self._of_type[leaf.kind] = name
-            own = OwnTool(leaf.kind, leaf.name, leaf.namespace)
-            is_plain = leaf.kind in _NAMED and name == leaf.name and leaf.namespace is None
+                self._of_type[own.kind] = name
+            is_plain = own.kind in _NAMED and name == own.name and own.namespace is None
             found[name] = msgspec.structs.replace(
                 leaf.definition, name=name, own=None if is_plain else own
             )
@@ -227,18 +277,19 @@ class RequestTools:
         return self._of_type.get(kind) or self._names.add(kind)
 
     def _path(self, leaf: _Leaf) -> tuple[str, ...]:
-        if leaf.namespaces == (_PLAIN_NAMESPACE,) and leaf.name not in self._plain:
-            return (leaf.name,)
-        if leaf.kind not in _NAMED and leaf.name in self._taken:
-            return ("", leaf.name)
-        return (*leaf.namespaces, leaf.name)
+        name = leaf.definition.name
+        if leaf.namespaces == (_PLAIN_NAMESPACE,) and name not in self._plain:
+            return (name,)
+        if leaf.kind not in _NAMED and name in self._taken:
+            return ("", name)
+        return (*leaf.namespaces, name)
 
     def _leaves(
         self, tools: Sequence[Raw], path: str, above: tuple[str, ...], about: str = ""
     ) -> Iterator[_Leaf]:
         for index, data in enumerate(tools):
             here = f"{path}[{index}]"
-            kind = read_at(item_decoder, data, here).type
+            kind = read_at(type_decoder, data, here).type
             rule = TOOLS[kind].rule if kind in TOOLS else "refused"
             if kind is None or rule == "refused":
                 raise refused(TOOLS, kind, here)
@@ -251,18 +302,19 @@ class RequestTools:
                 said = f"{inner.name}: {inner.description}" if inner.description else ""
                 yield from self._leaves(inner.tools, f"{here}.tools", (*above, inner.name), said)
             elif kind in RUN_BY_CLIENT:
-                yield self._run_by_client(kind, data, here, tools)
+                yield _Leaf(kind, (), self._run_by_client(kind, data, here, tools))
             else:
                 definition = _definition(kind, data, here)
                 if about and not index:
                     # Of all tools of the namespace; said once.
                     described = "\n\n".join(filter(None, [about, definition.description]))
                     definition = msgspec.structs.replace(definition, description=described)
-                yield _Leaf(kind, above, definition.name, definition)
+                yield _Leaf(kind, above, definition)
 
-    def _run_by_client(self, kind: str, data: Raw, path: str, beside: Sequence[Raw]) -> _Leaf:
-        tool = read_at(_built_in, data, path)
-        known = RUN_BY_CLIENT[kind]
+    def _run_by_client(
+        self, kind: str, data: Raw, path: str, beside: Sequence[Raw]
+    ) -> ToolDefinition:
+        tool, known = read_at(_built_in, data, path), RUN_BY_CLIENT[kind]
         if kind == "tool_search":
             deferred = any(_DEFERRED.search(bytes(each)) for each in beside)
             where = tool.execution or ("server" if deferred else "client")
@@ -273,8 +325,7 @@ class RequestTools:
             raise Invalid(f"{path}.environment: {reason}")
         read_at(_fields, tool.parameters, f"{path}.parameters")
         description = tool.description or known.description
-        definition = ToolDefinition(kind, description, given(tool.parameters) or known.parameters)
-        return _Leaf(kind, (), kind, definition)
+        return ToolDefinition(kind, description, given(tool.parameters) or known.parameters)
 
 
 def _definition(kind: str, data: Raw, path: str) -> ToolDefinition:
@@ -287,35 +338,3 @@ def _definition(kind: str, data: Raw, path: str) -> ToolDefinition:
     read_at(_fields, tool.parameters, f"{path}.parameters")
     parameters = given(tool.parameters)
     return ToolDefinition(tool.name, tool.description, parameters, tool.strict, cache)
-
-
-# Calls
-
-
-@dataclass(frozen=True, slots=True)
-class CallForm:
-    """The item in which a client gets the calls of a tool."""
-
-    kind: str
-    """The item's type."""
-    named: Mapping[str, object]
-    """The fields that name the tool."""
-    run: ClientRun | None = None
-    """Set if the item is of a type of its own."""
-
-
-def call_form(name: str, own: OwnTool | None, *, freeform: bool) -> CallForm:
-    """Return the form of a tool's calls."""
-    kind = "custom_tool_call" if freeform else "function_call"
-    if own is None:
-        return CallForm(kind, {"name": name})
-    run = RUN_BY_CLIENT.get(own.kind)
-    if run is not None:
-        return CallForm(run.call, run.beside, run)
-    namespace = {} if own.namespace is None else {"namespace": own.namespace}
-    return CallForm(kind, {"name": own.name, **namespace})
-
-
-def run_arguments(run: ClientRun, arguments: str) -> Mapping[str, object]:
-    """Return the arguments of a call as its item has them."""
-    return {**run.fixed, **arguments_object(arguments)}

@@ -1,23 +1,33 @@
-"""Renders a canonical response as a response object. Pure.
+"""The responses of the format: reads those of providers, and writes those for clients. Pure.
 
-    TextBlock, RefusalBlock  ->  message         one for consecutive blocks
-    ReasoningBlock           ->  reasoning       packed if the format has no field for a part of it
-    ToolCall                 ->  function_call, or custom_tool_call for a freeform tool
+    response ─ output ─┬─ message ─┬─ output_text
+                       │           └─ refusal
+                       ├─ reasoning: summary and content
+                       ├─ function_call
+                       └─ custom_tool_call
+
+    TextBlock, RefusalBlock  <->  message        one for consecutive blocks
+    ReasoningBlock           <->  reasoning      packed if the format has no field for a part of it
+    ToolCall                 <->  function_call, or custom_tool_call for a freeform tool
+
+Before the first byte an error is the common envelope (OpenAI's own code is a string; the public
+gateway's clients accept only an integer); after status 200 was sent the stream ends with a failed
+response.
 
 Source: https://platform.openai.com/docs/api-reference/responses/object; the public gateway's
-clients require every key of it.
+clients require every key of it. Its reference for the costs, for `error_type` and for its codes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from collections import Counter
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
+from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.canonical.types import (
     OPENAI,
     Block,
@@ -31,14 +41,29 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCall,
     pack,
 )
+from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.proofs import wrapped
-from tollhouse.inference.formats.responses.client_tools import (
-    CallForm,
-    call_form,
-    run_arguments,
+from tollhouse.inference.formats.provider_errors import read_error
+from tollhouse.inference.formats.responses_items import parse_item
+from tollhouse.inference.formats.responses_order import whole_items
+from tollhouse.inference.formats.responses_tools import CallForm, Typed, call_form
+from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
+from tollhouse.inference.formats.wire import (
+    DONE,
+    NULL,
+    AnyId,
+    Fields,
+    encoder,
+    fields_decoder,
+    id_text,
+    named_event,
+    raw,
+    render_costs,
+    replace_invalid_text,
+    try_decode,
 )
-from tollhouse.inference.formats.responses.wire import failed_response, render_usage
-from tollhouse.inference.formats.wire import NULL, Fields, encoder, fields_decoder, raw, try_decode
+from tollhouse.inference.sse import event
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, ProviderRefused, error_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +72,229 @@ if TYPE_CHECKING:
     from tollhouse.inference.formats.adapter import ClientRequest
     from tollhouse.inference.formats.canonical.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
+    from tollhouse.kernel.errors import TollhouseError
 
+
+_CODES: Final[Mapping[str, str]] = {
+    CONTEXT_LENGTH_EXCEEDED: CONTEXT_LENGTH_EXCEEDED,
+    "invalid_request": "invalid_prompt",
+    "rate_limit_exceeded": "rate_limit_exceeded",
+    "content_policy_violation": "image_content_policy_violation",
+}
+_DEFAULT_CODE: Final = "server_error"
+_FORWARDED_CODES: Final = frozenset(
+    {
+        *("invalid_prompt", "invalid_image", "invalid_image_format", "invalid_base64_image"),
+        *("invalid_image_url", "invalid_image_mode", "image_too_large", "image_too_small"),
+        *("image_parse_error", "image_content_policy_violation", "image_file_too_large"),
+        *("image_file_not_found", "unsupported_image_media_type", "empty_image_file"),
+        "failed_to_download_image",
+    }
+)
+"""OpenAI's codes of rejected requests, which are forwarded to the client."""
+
+
+def failed_response(
+    response: Mapping[str, object], error_type: str, message: object, code: str | None = None
+) -> dict[str, object]:
+    """Return a response so far as a failed one.
+
+    The format's code is derived from the gateway's, `error_type`, unless it is given.
+    """
+    return {
+        **response,
+        "status": "failed",
+        "error": {"code": code or _CODES.get(error_type, _DEFAULT_CODE), "message": message},
+        "error_type": error_type,
+    }
+
+
+def interrupted_response(
+    response: Mapping[str, object], error: TollhouseError
+) -> dict[str, object]:
+    """Return the response of a stream that an error ended; a bug's message is masked."""
+    given = error.provider_code if isinstance(error, ProviderRefused) else None
+    code = given if isinstance(given, str) and given in _FORWARDED_CODES else None
+    return failed_response(response, error.code, error_object(error)["message"], code)
+
+
+def parse_failure_event(data: bytes) -> ErrorEvent:
+    """Parse the event that ends a failed stream: its own error, or its response's."""
+    event_fields = try_decode(fields_decoder, data) or {}
+    response = try_decode(fields_decoder, event_fields.get("response", NULL))
+    return read_error(data if response is None else response.get("error", NULL))
+
+
+# Responses and events
+
+TERMINAL_EVENTS: Final = frozenset({"response.completed", "response.incomplete"})
+"""Events that end a successful stream."""
+FAILURE_EVENTS: Final = frozenset({"error", "response.failed", "response.cancelled"})
+"""Events that end a failed stream."""
+DONE_EVENT: Final = event(DONE)
+
+
+class _IncompleteDetails(msgspec.Struct):
+    reason: str | None = None
+
+
+class ResponseObject(msgspec.Struct):
+    """A response object, as far as the gateway decodes it."""
+
+    output: list[Raw] | None = None
+    id: AnyId = None
+    status: str | None = None
+    error: Raw = NULL
+    incomplete_details: _IncompleteDetails | None = None
+    service_tier: str | None = None
+
+
+response_decoder: Final = msgspec.json.Decoder(ResponseObject)
+
+
+def parse_finish_reason(response: ResponseObject, *, calls: bool) -> tuple[FinishReason, str]:
+    """Return a response's finish reason, normalized and as the provider reported it.
+
+    Raises `MalformedResponse` if the response has not ended, `ErrorEvent` if it failed.
+    """
+    status = response.status or "completed"
+    if status in {"failed", "cancelled"} or response.error != NULL:
+        raise ErrorEvent(status, None) if response.error == NULL else read_error(response.error)
+    if status == "completed":
+        return ("tool_calls" if calls else "stop"), status
+    if status != "incomplete":
+        raise MalformedResponse("the response has not ended")
+    reason = response.incomplete_details.reason if response.incomplete_details else None
+    meant = normalize_finish_reason(reason)
+    return (meant if meant in {"content_filter", "error"} else "length"), reason or status
+
+
+class NumberedEventWriter:
+    """Writes the events of one stream with consecutive sequence numbers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def event(self, kind: str, fields: Mapping[str, object]) -> bytes:
+        """Return the next event, with its type and its sequence number."""
+        return named_event(
+            kind, encoder.encode({"type": kind, **fields, "sequence_number": self.next_number()})
+        )
+
+    def next_number(self) -> int:
+        """Return the number of the next event, which is another one from now on."""
+        self.count += 1
+        return self.count - 1
+
+
+# Usage
+
+
+def counts_of(response: ResponseObject, given: Raw | bytes, beside: Fields | None = None) -> Counts:
+    """Return what a response used; some servers say it in the event, beside the response.
+
+    It is given as it was decoded, and as it came. Searches of the web and of files are items of the
+    output; to open a page costs nothing.
+
+    Source: https://platform.openai.com/docs/guides/tools-web-search, "output and citations", and
+    tools-file-search.
+    """
+    counts = later(find_counts(fields_decoder.decode(given)), find_counts(beside or {}))
+    items = [item for item in response.output or () if _SEARCH in memoryview(item).tobytes()]
+    searches = (each.counts_as for item in items if (each := try_decode(_search, item)))
+    found = Counter(name for name in searches if name is not None)
+    return later(counts, found) if found else counts
+
+
+class _Search(msgspec.Struct):
+    type: str | None = None
+    action: Typed | None = None
+
+    @property
+    def counts_as(self) -> str | None:
+        if self.type == "file_search_call":
+            return "file_searches"
+        is_search = self.action is None or self.action.type in {None, "search"}
+        return "searches" if self.type == "web_search_call" and is_search else None
+
+
+_SEARCH: Final = b"_search_call"
+_search: Final = msgspec.json.Decoder(_Search)
+
+
+def render_usage(charge: Charge) -> dict[str, object]:
+    """Return the `usage` object of a response."""
+    usage = charge.usage
+    input_tokens = usage.prompt_tokens
+    return {
+        "input_tokens": input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens + usage.cache_write_1h_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": input_tokens + usage.output_tokens,
+        **_costs(charge),
+    }
+
+
+def _costs(charge: Charge) -> dict[str, object]:
+    """Return the cost fields; this format has its own names for the details."""
+    costs = render_costs(charge)
+    parts = costs.pop("cost_details", None)
+    if isinstance(parts, dict):
+        costs["cost_details"] = {
+            "upstream_inference_cost": parts["upstream_inference_cost"],
+            "upstream_inference_input_cost": parts["upstream_inference_prompt_cost"],
+            "upstream_inference_output_cost": parts["upstream_inference_completions_cost"],
+        }
+    return costs
+
+
+# Reading
+
+
+def parse_response(body: bytes) -> CanonicalResponse:
+    """Parse a complete response that has ended; raises `MalformedResponse` and `ErrorEvent`."""
+    try:
+        body = replace_invalid_text(body)
+        response = response_decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("the reply is no response") from None
+    if response.error != NULL:
+        raise read_error(response.error)
+    if response.output is None:
+        raise MalformedResponse("the response has no output")
+    blocks: list[Block] = []
+    tokens: list[Raw] = []
+    try:
+        for item in whole_items(map(fields_decoder.decode, response.output)):
+            blocks += parse_item(raw(item), tokens)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedResponse("an item of the response is not what its type promises") from None
+    calls = any(isinstance(block, ToolCall) for block in blocks)
+    finish_reason, native = parse_finish_reason(response, calls=calls)
+    choice = Choice(
+        blocks=tuple(blocks),
+        finish_reason=finish_reason,
+        native_finish_reason=native,
+        logprobs=chat_logprobs(tokens),
+    )
+    return CanonicalResponse(
+        choices=(choice,),
+        usage=usage_of(counts_of(response, body)),
+        upstream_id=id_text(response.id),
+        service_tier=response.service_tier,
+    )
+
+
+def chat_logprobs(tokens: Sequence[Raw] | None) -> Raw | None:
+    """Return tokens as the chat format's `logprobs` object; None if there are none."""
+    return raw({"content": tokens, "refusal": None}) if tokens else None
+
+
+# Writing
 
 JsonObject = dict[str, object]
 NO_ARGUMENTS: Final = "{}"
@@ -62,17 +309,15 @@ _PREFIXES: Final = {
     "apply_patch_call": "apc",
 }
 _logprobs = msgspec.json.Decoder(dict[str, list[msgspec.Raw] | None])
-_freeform = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_text = msgspec.json.Decoder(str)
+_string = msgspec.json.Decoder(str)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
+class OutputOptions(NamedTuple):
     """The options of a request that affect how its output is rendered."""
 
-    forms: Mapping[str, CallForm] = dataclasses.field(default_factory=dict[str, CallForm])
+    forms: Mapping[str, CallForm]
     """How the calls of tools are shown that are no plain functions, by name."""
-    summarizes: bool = False
+    summarizes: bool
     """Whether all reasoning is shown as a summary: clients that request one show nothing else."""
 
     def form(self, name: str) -> CallForm:
@@ -163,7 +408,7 @@ def call_item(call: ToolCall, form: CallForm, id_: str) -> JsonObject:
         **form.named,
     }
     if form.run is not None:
-        return {**item, form.run.field: run_arguments(form.run, call.arguments)}
+        return {**item, form.run.field: form.run.shown(call.arguments)}
     if form.kind == "custom_tool_call":
         return {**item, "input": freeform_input(call.arguments)}
     return {**item, "arguments": function_arguments(call.arguments)}
@@ -176,10 +421,9 @@ def function_arguments(arguments: str) -> str:
 
 def freeform_input(arguments: str) -> str:
     """Return the text for a freeform tool: the field `input`, or the arguments as written."""
-    try:
-        return _text.decode(_freeform.decode(arguments)["input"])
-    except (msgspec.DecodeError, RecursionError, KeyError):
-        return arguments
+    fields = try_decode(fields_decoder, arguments) or {}
+    text = try_decode(_string, fields.get("input", NULL))
+    return arguments if text is None else text
 
 
 def reasoning_item(block: ReasoningBlock, id_: str, maker: str, *, is_summary: bool) -> JsonObject:

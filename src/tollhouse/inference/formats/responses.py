@@ -1,7 +1,9 @@
-"""Passes responses requests through to providers of the responses dialect. Pure.
+"""The responses format: parses requests, and passes them through to providers of the format. Pure.
 
 The gateway stores no responses, so a request to store one, or to continue a stored one, is rejected
-rather than answered without its history.
+rather than answered without its history. An item of a kind in the provider's `refuses` becomes the
+text that other formats get of it; where they get none, and for a tool, the request is refused with
+its place.
 
 A stream's events are forwarded with all their fields, except their number and the id and model of a
 response inside them. The terminal event is held back to the end.
@@ -26,11 +28,14 @@ from msgspec import Raw
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
     AdaptedStream,
+    ClientRequest,
     MalformedResponse,
     PassthroughAdapter,
     counted,
 )
+from tollhouse.inference.formats.canonical.translation import ClientFormat, ProviderFormat
 from tollhouse.inference.formats.canonical.types import (
+    COMMON_PARAMETERS,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
@@ -38,58 +43,289 @@ from tollhouse.inference.formats.canonical.types import (
     unpack,
 )
 from tollhouse.inference.formats.event_template import EventTemplate
+from tollhouse.inference.formats.kinds import ITEMS, TOOLS, marked, refused
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.provider_errors import not_of_dialect
-from tollhouse.inference.formats.responses.client_response import (
-    blank_response,
-    finished_response,
-)
-from tollhouse.inference.formats.responses.item_order import ItemOrder, whole_items
-from tollhouse.inference.formats.responses.provider_request import reasoning_input
-from tollhouse.inference.formats.responses.provider_response import parse_response
-from tollhouse.inference.formats.responses.refused_kinds import without_refused_kinds
-from tollhouse.inference.formats.responses.wire import (
-    CALL_TYPES,
+from tollhouse.inference.formats.responses_items import CALL_TYPES, ITEM_REFERENCE, role_of_text
+from tollhouse.inference.formats.responses_order import NOT_OF_TYPE, ItemOrder, whole_items
+from tollhouse.inference.formats.responses_replies import (
     DONE_EVENT,
     FAILURE_EVENTS,
     TERMINAL_EVENTS,
     NumberedEventWriter,
-    ResponsesRequest,
+    blank_response,
     counts_of,
+    finished_response,
     interrupted_response,
-    item_decoder,
     parse_failure_event,
     parse_finish_reason,
+    parse_response,
+    render_response,
     render_usage,
     response_decoder,
 )
+from tollhouse.inference.formats.responses_requests import (
+    SENT,
+    parse_canonical_request,
+    reasoning_input,
+    render_request,
+)
+from tollhouse.inference.formats.responses_streams import (
+    ResponsesStreamDecoder,
+    ResponsesStreamEncoder,
+)
+from tollhouse.inference.formats.responses_tools import type_decoder
+from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 from tollhouse.inference.formats.usage import find_counts
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
     Fields,
+    begins_list_of_objects,
     encoder,
     fields_decoder,
     for_provider,
     is_done,
     raw,
+    read_field,
+    read_flag,
     read_id,
+    read_model,
+    read_object,
     replace_invalid_text,
     says_nothing,
     text_bytes,
-    text_decoder,
     try_decode,
     without,
 )
 from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
-from tollhouse.kernel.errors import Bug, Invalid, TollhouseError
+from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Bug, Invalid, TollhouseError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from collections.abc import Set as AbstractSet
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical.types import Block, FinishReason
-    from tollhouse.inference.formats.responses.client_response import JsonObject
+    from tollhouse.inference.formats.responses_replies import JsonObject
+
+
+# Requests
+
+
+_input = msgspec.json.Decoder(str | list[msgspec.Raw])
+_items = msgspec.json.Decoder(list[Raw])
+_REFERENCE: Final = ITEM_REFERENCE.encode()
+_NO_STATE: Final = {
+    "store": "responses are not stored; leave it out or send false",
+    "background": "responses are not made in the background; leave it out or send false",
+}
+_NO_HISTORY: Final = ("previous_response_id", "conversation")
+
+
+class ResponsesRequest(ClientRequest, frozen=True):
+    """A parsed request of the format."""
+
+    output_limits = ("max_output_tokens",)
+    streamed_errors = (CONTEXT_LENGTH_EXCEEDED,)
+    """Codex recognizes a full context only by `response.failed`, as OpenAI sends it."""
+    content_field = "input"
+
+
+def parse_request(body: bytes) -> ResponsesRequest:
+    """Parse a responses request; raises `Invalid`, whose message names the field.
+
+    A request that needs stored responses is invalid.
+    """
+    fields = read_object(body)
+    model = read_model(fields)
+    if not begins_list_of_objects(fields.get("input", NULL)):
+        read_field(_input, fields, "input", "a text or a list of items", filled=True)
+    for name, reason in _NO_STATE.items():
+        if read_flag(fields, name):
+            raise Invalid(f"{name}: {reason}.")
+    for name in _NO_HISTORY:
+        if fields.get(name, NULL) != NULL:
+            raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
+    if _REFERENCE in body:
+        _check_references(fields["input"])
+    return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+
+
+def _check_references(given: Raw) -> None:
+    """Reject references to stored items: the provider stores none for the gateway, either."""
+    for index, item in enumerate(try_decode(_items, given) or ()):
+        if _kind_of(item) == ITEM_REFERENCE:
+            raise refused(ITEMS, ITEM_REFERENCE, f"input[{index}]")
+
+
+# Requests for providers
+
+
+class _Reasoning(msgspec.Struct):
+    type: str | None = None
+    encrypted_content: str | None = None
+    content: list[Raw] | None = None
+
+
+_EXTENSIONS: Final = frozenset(
+    {
+        "cache_control",
+        "frequency_penalty",
+        "image_config",
+        "min_p",
+        "modalities",
+        "presence_penalty",
+        "repetition_penalty",
+        "stop",
+        "top_a",
+        "top_k",
+    }
+)
+"""The public gateway's additions, which OpenAI rejects."""
+_REJECTED: Final = GATEWAY_FIELDS | _EXTENSIONS
+_OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
+"""The public gateway's additions to `reasoning`."""
+_MARK: Final = b'"encrypted_content"'
+_OF_REASONING_ITEMS: Final = re.compile(rb'"encrypted_content"|"type"\s*:\s*"reasoning"')
+_FALSE: Final = Raw(b"false")
+_given_items = msgspec.json.Decoder(list[Fields])
+_reasoning = msgspec.json.Decoder(_Reasoning)
+
+
+class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
+    """Passes requests through to providers of the responses dialect."""
+
+    dialect = Dialect.RESPONSES
+
+    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
+        """Return the request's parameters that the endpoint would not receive."""
+        profile = endpoint.profile
+        extensions = frozenset[str]() if profile.takes_extensions else _EXTENSIONS
+        return self._request.fields.keys() & (profile.refuses | extensions)
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body: the client's, with the provider's model name.
+
+        Fields for the gateway, fields that the provider rejects, and reasoning of other providers'
+        models are left out; kinds of items that it rejects become text.
+        """
+        profile = endpoint.profile
+        given = self._request.fields
+        rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
+        rejected = rejected | profile.refuses if profile.refuses else rejected
+        fields = for_provider(given, rejected, endpoint.model)
+        fields["input"] = _own_history(_without_refused_kinds(given, profile.refuses), endpoint)
+        if "reasoning" in fields and not profile.takes_extensions:
+            fields["reasoning"] = _own_reasoning(given["reasoning"])
+        if "store" not in profile.refuses:
+            fields["store"] = _FALSE
+        return encoder.encode(fields)
+
+    def parse_response(self, body: bytes) -> ResponsesResponse:
+        """Parse a provider's complete response."""
+        reply = parse_response(body)
+        choice = reply.choices[0]
+        fields = fields_decoder.decode(replace_invalid_text(body))
+        reported, seen = counted(
+            reply.usage, self._request.size, lambda: sum(map(_output_size, choice.blocks))
+        )
+        return ResponsesResponse(
+            reported=reported,
+            seen=seen,
+            finish_reason=choice.finish_reason,
+            native_finish_reason=choice.native_finish_reason,
+            upstream_id=reply.upstream_id,
+            request=self._request,
+            fields={**fields, "output": raw(whole_items(_given_items.decode(fields["output"])))},
+        )
+
+    def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:
+        """Return the adapter of one streamed response."""
+        return ResponsesStream(identity, self._request)
+
+
+def _own_history(given: Raw, endpoint: Endpoint) -> Raw:
+    """Return an input with the reasoning that this provider made, and no other."""
+    if not _OF_REASONING_ITEMS.search(bytes(given)):
+        return given
+    items = try_decode(_items, given)
+    if items is None:
+        # A text, or an error that the provider reports.
+        return given
+    items = [_own_item(item, f"input[{at}]", endpoint) for at, item in enumerate(items)]
+    return raw([item for item in items if item is not None])
+
+
+def _own_reasoning(given: Raw) -> Raw:
+    """Return `reasoning` without the public gateway's additions; the provider reports an error."""
+    fields = try_decode(fields_decoder, given)
+    return given if fields is None else raw(without(fields, _OF_REASONING))
+
+
+def _own_item(item: Raw, at: str, endpoint: Endpoint) -> Raw | None:
+    looks_like_it = _OF_REASONING_ITEMS.search(bytes(item))
+    reasoning, provider = try_decode(_reasoning, item), endpoint.provider
+    if reasoning is None or not looks_like_it:
+        # What is not of its type is passed on unchanged: the provider reports the error.
+        return item
+    if not reasoning.encrypted_content:
+        # Its id leads nowhere, as nothing is stored; open models have their thoughts in it.
+        readable = reasoning.content and not endpoint.profile.refuses_reasoning
+        return item if readable or reasoning.type != "reasoning" else None
+    packed = unpack(reasoning.encrypted_content)
+    if packed is not None:
+        own = reasoning_input(packed, provider)
+        return None if own is None else raw(own)
+    maker, own = unwrapped(reasoning.encrypted_content)
+    if maker is None:
+        return item
+    if maker == provider:
+        return raw({**fields_decoder.decode(item), "encrypted_content": own})
+    if reasoning.type != "reasoning":
+        # It stands for a part of the history.
+        raise Invalid(f"{at}.encrypted_content: only the provider that made it can read it.")
+    return None
+
+
+_KINDS: Final = frozenset(ITEMS.keys() | TOOLS.keys()) - {"reasoning"}
+"""All kinds but one that is the name of a field, too: there the field is meant."""
+
+
+def _without_refused_kinds(given: Fields, refuses: AbstractSet[str]) -> Raw:
+    """Return the input that a provider gets; raises `Invalid` for what it cannot get."""
+    kinds = refuses & _KINDS
+    if not kinds:
+        return given["input"]
+    items = try_decode(_items, given["input"])
+    told = [_told(item, f"input[{at}]", kinds) for at, item in enumerate(items or ())]
+    for at, tool in enumerate(try_decode(_items, given.get("tools", NULL)) or ()):
+        if (kind := _kind_of(tool)) in kinds:
+            raise _not_taken(kind, f"tools[{at}]")
+    return given["input"] if items is None else raw(told)
+
+
+def _kind_of(data: Raw) -> str | None:
+    found = try_decode(type_decoder, data)
+    return None if found is None else found.type
+
+
+def _told(data: Raw, path: str, kinds: AbstractSet[str]) -> Raw:
+    kind = _kind_of(data)
+    if kind is None or kind not in kinds:
+        return data
+    if kind not in ITEMS or ITEMS[kind].rule != "text":
+        raise _not_taken(kind, path)
+    role = role_of_text(kind)
+    part: dict[str, object] = {"type": "input_text"}
+    if role == "assistant":
+        part = {"type": "output_text", "annotations": []}
+    content = [part | {"text": marked(kind, data)}]
+    return raw({"type": "message", "role": role, "content": content})
+
+
+def _not_taken(kind: str | None, path: str) -> Invalid:
+    return Invalid(f"{path}.type: {kind!r} is not taken by this model's provider.")
 
 
 # Complete responses
@@ -141,7 +377,15 @@ _NO_TOKENS: Final = Raw(b"[]")
 _TEXTS: Final = frozenset({"response.output_text.delta", "response.output_text.done"})
 _LIKE: Final = ("response.output_text.", "response.reasoning_")
 """Events of which one is like the next."""
-_kind = msgspec.json.Decoder(str)
+_MOST_LESSONS: Final = 2
+_NUMBER: Final = "sequence_number"
+_VARYING: Final = frozenset({_NUMBER, "delta", "obfuscation"})
+"""The fields in which the deltas of a part differ.
+
+Source: https://platform.openai.com/docs/api-reference/responses-streaming; `obfuscation` makes all
+events of a stream as long as one another.
+"""
+_string = msgspec.json.Decoder(str)
 _index = msgspec.json.Decoder(int)
 
 
@@ -180,13 +424,12 @@ class ResponsesStream(AdaptedStream):
             fields = fields_decoder.decode(data)
             if "type" not in fields and fields.get("error", NULL) != NULL:
                 raise parse_failure_event(data)
-            kind = _kind.decode(fields["type"])
+            kind = _string.decode(fields["type"])
             if kind in FAILURE_EVENTS:
                 raise parse_failure_event(data)
             return self._pass_on(kind, fields, data)
         except (msgspec.DecodeError, RecursionError, KeyError):
-            problem = "an event of the stream is not what its type promises"
-            raise not_of_dialect(data, problem) from None
+            raise not_of_dialect(data, NOT_OF_TYPE) from None
 
     def end(self, charge: Charge) -> bytes:
         """Return the end of a completed stream: the terminal event, then `[DONE]`."""
@@ -264,7 +507,7 @@ class ResponsesStream(AdaptedStream):
     def _finish(self, kind: str, fields: Fields) -> bytes:
         response = response_decoder.decode(fields["response"])
         told, output = self._order.finish(response.output or ())
-        calls = any(item_decoder.decode(raw(item)).type in CALL_TYPES for item in output)
+        calls = any(type_decoder.decode(raw(item)).type in CALL_TYPES for item in output)
         self.finish_reason, self.native_finish_reason = parse_finish_reason(response, calls=calls)
         self._report(counts_of(response, fields["response"], fields))
         self._patched(fields["response"])
@@ -302,17 +545,15 @@ class _DeltaTemplate:
             return None
         text = ""
         try:
-            for at, name in enumerate(self._names):
-                value = values[at]
+            for name, value in zip(self._names, values, strict=True):
                 if name == _NUMBER:
                     _index.decode(value)
-                elif not (value.startswith(b'"') and value.endswith(b'"')):
+                    continue
+                if not (value.startswith(b'"') and value.endswith(b'"')):
                     # No text, or one with spaces around it, which do not belong to it.
                     return None
-                elif name == "delta":
-                    text = _text.decode(value)
-                else:
-                    _text.decode(value)
+                said = _string.decode(value)
+                text = said if name == "delta" else text
         except msgspec.DecodeError:
             return None
         return values, text
@@ -326,159 +567,27 @@ class _DeltaTemplate:
         return self._shown.fill(values)
 
 
-_MOST_LESSONS: Final = 2
-_NUMBER: Final = "sequence_number"
-_VARYING: Final = frozenset({_NUMBER, "delta", "obfuscation"})
-"""The fields in which the deltas of a part differ.
-
-Source: https://platform.openai.com/docs/api-reference/responses-streaming; `obfuscation` makes all
-events of a stream as long as one another.
-"""
-_text = msgspec.json.Decoder(str)
-
-
 def _length(delta: Raw) -> int:
     """Return the bytes of a delta's text; of any other delta, the size of its JSON."""
-    try:
-        return len((text_decoder.decode(delta) or "").encode("utf-8", "surrogatepass"))
-    except (msgspec.DecodeError, RecursionError):
-        return len(delta)
+    if delta == NULL:
+        return 0
+    text = try_decode(_string, delta)
+    return len(delta) if text is None else text_bytes(text)
 
 
-# The adapter
+# Translation
 
-
-class _Reasoning(msgspec.Struct):
-    type: str | None = None
-    encrypted_content: str | None = None
-    content: list[Raw] | None = None
-
-
-_EXTENSIONS: Final = frozenset(
-    {
-        "cache_control",
-        "frequency_penalty",
-        "image_config",
-        "min_p",
-        "modalities",
-        "presence_penalty",
-        "repetition_penalty",
-        "stop",
-        "top_a",
-        "top_k",
-    }
+RESPONSES_CLIENT: Final = ClientFormat(
+    parse_canonical_request, render_response, ResponsesStreamEncoder
 )
-"""The public gateway's additions, which OpenAI rejects."""
-_REJECTED: Final = GATEWAY_FIELDS | _EXTENSIONS
-_OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
-"""The public gateway's additions to `reasoning`."""
-_MARK: Final = b'"encrypted_content"'
-_OF_REASONING_ITEMS: Final = re.compile(rb'"encrypted_content"|"type"\s*:\s*"reasoning"')
-_FALSE: Final = Raw(b"false")
-_items = msgspec.json.Decoder(list[Raw])
-_given_items = msgspec.json.Decoder(list[Fields])
-_reasoning = msgspec.json.Decoder(_Reasoning)
-
-
-class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
-    """Passes requests through to providers of the responses dialect."""
-
-    dialect = Dialect.RESPONSES
-
-    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
-        """Return the request's parameters that the endpoint would not receive."""
-        profile = endpoint.profile
-        extensions = frozenset[str]() if profile.takes_extensions else _EXTENSIONS
-        return self._request.fields.keys() & (profile.refuses | extensions)
-
-    def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the provider's request body: the client's, with the provider's model name.
-
-        Fields for the gateway, fields that the provider rejects, and reasoning of other providers'
-        models are left out; kinds of items that it rejects become text.
-        """
-        profile = endpoint.profile
-        given = self._request.fields
-        rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
-        rejected = rejected | profile.refuses if profile.refuses else rejected
-        fields = for_provider(given, rejected, endpoint.model)
-        changed = without_refused_kinds(given, profile.refuses) if profile.refuses else {}
-        history = changed.get("input", given["input"])
-        fields["input"] = _own_history(history, endpoint)
-        if "reasoning" in fields and not profile.takes_extensions:
-            fields["reasoning"] = _own_reasoning(given["reasoning"])
-        if "store" not in endpoint.profile.refuses:
-            fields["store"] = _FALSE
-        return encoder.encode(fields)
-
-    def parse_response(self, body: bytes) -> ResponsesResponse:
-        """Parse a provider's complete response."""
-        reply = parse_response(body)
-        choice = reply.choices[0]
-        reported, seen = counted(
-            reply.usage, self._request.size, lambda: sum(map(_output_size, choice.blocks))
-        )
-        return ResponsesResponse(
-            reported=reported,
-            seen=seen,
-            finish_reason=choice.finish_reason,
-            native_finish_reason=choice.native_finish_reason,
-            upstream_id=reply.upstream_id,
-            request=self._request,
-            fields=_whole(fields_decoder.decode(replace_invalid_text(body))),
-        )
-
-    def open_stream(self, identity: ReplyIdentity) -> ResponsesStream:
-        """Return the adapter of one streamed response."""
-        return ResponsesStream(identity, self._request)
-
-
-def _whole(fields: Fields) -> Fields:
-    """Return a response whose calls are as clients read them."""
-    return {**fields, "output": raw(whole_items(_given_items.decode(fields["output"])))}
-
-
-def _own_history(given: Raw, endpoint: Endpoint) -> Raw:
-    """Return an input with the reasoning that this provider made, and no other."""
-    if not _OF_REASONING_ITEMS.search(bytes(given)):
-        return given
-    items = try_decode(_items, given)
-    if items is None:
-        # A text, or an error that the provider reports.
-        return given
-    items = [_own_item(item, f"input[{at}]", endpoint) for at, item in enumerate(items)]
-    return raw([item for item in items if item is not None])
-
-
-def _own_reasoning(given: Raw) -> Raw:
-    """Return `reasoning` without the public gateway's additions."""
-    fields = try_decode(fields_decoder, given)
-    if fields is None:
-        # Passed on unchanged: the provider reports the error.
-        return given
-    return raw(without(fields, _OF_REASONING))
-
-
-def _own_item(item: Raw, at: str, endpoint: Endpoint) -> Raw | None:
-    looks_like_it = _OF_REASONING_ITEMS.search(bytes(item))
-    reasoning, provider = try_decode(_reasoning, item), endpoint.provider
-    if reasoning is None or not looks_like_it:
-        # What is not of its type is passed on unchanged: the provider reports the error.
-        return item
-    if not reasoning.encrypted_content:
-        # Its id leads nowhere, as nothing is stored; open models have their thoughts in it.
-        readable = reasoning.content and not endpoint.profile.refuses_reasoning
-        return item if readable or reasoning.type != "reasoning" else None
-    packed = unpack(reasoning.encrypted_content)
-    if packed is not None:
-        own = reasoning_input(packed, provider)
-        return None if own is None else raw(own)
-    maker, own = unwrapped(reasoning.encrypted_content)
-    if maker is None:
-        return item
-    if maker == provider:
-        return raw({**fields_decoder.decode(item), "encrypted_content": own})
-    if reasoning.type != "reasoning":
-        # It stands for a part of the history.
-        raise Invalid(f"{at}.encrypted_content: only the provider that made it can read it.")
-    return None
+RESPONSES_PROVIDER: Final = ProviderFormat(
+    dialect=Dialect.RESPONSES,
+    supported_parameters=COMMON_PARAMETERS.union(
+        SENT, {"verbosity", "logprobs", "top_logprobs", "metadata"}
+    ),
+    canonical_names={"max_output_tokens": "max_tokens", "reasoning": "thinking", "text": "output"},
+    render_request=render_request,
+    parse_response=parse_response,
+    stream_decoder=ResponsesStreamDecoder,
+    tool_names=OPENAI_NAMES,
+)

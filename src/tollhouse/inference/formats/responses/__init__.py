@@ -1,1 +1,0 @@
-"""OpenAI's responses, with the public gateway's additions; stateless."""
