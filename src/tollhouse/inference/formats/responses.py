@@ -545,15 +545,17 @@ class _DeltaTemplate:
             return None
         text = ""
         try:
-            for name, value in zip(self._names, values, strict=True):
+            for at, name in enumerate(self._names):
+                value = values[at]
                 if name == _NUMBER:
                     _index.decode(value)
-                    continue
-                if not (value.startswith(b'"') and value.endswith(b'"')):
+                elif not (value.startswith(b'"') and value.endswith(b'"')):
                     # No text, or one with spaces around it, which do not belong to it.
                     return None
-                said = _string.decode(value)
-                text = said if name == "delta" else text
+                elif name == "delta":
+                    text = _string.decode(value)
+                else:
+                    _string.decode(value)
         except msgspec.DecodeError:
             return None
         return values, text
