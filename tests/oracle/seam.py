@@ -11,8 +11,8 @@ Clients and dialects go by their names in the documentation, bodies are bytes. `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
@@ -22,6 +22,7 @@ from tests.support.seams.formats import (
     IDENTITY,
     AdaptedResponse,
     AdaptedStream,
+    Bug,
     ErrorEvent,
     FormatAdapter,
     Invalid,
@@ -32,6 +33,9 @@ from tests.support.seams.formats import (
     provider_error,
 )
 from tests.support.seams.inference import FORMATS, error_in_place_of_reply, whole_reply_events
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
 
 __all__ = [
     "CUT",
@@ -58,7 +62,7 @@ class Exchange:
         self, client: str, dialect: str, body: bytes, headers: Mapping[bytes, bytes], query: bytes
     ) -> None:
         adapters = FORMATS[f"/{DIALECTS[client]}"].parse(body, headers, query)
-        self._adapters = adapters
+        self._adapters, self._body = adapters, body
         self._dialect = DIALECTS[dialect]
         self._adapter: FormatAdapter = adapters[self._dialect]
         request = adapters.request
@@ -70,23 +74,46 @@ class Exchange:
         return {"query": self._adapter.query, "headers": [*map(list, self._adapter.headers)]}
 
     def sent(self, fields: Mapping[str, Any]) -> bytes:
-        return self._adapter.render_request(endpoint(**fields))
+        return self._adapter.render_request(self._body, endpoint(**fields))
 
     def lost(self, fields: Mapping[str, Any]) -> list[str]:
-        return sorted(self._adapter.unsupported_parameters(endpoint(**fields)))
+        return sorted(self._known().unsupported_parameters(endpoint(**fields)))
 
     def lost_without_content(self, fields: Mapping[str, Any]) -> list[str]:
-        small = self._adapters.without_content(parsed=True)[self._dialect]
-        return sorted(small.unsupported_parameters(endpoint(**fields)))
+        return self.lost(fields)
 
     def read(self, body: bytes, *, content: bool = True) -> AdaptedResponse:
-        """Read a whole reply; without `content`, when the conversation has been dropped."""
-        adapter = self._adapters.reader(self._adapter, body)
-        return (adapter if content else adapter.without_content()).parse_response(body)
+        """Read a whole reply; no adapter has the conversation, with or without `content`."""
+        del content
+        with self._reading() as adapter:
+            return self._adapters.reader(adapter, body, self._body).parse_response(body)
 
     def open(self, maker: str, tokens: int, *, content: bool = True) -> AdaptedStream:
-        adapter = self._adapter if content else self._adapter.without_content()
-        return adapter.open_stream(replace(IDENTITY, maker=maker, input_tokens=tokens))
+        del content
+        with self._reading() as adapter:
+            return adapter.open_stream(replace(IDENTITY, maker=maker, input_tokens=tokens))
+
+    @contextmanager
+    def _reading(self) -> Generator[FormatAdapter]:
+        """Read a reply as after `sent`, also to a request that cannot be sent: it may be an error.
+
+        Raises what `sent` does where more is needed of the request.
+        """
+        refused: Refused | None = None
+        try:
+            self._known()
+        except Refused as error:
+            refused = error
+        try:
+            yield self._adapter
+        except Bug:
+            raise refused or Bug("it was read") from None
+
+    def _known(self) -> FormatAdapter:
+        """Return the adapter once it knows what the request says, as after `sent`."""
+        if self._dialect is not self._adapters.api_format.dialect:
+            self._adapters.read(self._body)
+        return self._adapter
 
 
 def shown(reading: AdaptedResponse, maker: str) -> bytes:

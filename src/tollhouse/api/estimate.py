@@ -19,10 +19,11 @@ from tollhouse.api.request_bodies import read_body
 from tollhouse.api.request_rules import api_path
 from tollhouse.identity.access import billed_to
 from tollhouse.inference import policy_filter
+from tollhouse.inference.admission import demand_of
 from tollhouse.inference.estimate import DryRun, estimate_reply
 from tollhouse.inference.formats.registry import FORMAT_HEADERS, FORMATS, ApiFormat
 from tollhouse.inference.request import InferenceRequest, attribution, parse
-from tollhouse.inference.steps import LARGE, measure_and_drop_content
+from tollhouse.inference.steps import LARGE
 from tollhouse.kernel.clock import Clock, Now
 from tollhouse.kernel.errors import (
     Forbidden,
@@ -127,8 +128,8 @@ def _parse_inner(  # noqa: PLR0913, PLR0917 - what a request consists of
         policy_filter.require_unflagged(subject.policies, request.body)
     except Forbidden as error:
         flagged = without_frames(error)
+    demand_of(request)
     if len(body) > LARGE:
-        measure_and_drop_content(request)
         request.body = b""
     return request, flagged
 

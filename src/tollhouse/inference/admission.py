@@ -4,7 +4,6 @@
     estimate_raw_demand(body)      -> the same for a body that is not parsed yet: an item of a batch
     admission_request_of(...)      -> what these cost at the dearest candidate, since a fallback may
                                       be dearer than the first choice
-    images_of(request)             -> the images alone: endpoints with an image price charge them
 
 Input is counted from the body's bytes, each by its kind, since no provider's tokenizer is at hand:
 
@@ -244,23 +243,16 @@ LEAST_THOUGHTS: Final = 1_024
 def demand_of(request: InferenceRequest) -> Demand:
     """Return what a request asks for, before any endpoint."""
     if request.demand is None:
-        request.demand = estimate_demand(request.parsed)
+        request.demand = estimate_demand(request.parsed, request.body)
     return request.demand
 
 
-def images_of(request: InferenceRequest) -> int:
-    """Return how many images a request holds."""
-    if request.images is None:
-        request.images = count_images(request.parsed)
-    return request.images
-
-
-def estimate_demand(request: ClientRequest) -> Demand:
+def estimate_demand(request: ClientRequest, body: bytes) -> Demand:
     """Return what a request asks for; whatever the parsers let pass has an answer."""
     fields = request.fields
     if not request.output_limits:
-        return _demand(request.body, fields, 0)
-    return _demand_of_writing(request.body, fields, request.output_limits, request.answer_counts)
+        return _demand(body, fields, 0)
+    return _demand_of_writing(body, fields, request.output_limits, request.answer_counts)
 
 
 def estimate_raw_demand(body: bytes) -> Demand:
@@ -288,7 +280,7 @@ def _demand_of_writing(
     body: bytes, fields: Fields, limits: Sequence[str], counts: Sequence[str], least: int = 0
 ) -> Demand:
     limit = _largest(fields, limits)
-    answers = (_largest(fields, counts) or 1) * _prompts(fields)
+    answers = (_largest(fields, counts) or 1) * (_prompts(body) if "prompt" in fields else 1)
     thoughts = _thoughts(fields)
     if not limit or max(limit, answers) == _UNREADABLE:
         readable = 1 if answers == _UNREADABLE else math.ceil(answers)
@@ -307,7 +299,7 @@ def _demand(
         if b"base64" in body or b'"input_audio"' in body:
             text, payloads = _without_payloads(body)
         if payloads or hides_names or _MEDIA_TYPE.search(text):
-            media = _media(fields)
+            media = _media(body)
     return Demand(
         input_tokens=_text_tokens(text) + max(media.all, payloads) * MEDIA_TOKENS,
         output_tokens=output_tokens,
@@ -316,14 +308,6 @@ def _demand(
         reasoning_tokens=thoughts,
         searches=_searches(body, fields),
     )
-
-
-def count_images(request: ClientRequest) -> int:
-    """Return how many images a request holds, wherever its format allows some."""
-    body = request.body
-    if _hides_names(body) or (_TYPED.search(body) and _MEDIA_TYPE.search(body)):
-        return _media(request.fields).images
-    return 0
 
 
 def _hides_names(body: bytes) -> bool:
@@ -404,7 +388,6 @@ _OTHER_MEDIA: Final = frozenset(
 _MEDIA_TYPE: Final = re.compile(
     b'"(?:' + b"|".join(name.encode() for name in sorted(_IMAGES | _OTHER_MEDIA)) + b')"'
 )
-_SAID: Final = ("messages", "input", "system")
 _DEEPEST: Final = 9
 
 
@@ -429,10 +412,22 @@ class _Part(Struct):
 _part: Final = msgspec.json.Decoder(_Part)
 
 
-def _media(fields: Fields) -> _Media:
-    found = _Media()
-    for name in _SAID:
-        _look(fields.get(name, NULL), found, _DEEPEST)
+class _Said(Struct):
+    """What a request says, in the fields of any format."""
+
+    messages: Raw = NULL
+    input: Raw = NULL
+    system: Raw = NULL
+    prompt: Raw = NULL
+
+
+_said: Final = msgspec.json.Decoder(_Said)
+
+
+def _media(body: bytes) -> _Media:
+    said, found = _read_or(_said, body, _Said()), _Media()
+    for each in (said.messages, said.input, said.system):
+        _look(each, found, _DEEPEST)
     return found
 
 
@@ -518,11 +513,9 @@ _tool: Final = msgspec.json.Decoder(_Tool)
 _NO_TOOL: Final = _Tool()
 
 
-def _prompts(fields: Fields) -> int:
+def _prompts(body: bytes) -> int:
     """Return how many prompts a completions request has; each is answered by itself."""
-    if "prompt" not in fields:
-        return 1
-    prompts = _items(fields["prompt"])
+    prompts = _items(_read_or(_said, body, _Said()).prompt)
     return max(1, sum(_begins(each) in {b'"', b"["} for each in prompts))
 
 

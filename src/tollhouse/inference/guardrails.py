@@ -85,7 +85,7 @@ def named(policies: Sequence[AccessPolicy]) -> Sequence[str]:
 
 
 def question(
-    subject: Subject, request: ClientRequest, path: str, generation_id: str | None
+    subject: Subject, request: ClientRequest, path: str, generation_id: str | None, body: bytes
 ) -> bytes:
     """Return what a guardrail is sent: {"id", "account_id", ..., "texts": ["...", ...]}.
 
@@ -102,7 +102,7 @@ def question(
             "workspace_id": subject.workspace_id,
             "endpoint": path,
             "model": request.model,
-            "texts": policy_filter.texts(request.fields),
+            "texts": policy_filter.texts(request.whole(body)),
         }
     )
 

@@ -28,20 +28,22 @@ from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.error_codes import status_of_error
 from tollhouse.inference.formats.finish_reasons import is_known
 from tollhouse.inference.formats.wire import estimate_tokens
+from tollhouse.inference.guardrails import question
 from tollhouse.inference.ports import CancelledUnsent, ProviderCall
 from tollhouse.inference.providers.failures import failure, too_long, unreadable
 from tollhouse.inference.providers.retry_hints import retry_after
 from tollhouse.inference.reply_buffer import GenerationOutcome, ReplyBuffer
+from tollhouse.inference.sse import is_event_stream
 from tollhouse.inference.steps import (
     LARGE,
     beginning,
     charge,
     excerpt,
     feed,
-    guardrail_question,
     record,
     render_request,
     reply_identity,
+    reply_reader,
     take_rest,
 )
 from tollhouse.kernel.concurrency import wait_for_event
@@ -95,7 +97,7 @@ class Generation:
         self._owner = request.subject.account_id
         self._stream: AdaptedStream | None = None
         self._whole: AdaptedResponse | None = None
-        kept = request.parsed.fields.values() if request.content_dropped else ()
+        kept = request.parsed.fields.values() if len(request.body) > LARGE else ()
         self._repeated = sum(map(len, kept))
         """Bytes of a large request that the reply may repeat."""
         self._large_events = 0
@@ -237,8 +239,12 @@ class Generation:
             else:
                 body = await reply.whole()
                 self._note_first_byte()
+                if is_event_stream(body):
+                    adapter = await steps.on_content(
+                        request, reply_reader, request.adapters, adapter, body
+                    )
                 self._whole = request.response = await steps.parse_response(
-                    self._owner, request.adapters.reader(adapter, body), body, self._repeated
+                    self._owner, adapter, body, self._repeated
                 )
         except MalformedResponse as error:
             raise self._unreadable() from error
@@ -263,14 +269,16 @@ class Generation:
         request = self._request
         if request.subject.policies:
             await in_task()
-            asks = partial(self._services.steps.on_content, request, guardrail_question, self.id)
+            ask, path = self._services.steps.on_content, request.api_format.path
+            facts = request.subject, request.parsed, path, self.id
+            asks = partial(ask, request, question, *facts)
             await self._services.guardrails.check(request.subject, asks, self.id)
 
     async def _try(self, candidate: Candidate) -> tuple[OpenedReply, FormatAdapter]:
         request, services, endpoint = self._request, self._services, candidate.endpoint
         provider = services.providers[endpoint.provider]
         adapter, body = await services.steps.on_content(
-            request, render_request, candidate.adapter.dialect, endpoint
+            request, render_request, request.adapters[candidate.adapter.dialect], endpoint
         )
         call = ProviderCall(
             endpoint=endpoint,
@@ -387,7 +395,7 @@ class Generation:
         """Return a provider's failure with what only the request and its model tell of it."""
         request = self._request
         if isinstance(error, ProviderModerated):
-            flagged = await self._services.steps.on_content(request, excerpt)
+            flagged = await self._services.steps.on_content(request, excerpt, request.parsed)
             error.metadata["flagged_input"] = flagged
         if error.code == CONTEXT_LENGTH_EXCEEDED and request.candidate is not None:
             estimate = estimate_tokens(request.parsed.size)

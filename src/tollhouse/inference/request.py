@@ -4,6 +4,8 @@
     parse(request)                           what it asks for, in which dialects it can be asked,
                                              who may serve it, which program sent it
 
+What is found is small: the conversation stays in the body, and whoever needs it is given that.
+
 Which provider may serve it is in two fields of its body:
 
     "models": [...]      further models, tried after `model` fails
@@ -22,6 +24,7 @@ and their limits.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -38,6 +41,7 @@ from tollhouse.inference.formats.wire import (
     read_optional,
     text_decoder,
     try_decode,
+    without,
 )
 from tollhouse.inference.types import NO_PREFERENCES, MaxPrice, Preferences
 from tollhouse.kernel.clock import to_millis
@@ -85,13 +89,8 @@ class InferenceRequest:
     """How it can be asked: an adapter for each dialect, the best first."""
     preferences: Preferences = NO_PREFERENCES
 
-    # Filled by `demand_of` and `images_of`
     demand: Demand | None = None
-    images: int | None = None
-
-    content_dropped: bool = False
-    """Whether `parsed` and `adapters` lack the conversation: a worker parses a large body again
-    for each step that needs it."""
+    """Filled by `demand_of`."""
 
     only_own_keys: bool = field(default=False, init=False)
     """Whether nothing is reserved for the gateway's own endpoints, so that none may serve it."""
@@ -148,7 +147,7 @@ class InferenceRequest:
     def limit_output(self, tokens: int) -> None:
         """Become the request that would have come with a limit of output in place of its own."""
         names = self.parsed.output_limits
-        fields = {name: value for name, value in self.parsed.fields.items() if name not in names}
+        fields = without(self.parsed.whole(self.body), names)
         # The last name is the one that every server knows.
         fields[names[-1]] = raw(tokens)
         self.body = encoder.encode(fields)
@@ -158,23 +157,13 @@ class InferenceRequest:
         """Be as before a provider began to answer."""
         self.identity = self.response = self.first_byte_at = None
 
-    def drop_content(self) -> None:
-        """Forget the conversation, which is still in the body."""
-        parsed = self.preferences.require_parameters
-        self.adapters = self.adapters.without_content(parsed=parsed)
-        self.parsed = self.adapters.request
-        self.content_dropped = True
-
     def fill(self, parsed: InferenceRequest) -> None:
         """Take what a worker found in a copy of it."""
         for name in _FOUND:
             setattr(self, name, getattr(parsed, name))
 
 
-_FOUND: Final = (
-    *("body", "parsed", "adapters", "preferences", "attribution"),
-    *("demand", "images", "content_dropped"),
-)
+_FOUND: Final = ("body", "parsed", "adapters", "preferences", "attribution", "demand")
 
 
 def parse(request: InferenceRequest) -> None:
@@ -187,6 +176,10 @@ def parse(request: InferenceRequest) -> None:
     fields = request.parsed.fields
     _require_few_stops(fields)
     request.preferences = read_preferences(fields)
+    if request.preferences.require_parameters:
+        # One that cannot be translated says so again when an endpoint is asked.
+        with suppress(Invalid):
+            request.adapters.read(request.body)
     request.attribution = attribute(
         request.attribution, fields, anthropic=request.api_format.anthropic
     )

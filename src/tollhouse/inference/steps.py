@@ -2,8 +2,8 @@
 
 A body that is small is handled on the loop. A large one would block the loop, so a worker handles
 it with the same functions. The worker gets the body as the client sent it, and keeps nothing in
-between, so each step can go to any worker: first it parses the request and returns it without its
-conversation, then it parses it again for each step that needs the conversation.
+between, so each step can go to any worker: first it parses the request, which is small then, and
+later each step that needs the conversation gets the body, too.
 
 A stream goes to a worker with a large event, and comes back as it stands after that event.
 """
@@ -27,12 +27,11 @@ from tollhouse.accounting.types import (
     attempts_json,
 )
 from tollhouse.inference import policy_filter
-from tollhouse.inference.admission import demand_of, images_of, uses_free_limits
+from tollhouse.inference.admission import demand_of, uses_free_limits
 from tollhouse.inference.formats.adapter import AdaptedResponse, ErrorEvent, MalformedResponse
 from tollhouse.inference.formats.provider_errors import error_in_place_of_reply
 from tollhouse.inference.formats.registry import FORMAT_HEADERS
 from tollhouse.inference.formats.wire import estimate_tokens
-from tollhouse.inference.guardrails import question
 from tollhouse.inference.request import parse
 from tollhouse.inference.types import ReplyIdentity
 from tollhouse.inference.workers.pool import StepTooLong, WorkerGone, WorkerPool
@@ -44,10 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from fractions import Fraction
 
-    from tollhouse.inference.formats.adapter import AdaptedStream, FormatAdapter
+    from tollhouse.inference.formats.adapter import AdaptedStream, ClientRequest, FormatAdapter
+    from tollhouse.inference.formats.registry import Adapters
     from tollhouse.inference.ports import OpenedReply
     from tollhouse.inference.request import InferenceRequest
-    from tollhouse.inference.types import Dialect, Endpoint
+    from tollhouse.inference.types import Endpoint
 
 R = TypeVar("R")
 LARGE: Final = 256 * 1024
@@ -74,7 +74,7 @@ class Steps:
 
     async def limit_output(self, request: InferenceRequest, tokens: int) -> None:
         """Limit a request's output, as if it had set `max_tokens`."""
-        if self._pool is None or not request.content_dropped:
+        if self._pool is None or len(request.body) <= LARGE:
             request.limit_output(tokens)
         else:
             await self._fill(self._pool, request, _limit_large, tokens)
@@ -82,12 +82,11 @@ class Steps:
     async def on_content(
         self, request: InferenceRequest, function: Callable[..., R], *arguments: object
     ) -> R:
-        """Call a function that reads the conversation of a parsed request."""
-        if self._pool is None or not request.content_dropped:
-            return function(request, *arguments)
-        owner = request.subject.account_id
+        """Call a function that reads a request's body, which is its last argument."""
+        if self._pool is None or len(request.body) <= LARGE:
+            return function(*arguments, request.body)
         await in_task()
-        return await self._pool.run(owner, _on_parsed, _for_worker(request), function, *arguments)
+        return await self._pool.run(request.subject.account_id, function, *arguments, request.body)
 
     async def parse_response(
         self, owner: str, adapter: FormatAdapter, body: bytes, repeated: int
@@ -99,8 +98,7 @@ class Steps:
         size = len(body) + repeated
         if size <= LARGE:
             return _parsed(adapter, body)[0]
-        small = adapter.without_content()
-        return await self.run_for_reply(owner, size, _parse_large_response, small, body)
+        return await self.run_for_reply(owner, size, _parse_large_response, adapter, body)
 
     async def render_response(
         self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
@@ -178,36 +176,34 @@ def parse_checked(request: InferenceRequest) -> None:
 
 def _parse_large(request: InferenceRequest) -> InferenceRequest:
     parse_checked(request)
-    measure_and_drop_content(request)
-    return request
-
-
-def measure_and_drop_content(request: InferenceRequest) -> None:
-    """Leave of a large request what the gateway needs while a worker has no part in it."""
     demand_of(request)
-    images_of(request)
-    request.drop_content()
+    return request
 
 
 def _limit_large(request: InferenceRequest, tokens: int) -> InferenceRequest:
     request.parse_body()
     request.limit_output(tokens)
-    request.drop_content()
     return request
 
 
-def _on_parsed(request: InferenceRequest, function: Callable[..., R], *arguments: object) -> R:
-    request.parse_body()
-    return function(request, *arguments)
-
-
 def render_request(
-    request: InferenceRequest, dialect: Dialect, endpoint: Endpoint
+    adapter: FormatAdapter, endpoint: Endpoint, body: bytes
 ) -> tuple[FormatAdapter, bytes]:
     """Return the adapter for a provider's response, and the body that the provider is sent."""
-    adapter = request.adapters[dialect]
-    body = adapter.render_request(endpoint)
-    return adapter.without_content() if request.content_dropped else adapter, body
+    rendered = adapter.render_request(body, endpoint)
+    return adapter, rendered
+
+
+def excerpt(request: ClientRequest, body: bytes) -> str:
+    """Return a short excerpt of the last message; see `policy_filter.excerpt`."""
+    return policy_filter.excerpt(request.whole(body))
+
+
+def reply_reader(
+    adapters: Adapters, adapter: FormatAdapter, reply: bytes, body: bytes
+) -> FormatAdapter:
+    """Return the adapter that reads a whole reply; see `Adapters.reader`."""
+    return adapters.reader(adapter, reply, body)
 
 
 def reply_identity(request: InferenceRequest) -> ReplyIdentity:
@@ -225,17 +221,6 @@ def reply_identity(request: InferenceRequest) -> ReplyIdentity:
         maker="" if request.candidate is None else request.candidate.endpoint.provider,
         input_tokens=tokens,
     )
-
-
-def guardrail_question(request: InferenceRequest, generation_id: str) -> bytes:
-    """Return the body that is sent to guardrails; see `guardrails.question`."""
-    path = request.api_format.path
-    return question(request.subject, request.parsed, path, generation_id)
-
-
-def excerpt(request: InferenceRequest) -> str:
-    """Return a short excerpt of the last message; see `policy_filter.excerpt`."""
-    return policy_filter.excerpt(request.parsed.fields)
 
 
 def feed(stream: AdaptedStream, data: bytes) -> tuple[AdaptedStream, bytes]:
@@ -424,4 +409,4 @@ def _charged_images(request: InferenceRequest) -> int | None:
     candidate = request.candidate
     if candidate is None or not candidate.endpoint.price.has_images:
         return None
-    return images_of(request)
+    return demand_of(request).images

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.inference import policy_filter
-from tollhouse.inference.formats.adapter import MalformedResponse, without_content
+from tollhouse.inference.formats.adapter import MalformedResponse
 from tollhouse.inference.formats.messages import parse_count, parse_request, render_count
 from tollhouse.inference.formats.wire import estimate_tokens
 from tollhouse.inference.guardrails import question
@@ -106,14 +106,14 @@ def read_count(body: bytes, policies: Sequence[AccessPolicy]) -> MessagesRequest
     request = parse_request(body)
     if policies:
         policy_filter.require_unflagged(policies, body)
-    return without_content(request)
+    return request
 
 
 def ask_count(body: bytes, endpoint: Endpoint) -> bytes:
     """Return the body that asks an endpoint's provider to count tokens."""
-    return render_count(parse_request(body), endpoint)
+    return render_count(body, endpoint)
 
 
 def question_count(body: bytes, subject: Subject, path: str) -> bytes:
     """Return the body that is sent to guardrails about a request to count tokens."""
-    return question(subject, parse_request(body), path, None)
+    return question(subject, parse_request(body), path, None, body)

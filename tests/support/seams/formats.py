@@ -29,7 +29,7 @@ from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 from tollhouse.kernel.errors import ProviderUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tollhouse.accounting.types import Charge
     from tollhouse.kernel.errors import TollhouseError
@@ -74,9 +74,36 @@ _PRICE = Price(
 _ENDPOINT = Endpoint("acme", "large-2026", _PRICE)
 
 
-def adapter(client: str, dialect: str, body: bytes) -> FormatAdapter:
-    """Return the adapter of a client's request to a dialect; raises `Invalid`."""
-    return FORMATS[f"/{DIALECTS[client]}"].parse(body, {}, b"")[DIALECTS[dialect]]
+class Asked:
+    """A client's request, as a provider of a dialect is asked; the methods are the adapter's."""
+
+    def __init__(self, path: str, dialect: Dialect, body: bytes) -> None:
+        adapters = FORMATS[path].parse(body, {}, b"")
+        self.adapter, self.body = adapters[dialect], body
+        self._read = None if dialect is adapters.api_format.dialect else adapters.read
+
+    def render_request(self, endpoint: Endpoint) -> bytes:
+        return self.adapter.render_request(self.body, endpoint)
+
+    def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
+        return self._known().unsupported_parameters(endpoint)
+
+    def parse_response(self, body: bytes) -> AdaptedResponse:
+        return self._known().parse_response(body)
+
+    def open_stream(self, identity: ReplyIdentity) -> AdaptedStream:
+        return self._known().open_stream(identity)
+
+    def _known(self) -> FormatAdapter:
+        if self._read is not None:
+            self._read(self.body)
+            self._read = None
+        return self.adapter
+
+
+def adapter(client: str, dialect: str, body: bytes) -> Asked:
+    """Return a client's request, as a provider of a dialect is asked; raises `Invalid`."""
+    return Asked(f"/{DIALECTS[client]}", DIALECTS[dialect], body)
 
 
 def endpoint(profile: dict[str, Any] | None = None, **fields: Any) -> Endpoint:

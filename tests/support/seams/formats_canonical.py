@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support.seams import names
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
 from tollhouse.inference.formats.canonical.translation import TranslationSource
+from tollhouse.inference.formats.canonical.types import CanonicalRequest
 from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
 from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
@@ -30,6 +31,17 @@ _PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/
 
 def source_of(client: str, body: bytes) -> TranslationSource:
     """Return what a reply to a client's request is rendered from."""
+    source = _unread(client, body)
+    source.read(body)
+    return source
+
+
+def prompt_of(client: str, body: bytes) -> CanonicalRequest:
+    """Return a client's request in canonical form."""
+    return _unread(client, body).read(body)
+
+
+def _unread(client: str, body: bytes) -> TranslationSource:
     return TranslationSource(FORMATS[_PATHS[client]].parse_body(body), CLIENTS[client])
 
 

@@ -7,8 +7,8 @@ __getattr__ = names(
     {
         "": "endpoints policy_filter",
         "admission": (
-            "admission_request_of allowed_candidates count_images Demand demand_of "
-            "estimate_demand estimate_raw_demand images_of LEAST_OUTPUT MEDIA_TOKENS "
+            "admission_request_of allowed_candidates Demand demand_of "
+            "estimate_demand estimate_raw_demand LEAST_OUTPUT MEDIA_TOKENS "
             "output_limit"
         ),
         "catalog": "build_catalog Catalog configured_price",

@@ -133,7 +133,7 @@ class FakeProvider:
         self.gate.set()
 
     async def ask(self, request: InferenceRequest, generation_id: str) -> InferenceResult:
-        text = json.loads(request.parsed.body)["messages"][0]["content"]
+        text = json.loads(request.body)["messages"][0]["content"]
         self.asked[text] += 1
         self.names.setdefault(text, set()).add(generation_id)
         self.under_way += 1

@@ -224,7 +224,7 @@ class SchedulerSimulation:
         return replace(SUBJECT, account_id=batch.account_id)
 
     async def ask(self, request: InferenceRequest, generation_id: str) -> InferenceResult:
-        name, item = json.loads(request.parsed.body)["messages"][0]["content"].split()
+        name, item = json.loads(request.body)["messages"][0]["content"].split()
         found = self.batches[name]
         asked = ReceivedRequest(name, found.batch.model, int(item), self.clock.monotonic())
         found.tries[asked.item] += 1

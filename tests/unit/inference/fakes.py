@@ -22,7 +22,6 @@ from tests.support.seams.inference import (
     FORMATS,
     NO_PREFERENCES,
     Catalog,
-    ChatRequest,
     Dialect,
     Endpoint,
     EventParser,
@@ -35,7 +34,6 @@ from tests.support.seams.inference import (
     ProviderCall,
     ReplyBuffer,
     parse,
-    parse_request,
 )
 from tests.unit.inference import replies
 from tollhouse.kernel.clock import Now
@@ -210,10 +208,10 @@ class FakeAdmission:
         return generation_id in self.holding
 
 
-def parsed_request(parsed: ChatRequest, received_monotonic: float = 0.0) -> InferenceRequest:
+def parsed_request(body: bytes, received_monotonic: float = 0.0) -> InferenceRequest:
     """Return a chat request on its way."""
     now = Now(START, received_monotonic)
-    made = _parsed("/chat/completions", parsed.body, now)
+    made = _parsed("/chat/completions", body, now)
     made.preferences, made.attribution = NO_PREFERENCES, Attribution()
     return made
 
@@ -277,8 +275,8 @@ class PipelineFixture:
     ) -> ReplyBuffer:
         """Start a generation."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}
-        request = parse_request(json.dumps(body | fields).encode())
-        asked = parsed_request(request, received_monotonic=self.clock.monotonic())
+        data = json.dumps(body | fields).encode()
+        asked = parsed_request(data, received_monotonic=self.clock.monotonic())
         asked.subject = replace(asked.subject, policies=self.policies)
         asked.in_batch = in_batch
         return self.pipeline.begin(asked)

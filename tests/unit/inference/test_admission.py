@@ -20,7 +20,7 @@ from tests.support.seams.inference import (
     Model,
     admission_request_of,
     allowed_candidates,
-    estimate_demand,
+    demand_of,
     output_limit,
     parse_request,
 )
@@ -50,7 +50,7 @@ def candidate(price_: Price, model: str = "acme/large", **fields: Any) -> Candid
 
 def asked(**body: Any) -> InferenceRequest:
     said = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    return parsed_request(parse_request(json.dumps(said | body).encode()))
+    return parsed_request(json.dumps(said | body).encode())
 
 
 def request(*candidates: Candidate, **body: Any) -> Any:
@@ -152,7 +152,7 @@ def test_without_max_tokens_it_may_cost_all_that_its_model_writes() -> None:
 
 def test_without_max_tokens_it_costs_its_prompt_at_least() -> None:
     found = request(candidate(price(prompt="0.001", completion="0.001", request="1")))
-    tokens = estimate_demand(asked().parsed).input_tokens
+    tokens = demand_of(asked()).input_tokens
     assert found.minimum_nano == NANO_PER_CREDIT + tokens * MILLI
 
 
@@ -164,16 +164,16 @@ def test_reasoning_must_be_paid_for_beside_the_prompt() -> None:
 
 def test_the_limit_of_output_is_what_the_dearest_way_pays_for() -> None:
     cheap, dear = candidate(price(completion="0.001")), candidate(price(completion="0.002"))
-    wanted = estimate_demand(asked().parsed)
+    wanted = demand_of(asked())
     assert output_limit(wanted, (cheap, dear), NANO_PER_CREDIT) == 500
     assert output_limit(wanted, (cheap, candidate(FREE)), NANO_PER_CREDIT) == 1_000
 
 
 def test_the_limit_of_output_is_never_above_the_models_own() -> None:
     small = candidate(price(completion="0.001"), max_completion_tokens=20)
-    assert output_limit(estimate_demand(asked().parsed), (small,), NANO_PER_CREDIT) == 20
+    assert output_limit(demand_of(asked()), (small,), NANO_PER_CREDIT) == 20
 
 
 def test_no_token_less_is_asked_for_than_providers_take() -> None:
     dear = candidate(price(completion="1"))
-    assert output_limit(estimate_demand(asked().parsed), (dear,), 5) == 1
+    assert output_limit(demand_of(asked()), (dear,), 5) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.seams.accounting import AdmissionPreview, AdmissionRequest, Admitted
 from tests.support.seams.identity import AccessPolicy
-from tests.support.seams.inference import DryRun, RequestEstimate, parse_request, policy_filter
+from tests.support.seams.inference import DryRun, RequestEstimate, policy_filter
 from tests.unit.inference.fakes import (
     MODEL,
     FakeProvider,
@@ -43,7 +43,7 @@ async def estimated(
     w: PipelineFixture, forecast: FakeForecast | None = None, model: str = MODEL, **fields: Any
 ) -> RequestEstimate:
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
-    asked = parsed_request(parse_request(json.dumps(body | fields).encode()))
+    asked = parsed_request(json.dumps(body | fields).encode())
     asked.subject = replace(asked.subject, policies=w.policies)
     services = replace(w.services, admission=forecast or FakeForecast())
     dry_run = DryRun(w.catalog, services)

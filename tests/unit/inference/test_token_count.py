@@ -32,7 +32,7 @@ def counting(answer: Any) -> FakeProvider:
 
 
 async def asks(endpoint: Endpoint) -> bytes:
-    return render_count(REQUEST, endpoint)
+    return render_count(BODY, endpoint)
 
 
 async def count(*providers: FakeProvider, policies: Sequence[AccessPolicy] = ()) -> int:

@@ -1,10 +1,11 @@
 """The interface between the inference pipeline and the wire formats. Pure: bytes in, bytes out.
 
-    adapter.render_request(endpoint)  -> the provider's request body
+    adapter.render_request(body, endpoint)  -> the provider's request body, from the client's
     adapter.parse_response(body)      -> AdaptedResponse    .render(identity, charge)
     adapter.open_stream(identity)     -> AdaptedStream      .feed(data) ... .end(charge) | .fail()
 
-The pipeline depends on these classes only; a request brings one adapter for each dialect.
+The pipeline depends on these classes only; a request brings one adapter for each dialect. None of
+them holds the conversation, which stays in the client's body.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Self, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Usage
 from tollhouse.inference.formats.usage import Counts, later, usage_of
-from tollhouse.inference.formats.wire import Fields, estimate_tokens, estimate_usage, without
-from tollhouse.kernel.errors import Bug, TollhouseError
+from tollhouse.inference.formats.wire import NULL, Fields, estimate_tokens, estimate_usage
+from tollhouse.kernel.errors import Bug, Invalid, TollhouseError
 
 if TYPE_CHECKING:
     from tollhouse.inference.types import Dialect, Endpoint, ReplyIdentity
@@ -183,10 +186,6 @@ class FormatAdapter(ABC):
     """The client's headers that are forwarded to the provider, names in lower case."""
 
     @abstractmethod
-    def without_content(self) -> Self:
-        """Return an adapter for the response alone, which holds none of the conversation."""
-
-    @abstractmethod
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that the endpoint would not receive.
 
@@ -194,8 +193,11 @@ class FormatAdapter(ABC):
         """
 
     @abstractmethod
-    def render_request(self, endpoint: Endpoint) -> bytes:
-        """Return the provider's request body; raises `Invalid` if the dialect cannot express it."""
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
+        """Return the provider's request body for the client's.
+
+        Raises `Invalid` if the dialect cannot express it.
+        """
 
     @abstractmethod
     def parse_response(self, body: bytes) -> AdaptedResponse:
@@ -207,7 +209,7 @@ class FormatAdapter(ABC):
 
 
 class ClientRequest(Struct, frozen=True):
-    """A parsed request in a client's format: what the gateway interprets, all else unchanged."""
+    """What a request in a client's format says, apart from its conversation, so it is small."""
 
     api_type: ClassVar[str] = "completions"
     """The name of the API in the generation's record."""
@@ -223,19 +225,39 @@ class ClientRequest(Struct, frozen=True):
     model: str
     stream: bool
     fields: Fields
-    """The body's top-level fields as received; the provider's request is built from these."""
+    """The body's top-level fields as received; that of the conversation is empty."""
     size: int
     """Bytes of the body as received."""
-    body: bytes
+
+    @classmethod
+    def of(cls, body: bytes, fields: Fields, **known: Any) -> Self:  # noqa: ANN401 - own fields
+        """Return what a body with these fields says."""
+        return cls(fields={**fields, cls.content_field: _LEFT_OUT}, size=len(body), **known)
+
+    def whole(self, body: bytes) -> Fields:
+        """Return all fields, with the conversation in its place, of the body that it is in.
+
+        Raises `Invalid` where it is nested more deeply than can be read here.
+        """
+        field = self.content_field
+        try:
+            content = _content_decoder(field).decode(body)
+        except RecursionError:
+            raise Invalid(f"{field}: it is nested too deeply.") from None
+        return {**self.fields, field: getattr(content, field)}
 
     def __repr__(self) -> str:
         """Show nothing of what it says."""
         return f"<{type(self).__name__} model={self.model!r} size={self.size}>"
 
 
-def without_content(request: R) -> R:
-    """Return a request without its conversation: what the response is rendered from."""
-    return replace(request, fields=without(request.fields, {request.content_field}), body=b"")
+_LEFT_OUT: Final = Raw(b"")
+
+
+@lru_cache
+def _content_decoder(field: str) -> msgspec.json.Decoder[Any]:
+    """Return what reads one field and passes over all others, in a third of the time."""
+    return msgspec.json.Decoder(msgspec.defstruct("Content", [(field, Raw, NULL)]))
 
 
 class PassthroughAdapter(FormatAdapter, Generic[R]):
@@ -243,10 +265,6 @@ class PassthroughAdapter(FormatAdapter, Generic[R]):
 
     def __init__(self, request: R) -> None:
         self._request = request
-
-    def without_content(self) -> Self:
-        """Return a copy without the conversation's content."""
-        return type(self)(without_content(self._request))
 
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that the endpoint would not receive."""

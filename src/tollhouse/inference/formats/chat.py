@@ -93,7 +93,8 @@ def parse_request(body: bytes) -> ChatRequest:
     stream = read_flag(fields, "stream")
     if "reasoning" in fields and "reasoning_effort" in fields:
         check_efforts(fields)
-    return ChatRequest(model, stream, fields, len(body), body, shows_reasoning(fields))
+    shown = shows_reasoning(fields)
+    return ChatRequest.of(body, fields, model=model, stream=stream, shows_reasoning=shown)
 
 
 def decode_reply(decoder: msgspec.json.Decoder[T], data: bytes, problem: str) -> T:

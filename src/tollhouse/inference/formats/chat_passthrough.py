@@ -169,18 +169,18 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
             renamed |= _OUTPUT_LIMITS
         return (self._request.fields.keys() & endpoint.profile.refused_in_chat) - renamed
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name.
 
         Fields for the gateway and fields that the provider rejects are left out. A stream requests
         its usage if the provider supports that.
         """
         request, profile = self._request, endpoint.profile
-        given, refused = request.fields, profile.refused_in_chat
+        given, refused = request.whole(body), profile.refused_in_chat
         if refused or "reasoning" in given:
             given = _accepted_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if may_change(request.body):
+        if may_change(body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if request.stream and profile.usage_in_streams and "stream_options" not in refused:
             # A provider would reject what is not of the type; the stream does not depend on it.

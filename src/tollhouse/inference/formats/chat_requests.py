@@ -207,9 +207,9 @@ class _Body(Struct):
 _body = msgspec.json.Decoder(_Body)
 
 
-def parse_canonical_request(request: ClientRequest) -> CanonicalRequest:
+def parse_canonical_request(request: ClientRequest, body: bytes) -> CanonicalRequest:
     """Convert a chat request; raises `Invalid` with the path of a field of the wrong type."""
-    read = read_typed(_body, request.body)
+    read = read_typed(_body, body)
     if request.fields.get("functions", NULL) != NULL:
         raise Invalid("functions: cannot be passed on to this model; give them as tools.")
     return CanonicalRequest(

@@ -96,7 +96,7 @@ def parse_request(body: bytes) -> CompletionsRequest:
     fields = read_object(body)
     model = read_model(fields)
     read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
-    return CompletionsRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+    return CompletionsRequest.of(body, fields, model=model, stream=read_flag(fields, "stream"))
 
 
 # Rendering
@@ -185,11 +185,11 @@ class CompletionsPassthroughAdapter(PassthroughAdapter[CompletionsRequest]):
 
     dialect = Dialect.COMPLETIONS
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name."""
         refuses = endpoint.profile.refuses
         rejected = GATEWAY_FIELDS | refuses if refuses else GATEWAY_FIELDS
-        fields = for_provider(self._request.fields, rejected, endpoint.model)
+        fields = for_provider(self._request.whole(body), rejected, endpoint.model)
         if self._request.stream and endpoint.profile.usage_in_streams:
             fields["stream_options"] = {"include_usage": True}
         return encoder.encode(fields)
@@ -336,12 +336,12 @@ class _Body(Struct):
 _body: Final = msgspec.json.Decoder(_Body)
 
 
-def parse_canonical_request(request: CompletionsRequest) -> CanonicalRequest:
+def parse_canonical_request(request: CompletionsRequest, body: bytes) -> CanonicalRequest:
     """Convert a completions request; raises `Invalid` if a field is of the wrong type.
 
     Chat models take neither several prompts nor token ids.
     """
-    read = read_typed(_body, request.body)
+    read = read_typed(_body, body)
     prompts = texts(read.prompt)
     if len(prompts) != 1:
         raise Invalid("prompt: this model takes one text at a time; send a request for each.")

@@ -75,8 +75,8 @@ def parse_request(body: bytes) -> EmbeddingsRequest:
     if isinstance(given, list) and len(given) > _MOST_INPUTS and not _is_token(given[0]):
         raise Invalid(f"input: must be at most {_MOST_INPUTS} texts or lists of tokens.")
     encoding = read_optional(_encoding, fields, "encoding_format", "float or base64")
-    return EmbeddingsRequest(
-        model, stream=False, fields=fields, size=len(body), body=body, encoding=encoding or "float"
+    return EmbeddingsRequest.of(
+        body, fields, model=model, stream=False, encoding=encoding or "float"
     )
 
 
@@ -124,10 +124,10 @@ class EmbeddingsPassthroughAdapter(PassthroughAdapter[EmbeddingsRequest]):
 
     dialect = Dialect.EMBEDDINGS
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name."""
         rejected = GATEWAY_FIELDS | endpoint.profile.refuses
-        return encoder.encode(for_provider(self._request.fields, rejected, endpoint.model))
+        return encoder.encode(for_provider(self._request.whole(body), rejected, endpoint.model))
 
     def parse_response(self, body: bytes) -> EmbeddingsResponse:
         """Parse a provider's complete response."""

@@ -142,14 +142,8 @@ def parse_request(body: bytes) -> MessagesRequest:
     model = read_model(fields)
     read_messages(fields)
     _check_fallbacks(fields)
-    return MessagesRequest(
-        model=model,
-        stream=read_flag(fields, "stream"),
-        fields=fields,
-        size=len(body),
-        body=body,
-        max_tokens=_read_limit(fields),
-    )
+    stream, limit = read_flag(fields, "stream"), _read_limit(fields)
+    return MessagesRequest.of(body, fields, model=model, stream=stream, max_tokens=limit)
 
 
 def _read_limit(fields: Fields) -> int | None:
@@ -531,13 +525,13 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         self.query = request.query
         self.headers = request.headers
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name.
 
         Fields for the gateway, fields that the provider rejects, and reasoning that another
         provider signed are left out. `max_tokens`, which Anthropic requires, is filled in.
         """
-        given, refuses = self._request.fields, refused_in_messages(endpoint.profile)
+        given, refuses = self._request.whole(body), refused_in_messages(endpoint.profile)
         rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
         fields = for_provider(given, rejected, endpoint.model)
         fields["messages"] = own_reasoning(given["messages"], endpoint.provider)
@@ -583,9 +577,10 @@ class _Counted(msgspec.Struct):
 _counted: Final = msgspec.json.Decoder(_Counted)
 
 
-def render_count(request: MessagesRequest, endpoint: Endpoint) -> bytes:
+def render_count(body: bytes, endpoint: Endpoint) -> bytes:
     """Return the body of a counting request; its route rejects fields of the reply."""
-    fields = fields_decoder.decode(MessagesPassthroughAdapter(request).render_request(endpoint))
+    adapter = MessagesPassthroughAdapter(parse_request(body))
+    fields = fields_decoder.decode(adapter.render_request(body, endpoint))
     return encoder.encode(without(fields, {"max_tokens", "stream"}))
 
 

@@ -251,9 +251,9 @@ _body = msgspec.json.Decoder(_Body)
 _TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 
 
-def parse_canonical_request(request: MessagesRequest) -> CanonicalRequest:
+def parse_canonical_request(request: MessagesRequest, given: bytes) -> CanonicalRequest:
     """Convert a messages request; raises `Invalid` with the path of a field of the wrong type."""
-    body = read_typed(_body, request.body)
+    body = read_typed(_body, given)
     if body.mcp_servers:
         raise Invalid("mcp_servers: only Anthropic asks them itself; give their tools as tools.")
     tools = tuple(_definitions(body.tools or ()))

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter, without_content
 from tollhouse.inference.formats.canonical.translation import TranslatingAdapter, TranslationSource
 from tollhouse.inference.formats.chat import parse_request as parse_chat
 from tollhouse.inference.formats.chat_passthrough import ChatPassthroughAdapter
@@ -46,6 +44,7 @@ from tollhouse.kernel.errors import Invalid, TollhouseError, error_body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
     from tollhouse.inference.formats.canonical.translation import ClientFormat, ProviderFormat
 
 _VISIBLE: Final = re.compile(rb"[!-~]*")
@@ -90,12 +89,23 @@ class Adapters(Mapping["Dialect", "FormatAdapter"]):
         """The adapter to the client's own format."""
         return self[self.api_format.dialect]
 
-    def reader(self, adapter: FormatAdapter, body: bytes) -> FormatAdapter:
-        """Return the adapter that reads a whole reply: if it was streamed, the translation."""
+    def reader(self, adapter: FormatAdapter, reply: bytes, body: bytes) -> FormatAdapter:
+        """Return the adapter that reads a whole reply: if it was streamed, the translation.
+
+        Raises `Invalid` if the request, whose body this is, cannot be translated.
+        """
         source, provider = self._source, PROVIDER_FORMATS.get(adapter.dialect)
-        if source is None or provider is None or not is_event_stream(body):
+        if source is None or provider is None or not is_event_stream(reply):
             return adapter
+        if adapter.dialect is not self.api_format.dialect:
+            return adapter  # it is one
+        source.read(body)
         return TranslatingAdapter(source, provider)
+
+    def read(self, body: bytes) -> None:
+        """Have translations know what they say in place of the body's parameters."""
+        if self._source is not None:
+            self._source.read(body)
 
     def __getitem__(self, dialect: Dialect) -> FormatAdapter:
         """Return the adapter to a dialect; raises `KeyError` if the format has none."""
@@ -111,18 +121,6 @@ class Adapters(Mapping["Dialect", "FormatAdapter"]):
     def __len__(self) -> int:
         """Return the number of dialects."""
         return len(_DIALECTS[self.api_format.path])
-
-    def without_content(self, *, parsed: bool) -> Adapters:
-        """Return adapters for the response alone, which hold none of the conversation.
-
-        They support `unsupported_parameters` if parsed.
-        """
-        copy = Adapters(without_content(self.request), self.api_format)
-        if parsed and (source := self._source) is not None:
-            # A request that cannot be parsed says so again when an endpoint is asked.
-            with suppress(Invalid):
-                copy._shared = source.without_content(parsed=True)
-        return copy
 
     def _build(self, dialect: Dialect) -> FormatAdapter:
         if dialect is self.api_format.dialect:

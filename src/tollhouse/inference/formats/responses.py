@@ -149,7 +149,7 @@ def parse_request(body: bytes) -> ResponsesRequest:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
     if _REFERENCE in body:
         _check_references(fields["input"])
-    return ResponsesRequest(model, read_flag(fields, "stream"), fields, len(body), body)
+    return ResponsesRequest.of(body, fields, model=model, stream=read_flag(fields, "stream"))
 
 
 def _check_references(given: Raw) -> None:
@@ -204,14 +204,14 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         extensions = frozenset[str]() if profile.takes_extensions else _EXTENSIONS
         return self._request.fields.keys() & (profile.refuses | extensions)
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body: the client's, with the provider's model name.
 
         Fields for the gateway, fields that the provider rejects, and reasoning of other providers'
         models are left out; kinds of items that it rejects become text.
         """
         profile = endpoint.profile
-        given = self._request.fields
+        given = self._request.whole(body)
         rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
         rejected = rejected | profile.refuses if profile.refuses else rejected
         fields = for_provider(given, rejected, endpoint.model)

@@ -147,11 +147,11 @@ _choice = msgspec.json.Decoder(str | _NamedChoice | None)
 _CALLABLE: Final = Kind("carried")
 
 
-def parse_canonical_request(request: ClientRequest) -> CanonicalRequest:
+def parse_canonical_request(request: ClientRequest, data: bytes) -> CanonicalRequest:
     """Convert a responses request; raises `Invalid` with the path of a field of the wrong type."""
     if request.fields.get("prompt", NULL) != NULL:
         raise Invalid("prompt: a stored prompt is known to OpenAI alone; send its text.")
-    body = read_typed(_body, request.body)
+    body = read_typed(_body, data)
     kinds: list[str] = []
     lists: list[tuple[Sequence[Raw], str]] = [(body.tools or (), "tools")]
     if not isinstance(body.input, str):

@@ -23,7 +23,6 @@ from tests.support.seams.inference import (
     Steps,
     WorkerPool,
     demand_of,
-    images_of,
     render_request,
 )
 from tests.unit.inference.fakes import SUBJECT
@@ -104,6 +103,12 @@ async def read(
     return request
 
 
+async def rendered(steps: Steps, request: InferenceRequest, dialect: Dialect) -> Any:
+    """Return what reads the reply, and what the provider is sent."""
+    adapter = request.adapters[dialect]
+    return await steps.on_content(request, render_request, adapter, ENDPOINT)
+
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PAIRS = [
     ("/chat/completions", Dialect.CHAT),
@@ -122,7 +127,9 @@ async def test_a_large_request_is_asked_as_if_it_were_read_here(
     bodies: list[bytes] = []
     for each in (HERE, steps):
         request = await read(each, path)
-        told, body = await each.on_content(request, render_request, dialect, ENDPOINT)
+        told, body = await each.on_content(
+            request, render_request, request.adapters[dialect], ENDPOINT
+        )
         bodies.append(body)
         assert told.dialect is dialect
     assert bodies[0] == bodies[1]
@@ -133,25 +140,43 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
     steps: Steps, path: str, dialect: Dialect
 ) -> None:
     reply = json.dumps(REPLIES[dialect]).encode()
-    rendered: list[bytes] = []
+    shown: list[bytes] = []
     for each in (HERE, steps):
         request = await read(each, path)
-        told, _ = await each.on_content(request, render_request, dialect, ENDPOINT)
+        told, _ = await each.on_content(
+            request, render_request, request.adapters[dialect], ENDPOINT
+        )
         whole = await each.parse_response("account", told, reply, 0)
         assert whole.reported is not None
         assert whole.reported.input_tokens == USED.input_tokens
-        rendered.append(await each.render_response("account", whole, IDENTITY, CHARGE))
-    assert rendered[0] == rendered[1]
+        shown.append(await each.render_response("account", whole, IDENTITY, CHARGE))
+    assert shown[0] == shown[1]
+
+
+async def test_a_stream_to_a_large_request_is_read_as_if_it_were_read_here(steps: Steps) -> None:
+    """Calls without ids and arguments are told apart by the names of the tools."""
+    tools = [{"name": name, "input_schema": {"type": "object"}} for name in ("alpha", "beta")]
+    calls = [[{"function": {"name": name, "arguments": ""}}] for name in ("alpha", "beta")]
+    chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": each}}]} for each in calls]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    shown: list[bytes] = []
+    for each in (HERE, steps):
+        request = await read(each, "/messages", stream=True, tools=tools)
+        told, _ = await rendered(each, request, Dialect.CHAT)
+        stream = told.open_stream(IDENTITY)
+        shown.append(b"".join(stream.feed(json.dumps(chunk).encode()) for chunk in chunks))
+    assert shown[0] == shown[1]
+    assert b'"beta"' in shown[1]
 
 
 async def test_what_is_left_of_a_large_request_is_without_what_is_said(steps: Steps) -> None:
     request = await read(steps, "/chat/completions", user="ada")
     here = await read(HERE, "/chat/completions", user="ada")
-    assert (request.demand, request.images) == (demand_of(here), images_of(here))
+    assert request.demand == demand_of(here)
     assert (request.attribution, request.preferences) == (here.attribution, here.preferences)
     assert request.parsed.size == here.parsed.size
-    assert "messages" not in request.parsed.fields
-    assert request.content_dropped
+    assert request.parsed.fields == here.parsed.fields
+    assert LONG.encode() not in b"".join(map(bytes, request.parsed.fields.values()))
     assert LONG.encode() in request.body
 
 
@@ -167,7 +192,7 @@ async def test_a_limit_of_output_is_set_in_the_body_of_a_large_request(steps: St
     for each in (HERE, steps):
         request = await read(each, "/chat/completions")
         await each.limit_output(request, 77)
-        _, body = await each.on_content(request, render_request, Dialect.CHAT, ENDPOINT)
+        _, body = await rendered(each, request, Dialect.CHAT)
         bodies.append(body)
     assert bodies[0] == bodies[1]
     assert json.loads(bodies[1])["max_tokens"] == 77

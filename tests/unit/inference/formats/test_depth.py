@@ -53,10 +53,10 @@ def test_a_deeply_nested_request_is_rejected_or_passed_on(less: int) -> None:
 def outcome(path: str, body: bytes) -> str:
     try:
         parsed = FORMATS[path].parse(body, {}, b"")
-        estimate_demand(parsed.request)
+        estimate_demand(parsed.request, body)
         for adapter in parsed.values():
+            adapter.render_request(body, ENDPOINT)
             adapter.unsupported_parameters(ENDPOINT)
-            adapter.render_request(ENDPOINT)
     except Invalid:
         return "refused"
     except RecursionError as error:

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.seams.formats import Asked
 from tests.support.seams.inference import (
     FORMATS,
     AdaptedStream,
@@ -273,8 +274,8 @@ def test_a_delta_of_a_translated_text_is_written_as_the_one_before(
 ) -> None:
     own = client == "/chat/completions"
     asked = {"model": "acme/large", "messages": MESSAGES, "input": "hello", "max_tokens": 9}
-    adapters = FORMATS[client].parse(json.dumps(asked).encode(), {}, b"")
-    stream = adapters[Dialect.MESSAGES if own else Dialect.CHAT].open_stream(IDENTITY)
+    dialect = Dialect.MESSAGES if own else Dialect.CHAT
+    stream = Asked(client, dialect, json.dumps(asked).encode()).open_stream(IDENTITY)
     for event in MESSAGE_BEGINS if own else []:
         stream.feed(json.dumps(event).encode())
     given_events = [message_delta(text) if own else chat_chunk(text) for text in said]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.seams.accounting import FREE, Charge, CostState, Usage
+from tests.support.seams.formats import Asked
 from tests.support.seams.identity import AccessPolicy
 from tests.support.seams.inference import (
     FORMATS,
@@ -43,7 +44,7 @@ from tests.unit.inference.formats.large_inputs import large, shapes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.seams.inference import Adapters, FormatAdapter
+    from tests.support.seams.inference import Adapters
 
     Work = Callable[[], object]
 
@@ -132,8 +133,8 @@ def adapters(path: str, body: bytes) -> Adapters:
     return FORMATS[path].parse(body, {}, b"")
 
 
-def adapter_of(path: str, dialect: Dialect) -> FormatAdapter:
-    return adapters(path, encoded(large("requests", path, "plain", 1)))[dialect]
+def adapter_of(path: str, dialect: Dialect) -> Asked:
+    return Asked(path, dialect, encoded(large("requests", path, "plain", 1)))
 
 
 def dialects(path: str) -> list[Dialect]:
@@ -157,7 +158,7 @@ def request_work(path: str, shape: str, dialect: Dialect) -> Callable[[int], Wor
         body = encoded(large("requests", path, shape, size))
 
         def work() -> object:
-            adapter = adapters(path, body)[dialect]
+            adapter = Asked(path, dialect, body)
             return adapter.unsupported_parameters(ENDPOINT), adapter.render_request(ENDPOINT)
 
         return work
@@ -193,8 +194,8 @@ def test_token_estimates_and_field_lookups_take_linear_time(
         request = adapters(path, body).request
 
         def work() -> object:
-            weighed = estimate_demand(request), estimate_raw_demand(body)
-            fields = request.fields
+            weighed = estimate_demand(request, body), estimate_raw_demand(body)
+            fields = request.whole(body)
             return weighed, policy_filter.texts(fields), policy_filter.flagged([policy], body)
 
         return work

@@ -27,6 +27,7 @@ from tests.support.seams.formats_canonical import (
     TextBlock,
     ToolCall,
     charge_of,
+    prompt_of,
     source_of,
     unpack,
 )
@@ -82,7 +83,7 @@ class Trip:
             "messages": lambda: {"messages": [{"role": "assistant", "content": shown["content"]}]},
         }
         body = {**ASKED[self.name], **turns[self.name]()}
-        prompt = source_of(self.name, json.dumps(body, ensure_ascii=False).encode()).prompt
+        prompt = prompt_of(self.name, json.dumps(body, ensure_ascii=False).encode())
         return [each for turn in prompt.turns if turn.role == "assistant" for each in turn.blocks]
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from tests.support.seams.accounting import FREE, charge_for
+from tests.support.seams.formats import Asked
 from tests.support.seams.inference import (
     CHAT_PROVIDER,
-    FORMATS,
     MESSAGES_PROVIDER,
     RESPONSES_PROVIDER,
     Block,
@@ -36,7 +36,7 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.support.seams.inference import AdaptedResponse, AdaptedStream, FormatAdapter
+    from tests.support.seams.inference import AdaptedResponse, AdaptedStream
     from tests.unit.inference.formats.features import Body, Feature
 
 PLAIN_REQUESTS, REQUESTS = features("requests")
@@ -193,8 +193,8 @@ def _provider_body(client: str, dialect: str, body: Body) -> Body:
     return json.loads(_adapter(client, dialect, body).render_request(ENDPOINT))
 
 
-def _adapter(client: str, dialect: str, body: Body) -> FormatAdapter:
-    return FORMATS[PATHS[client]].parse(encoded(body), {}, b"")[DIALECTS[dialect]]
+def _adapter(client: str, dialect: str, body: Body) -> Asked:
+    return Asked(PATHS[client], DIALECTS[dialect], encoded(body))
 
 
 def _whole(feature: Feature, client: str, dialect: str) -> str:
@@ -215,16 +215,16 @@ def _streamed(feature: Feature, client: str, dialect: str) -> str:
     return outcome_of(feature, dialect, client, body, folded(client, _stream_of(adapter, plain)))
 
 
-def _answered(feature: Feature, client: str, dialect: str) -> FormatAdapter:
+def _answered(feature: Feature, client: str, dialect: str) -> Asked:
     return _adapter(client, dialect, {**PLAIN_REQUESTS[client], **feature.asks.get(client, {})})
 
 
-def _whole_of(adapter: FormatAdapter, body: Body) -> Body:
+def _whole_of(adapter: Asked, body: Body) -> Body:
     whole = adapter.parse_response(encoded(body))
     return json.loads(whole.render(IDENTITY, _charge(whole)))
 
 
-def _stream_of(adapter: FormatAdapter, events: Iterable[Body]) -> list[Body]:
+def _stream_of(adapter: Asked, events: Iterable[Body]) -> list[Body]:
     stream = adapter.open_stream(IDENTITY)
     said = b"".join([stream.feed(encoded(event)) for event in events])
     assert stream.done or stream.complete

@@ -42,7 +42,8 @@ async def test_the_provider_is_asked_with_the_limit_that_can_be_paid_for(
     form: str, fields: dict[str, Any], affordable: int, least: int, most: int, dialect: Dialect
 ) -> None:
     w = PipelineFixture([FakeProvider(whole_reply(), dialects=frozenset({dialect}))])
-    asked = estimate_demand(w.request("/chat/completions").parsed)
+    request = w.request("/chat/completions")
+    asked = estimate_demand(request.parsed, request.body)
     spendable = maximum_cost(asked.input_tokens, affordable, 0, PRICE)
     w.admission = FakeAdmission(spendable_nano=spendable)
     w.__post_init__()

@@ -10,7 +10,8 @@ from tests.unit.inference.guardrails.fakes import FAILED, FakeGuardrail
 from tollhouse.kernel.errors import Forbidden, Unavailable
 from tollhouse.observability.metrics import Metrics
 
-REQUEST = parse_request(b'{"model": "m", "messages": [{"role": "user", "content": "a prompt"}]}')
+BODY = b'{"model": "m", "messages": [{"role": "user", "content": "a prompt"}]}'
+REQUEST = parse_request(BODY)
 REFUSED = GuardrailVerdict("refused", ("x",))
 
 
@@ -26,7 +27,7 @@ class Gate:
         subject = replace(SUBJECT, policies=policies)
 
         async def asks() -> bytes:
-            return question(subject, REQUEST, "/chat/completions", "gen-1")
+            return question(subject, REQUEST, "/chat/completions", "gen-1", BODY)
 
         await self.guardrails.check(subject, asks, "gen-1")
 

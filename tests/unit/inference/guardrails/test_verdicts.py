@@ -24,8 +24,9 @@ def refused(*patterns: str) -> GuardrailVerdict:
 
 def asked(**fields: object) -> dict[str, object]:
     body = {"model": "acme/large", "messages": [{"role": "user", "content": "hi"}]} | fields
-    request = parse_request(json.dumps(body).encode())
-    return json.loads(question(SUBJECT, request, "/chat/completions", "gen-1"))
+    data = json.dumps(body).encode()
+    request = parse_request(data)
+    return json.loads(question(SUBJECT, request, "/chat/completions", "gen-1", data))
 
 
 # Who is asked, and what
@@ -65,7 +66,7 @@ def test_what_nobody_can_read_cannot_be_judged() -> None:
     body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "x": [1e999]}'
     request = parse_request(body)
     with pytest.raises(Invalid):
-        question(SUBJECT, request, "/chat/completions", None)
+        question(SUBJECT, request, "/chat/completions", None, body)
 
 
 # Answers

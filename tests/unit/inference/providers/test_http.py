@@ -70,9 +70,10 @@ def call(body: dict[str, Any] | None = None, *, stream: bool = False) -> Provide
         "stream": stream,
         "messages": [{"role": "user", "content": "a"}],
     }
-    request = parse_request(json.dumps(fields | (body or {})).encode())
+    data = json.dumps(fields | (body or {})).encode()
+    request = parse_request(data)
     endpoint = Endpoint("acme", "large-2026", PRICE)
-    asked = ChatPassthroughAdapter(request).render_request(endpoint)
+    asked = ChatPassthroughAdapter(request).render_request(data, endpoint)
     return ProviderCall(endpoint, Dialect.CHAT, request.stream, asked)
 
 

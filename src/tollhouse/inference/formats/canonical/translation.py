@@ -25,7 +25,6 @@ from tollhouse.inference.formats.adapter import (
     MalformedResponse,
     StreamEnding,
     counted,
-    without_content,
 )
 from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
 from tollhouse.inference.formats.canonical.stream import ResponseBuilder
@@ -54,7 +53,7 @@ from tollhouse.inference.formats.tool_names import ToolNames
 from tollhouse.inference.formats.wire import says_nothing, text_bytes
 from tollhouse.inference.sse import EventParser, is_event_stream
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
-from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.errors import Bug, Invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -136,15 +135,15 @@ class ProviderFormat:
 class ClientFormat:
     """The client side of a format."""
 
-    parse_request: Callable[[Any], CanonicalRequest]
-    """Raises `Invalid` if a field is of the wrong type or missing."""
+    parse_request: Callable[[Any, bytes], CanonicalRequest]
+    """Reads a parsed request and its body; raises `Invalid` if a field is of the wrong type."""
     render_response: Callable[[TranslationSource, CanonicalResponse, ReplyIdentity, Charge], bytes]
     """Returns the body of a complete response."""
     stream_encoder: Callable[[TranslationSource, ReplyIdentity], StreamEncoder]
 
 
 class TranslationSource:
-    """A client's request, and its canonical form: parsed when it is needed, for all dialects."""
+    """A client's request and what is kept of its canonical form, for all dialects."""
 
     def __init__(self, request: ClientRequest, client_format: ClientFormat) -> None:
         self.request = request
@@ -153,20 +152,21 @@ class TranslationSource:
 
     @property
     def prompt(self) -> CanonicalRequest:
-        """The request in canonical form; raises `Invalid` if it has none."""
+        """The request in canonical form, without its turns; it was read before."""
         if self._prompt is None:
-            self._prompt = self.client_format.parse_request(self.request)
+            raise Bug("a request that was not read is translated")
         return self._prompt
 
-    def without_content(self, *, parsed: bool = False) -> TranslationSource:
-        """Return a copy without the conversation; its prompt is there if parsed, or parsed before.
+    @property
+    def is_read(self) -> bool:
+        """Whether `read` has succeeded."""
+        return self._prompt is not None
 
-        Raises `Invalid` if the request cannot be parsed.
-        """
-        copy = TranslationSource(without_content(self.request), self.client_format)
-        if parsed or self._prompt is not None:
-            copy._prompt = without_turns(self.prompt)
-        return copy
+    def read(self, body: bytes) -> CanonicalRequest:
+        """Return the request in canonical form; raises `Invalid` if it has none."""
+        whole = self.client_format.parse_request(self.request, body)
+        self._prompt = without_turns(whole)
+        return whole
 
 
 # Translation
@@ -181,24 +181,23 @@ class TranslatingAdapter(FormatAdapter):
         self._provider_format = provider_format
         self._names: ToolNames | None = None
 
-    def without_content(self) -> TranslatingAdapter:
-        """Return a copy without the conversation's content."""
-        return TranslatingAdapter(self._source.without_content(), self._provider_format)
-
     def unsupported_parameters(self, endpoint: Endpoint) -> Collection[str]:
         """Return the request's parameters that the endpoint would not receive."""
+        if not self._source.is_read:
+            raise Invalid("The request cannot be translated.")
         accepted = self._provider_format.accepted_parameters(endpoint.profile)
         return given_parameters(self._source.prompt) - accepted
 
-    def render_request(self, endpoint: Endpoint) -> bytes:
+    def render_request(self, body: bytes, endpoint: Endpoint) -> bytes:
         """Return the provider's request body."""
-        source, names = self._source, self._tool_names
-        prompt = _renamed(source.prompt, names) if names.changed else source.prompt
+        prompt = self._source.read(body)
+        names = self._names = _names_of(prompt, self._provider_format.tool_names)
+        if names.changed:
+            prompt = _renamed(prompt, names)
         try:
             return self._provider_format.render_request(prompt, endpoint)
         except NotCarriedError as error:
-            request = source.request
-            place = place_of(error.block, request.body, request.content_field)
+            place = place_of(error.block, body, self._source.request.content_field)
             raise Invalid(f"{place}: {error.reason}") from None
 
     def parse_response(self, body: bytes) -> TranslatedResponse:

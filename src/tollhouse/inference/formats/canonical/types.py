@@ -35,7 +35,6 @@ from msgspec import Raw, Struct
 from msgspec.structs import asdict, replace
 
 from tollhouse.accounting.types import Usage
-from tollhouse.inference.formats.tool_names import OPENAI_NAMES
 
 Role = Literal["system", "user", "assistant"]
 
@@ -326,17 +325,13 @@ def usual_effort(thinking: ThinkingOptions) -> str | None:
 
 
 def without_turns(prompt: CanonicalRequest) -> CanonicalRequest:
-    """Return what rendering a response needs: no turns, and no tools that no response refers to.
+    """Return what reading and rendering a reply needs: no turns, and of tools no more than names.
 
-    A tool is kept so that `given_parameters` stays the same, and those whose names a provider may
-    not take.
+    `given_parameters` stays the same.
     """
-    kept = (
-        each
-        for each in prompt.tools
-        if each.freeform or each.own or not OPENAI_NAMES.legal(each.name)
+    tools = tuple(
+        ToolDefinition(each.name, freeform=each.freeform, own=each.own) for each in prompt.tools
     )
-    tools = tuple(kept) or prompt.tools[:1]
     return replace(prompt, turns=(), tools=tools)
 
 
