@@ -57,14 +57,14 @@ def receiver() -> RecordingReceiver:
 @plain_only
 @pytest.mark.parametrize("connected", [True, False])
 async def test_a_paused_exchange_leaves_the_body_with_the_upstream(
-    exchange: Exchange, server: RawServer, receiver: RecordingReceiver, *, connected: bool
+    exchange: Exchange, server: RawServer, *, connected: bool
 ) -> None:
     size = 40_000_000
     server.behave = say(reply(bytes(size)))
-    started = exchange.upstream.start(exchange.post(), receiver)
-    if connected:
-        await until(lambda: receiver.status)
-    started.pause()
+    receiver = ActingReceiver("h" if connected else "-", methodcaller("pause"))
+    receiver.exchange = started = exchange.upstream.start(exchange.post(), receiver)
+    if not connected:
+        started.pause()
     await until(lambda: receiver.status)  # the head still comes
     await take_turns(2_000)
     assert exchange.peer.transport.get_write_buffer_size() > size // 2
