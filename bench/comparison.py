@@ -49,7 +49,7 @@ QUICK: Final = (
     Paced(2, 150),
     Fast(2, 1_000, 1.5),
     Workers(1, 2_000),
-    Shared(1, 100, 3.0),
+    Shared(1, 100),
     Crowd(2, 300, 1),
     Start(2, 1.0),
     Ingest(1),

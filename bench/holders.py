@@ -97,7 +97,7 @@ class Shared:
     def _grants(self, servers: list[Gateway], key: str) -> float:
         """Return for how many grants a request asks that is one of many, sent to all in turn."""
         rate = _RATE / len(servers)
-        load = Load(MODEL, int(rate * self.seconds), concurrency=8, warmup=int(2 * rate), rate=rate)
+        load = Load(MODEL, int(rate * self.seconds), concurrency=8, warmup=int(6 * rate), rate=rate)
         with ExitStack() as stack:
             targets = [replace(gateway_target(each), key=key) for each in servers]
             loads = [stack.enter_context(start_load(target, load)) for target in targets]

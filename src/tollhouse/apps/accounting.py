@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from tollhouse.settings.sections import AccountingSettings
     from tollhouse.storage.data_folder import DataFolder
 
-_USE_SECONDS = 1.0
-"""How old what other servers of a database have charged may be: nobody is told of charges."""
+_USE_SECONDS = 10.0
+"""How old what other servers of a database have charged may be: nobody is told of charges.
+
+Only texts and the cut of open-ended answers go by it: what may be spent the database says, and who
+is short of it reads anew. Each key in use costs a reading in that time.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,8 @@ class AdmissionController:
     async def preview(self, request: AdmissionRequest) -> AdmissionPreview:
         """Return how a request would be received now; nothing is held or counted."""
         self._expire_holds()
+        if self._shared is not None:
+            self._accounts.invalidate(request.account_id)  # nobody told what others have charged
         context = await self._fresh_context(request)
         may_use_free, refused, error = False, None, None
         try:

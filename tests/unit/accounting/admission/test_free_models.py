@@ -185,6 +185,16 @@ async def test_a_clock_that_jumps_back_gives_no_second_day() -> None:
     await limited(admission)
 
 
+async def test_a_preview_knows_what_other_processes_have_charged() -> None:
+    admission = AdmissionFixture(max_age_seconds=60, shared=Others(9, 9))
+    seen = await admission.controller.preview(admission.request(free=True))
+    assert seen.request_limits[-1].used == 0
+    day = admission.clock.now().date()
+    admission.loader.account = AccountFacts(free_requests={day: 3})
+    seen = await admission.controller.preview(admission.request(free=True))
+    assert seen.request_limits[-1].used == 3
+
+
 async def test_a_preview_shows_what_is_left_of_both_limits() -> None:
     admission = AdmissionFixture()
     await answer(admission, 2)
