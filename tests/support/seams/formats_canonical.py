@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tests.support.seams import names
 from tollhouse.accounting.types import Charge, Cost, CostState, Usage
-from tollhouse.inference.formats.canonical.translation import TranslationSource
-from tollhouse.inference.formats.canonical.types import CanonicalRequest
+from tollhouse.inference.formats.canonical import CanonicalRequest
 from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
 from tollhouse.inference.formats.messages_replies import MESSAGES_CLIENT, MESSAGES_PROVIDER
 from tollhouse.inference.formats.registry import FORMATS
 from tollhouse.inference.formats.responses import RESPONSES_CLIENT, RESPONSES_PROVIDER
+from tollhouse.inference.formats.translation import TranslationSource
 
 __getattr__ = names(
     "tollhouse.inference",
     {
-        "formats.canonical.stream": "ResponseBuilder",
-        "formats.canonical.types": (
+        "formats.sequencing": "ResponseBuilder",
+        "formats.canonical": (
             "ANTHROPIC Block BlockEnded CanonicalEvent CanonicalResponse Choice ChoiceFinished "
             "OPENAI ReasoningBlock ReasoningDelta ReasoningSignature RefusalBlock RefusalDelta "
             "StreamStarted TextBlock TextDelta ToolCall ToolCallDelta ToolCallStarted "

@@ -16,7 +16,7 @@ __getattr__ = names(
         "formats.adapter": (
             "AdaptedResponse AdaptedStream ClientRequest ErrorEvent FormatAdapter MalformedResponse"
         ),
-        "formats.canonical.types": (
+        "formats.canonical": (
             "Block CanonicalRequest CanonicalResponse CanonicalToolChoice Choice JsonOutput "
             "pack ReasoningBlock ThinkingOptions ToolDefinition Turn"
         ),
@@ -25,7 +25,6 @@ __getattr__ = names(
         "formats.chat_passthrough": "ChatPassthroughAdapter",
         "formats.completions": "completions_parse_request=parse_request",
         "formats.embeddings": "embeddings_parse_request=parse_request",
-        "formats.event_template": "EventTemplate",
         "formats.finish_reasons": "WORDS",
         "formats.kinds": "TABLES",
         "formats.messages_replies": "MESSAGES_PROVIDER",
@@ -33,9 +32,9 @@ __getattr__ = names(
         "formats.registry": "Adapters FORMATS PROVIDER_FORMATS",
         "formats.provider_errors": "error_in_place_of_reply",
         "formats.responses": "RESPONSES_PROVIDER responses_parse_request=parse_request",
-        "formats.tool_names": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
+        "formats.tools": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
         "formats.whole_replies": "whole_reply_events=events_of",
-        "formats.wire": "MAX_TOKENS read_object",
+        "formats.wire": "EventTemplate MAX_TOKENS read_object",
         "guardrails": (
             "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "
             "OnFailure question read_answer"

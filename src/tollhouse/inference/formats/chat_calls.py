@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.inference.formats.arguments import Arguments, arguments_text, whole_arguments
+from tollhouse.inference.formats.tools import Arguments, arguments_text, whole_arguments
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,

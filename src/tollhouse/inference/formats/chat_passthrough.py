@@ -40,13 +40,13 @@ from tollhouse.inference.formats.chat_reasoning import (
     rename_effort,
     shown_message,
 )
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
+    EventTemplate,
     Fields,
     encoder,
     fields_decoder,

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     ANTHROPIC,
     ReasoningBlock,
     ReasoningParameter,
@@ -44,7 +44,7 @@ from tollhouse.inference.formats.proofs import (
     wrap_all,
     wrapped,
 )
-from tollhouse.inference.formats.tool_names import LONGEST_CALL_ID, short_id
+from tollhouse.inference.formats.tools import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
@@ -61,7 +61,7 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.types import ReasoningField, ReasoningSignature
+    from tollhouse.inference.formats.canonical import ReasoningField, ReasoningSignature
     from tollhouse.inference.types import Endpoint
 
 _FALSE: Final = Raw(b"false")

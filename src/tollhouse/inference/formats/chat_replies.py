@@ -19,13 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.translation import (
-    ClientFormat,
-    ProviderFormat,
-    StreamDecoder,
-    StreamEncoder,
-)
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     ANTHROPIC,
     COMMON_PARAMETERS,
     SAMPLING,
@@ -80,15 +74,21 @@ from tollhouse.inference.formats.chat_reasoning import (
     thinking_in,
 )
 from tollhouse.inference.formats.chat_requests import parse_canonical_request, render_request
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.proofs import unsigned, wrapped
 from tollhouse.inference.formats.provider_errors import raise_error_within
-from tollhouse.inference.formats.tool_names import OPENAI_NAMES
+from tollhouse.inference.formats.tools import OPENAI_NAMES
+from tollhouse.inference.formats.translation import (
+    ClientFormat,
+    ProviderFormat,
+    StreamDecoder,
+    StreamEncoder,
+)
 from tollhouse.inference.formats.usage import Counts, find_counts, later, may_tell_usage, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
     AnyId,
+    EventTemplate,
     Fields,
     encoder,
     fields_decoder,
@@ -105,8 +105,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.canonical.types import BlockDelta
+    from tollhouse.inference.formats.canonical import BlockDelta
+    from tollhouse.inference.formats.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 

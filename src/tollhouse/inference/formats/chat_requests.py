@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tollhouse.inference.formats.canonical.places import NotCarriedError
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     FREEFORM_SCHEMA,
     SAMPLING,
     AudioBlock,
@@ -23,6 +22,7 @@ from tollhouse.inference.formats.canonical.types import (
     DocumentBlock,
     ImageBlock,
     JsonOutput,
+    NotCarriedError,
     ReasoningBlock,
     ReasoningParameter,
     RefusalBlock,
@@ -48,7 +48,7 @@ from tollhouse.inference.formats.chat_reasoning import (
 )
 from tollhouse.inference.formats.kinds import CHAT_PARTS, CHAT_TOOLS, refused
 from tollhouse.inference.formats.media_types import data_url, file_block, recording
-from tollhouse.inference.formats.tool_names import LONGEST_CALL_ID, short_id
+from tollhouse.inference.formats.tools import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,

@@ -21,8 +21,7 @@ from tollhouse.inference.formats.adapter import (
     PassthroughAdapter,
     counted,
 )
-from tollhouse.inference.formats.canonical.translation import ClientFormat, StreamEncoder
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     SAMPLING,
     CanonicalEvent,
     CanonicalRequest,
@@ -42,6 +41,7 @@ from tollhouse.inference.formats.chat import (
 )
 from tollhouse.inference.formats.chat_passthrough import ChunkStream
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.translation import ClientFormat, StreamEncoder
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     DONE,
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
-    from tollhouse.inference.formats.canonical.types import CanonicalResponse, Choice
+    from tollhouse.inference.formats.canonical import CanonicalResponse, Choice
+    from tollhouse.inference.formats.translation import TranslationSource
 
 
 _prompt = msgspec.json.Decoder(str | list[msgspec.Raw])

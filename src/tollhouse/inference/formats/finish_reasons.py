@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tollhouse.inference.formats.canonical.types import FinishReason
+    from tollhouse.inference.formats.canonical import FinishReason
 
 WORDS: Final[Mapping[FinishReason, str]] = {
     "stop": "stop stop_sequence stop_token stopped end end_turn end_of_turn end_of_text eos"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from tollhouse.inference.formats.canonical.types import AudioBlock, DocumentBlock, ImageBlock
+from tollhouse.inference.formats.canonical import AudioBlock, DocumentBlock, ImageBlock
 
 if TYPE_CHECKING:
     from msgspec import Raw

@@ -30,7 +30,6 @@ from tollhouse.inference.formats.adapter import (
     PassthroughAdapter,
     counted,
 )
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.messages_content import (
     mark_block,
@@ -58,6 +57,7 @@ from tollhouse.inference.formats.usage import (
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
+    EventTemplate,
     Fields,
     encoder,
     fields_decoder,
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from tollhouse.inference.formats.canonical.types import FinishReason
+    from tollhouse.inference.formats.canonical import FinishReason
     from tollhouse.inference.formats.messages_order import MessagesEvent
     from tollhouse.inference.types import Profile
     from tollhouse.kernel.errors import TollhouseError

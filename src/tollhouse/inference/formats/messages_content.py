@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.inference.formats.canonical.places import NotCarriedError
-from tollhouse.inference.formats.canonical.stream import arguments_object
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     ANTHROPIC,
     AudioBlock,
     Block,
     DocumentBlock,
     ImageBlock,
+    NotCarriedError,
     ReasoningBlock,
     RefusalBlock,
     TextBlock,
@@ -42,6 +41,7 @@ from tollhouse.inference.formats.canonical.types import (
 from tollhouse.inference.formats.kinds import BLOCKS, marked, refused
 from tollhouse.inference.formats.media_types import data_url
 from tollhouse.inference.formats.proofs import is_marked, unsigned, unwrapped, wrapped
+from tollhouse.inference.formats.sequencing import arguments_object
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
@@ -60,7 +60,7 @@ from tollhouse.kernel.errors import Invalid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.types import Role
+    from tollhouse.inference.formats.canonical import Role
 
     Content = dict[str, object]
 

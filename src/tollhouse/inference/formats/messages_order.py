@@ -30,8 +30,8 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.arguments import Arguments, whole_arguments
 from tollhouse.inference.formats.provider_errors import not_of_dialect, read_error
+from tollhouse.inference.formats.tools import Arguments, whole_arguments
 from tollhouse.inference.formats.usage import Counts, final, read_counts, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,

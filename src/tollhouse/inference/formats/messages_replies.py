@@ -18,18 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tollhouse.accounting.types import Charge, Usage
-from tollhouse.inference.formats.canonical.stream import (
-    BlockSequencer,
-    ResponseBuilder,
-    arguments_object,
-)
-from tollhouse.inference.formats.canonical.translation import (
-    ClientFormat,
-    ProviderFormat,
-    StreamDecoder,
-    StreamEncoder,
-)
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     ANTHROPIC,
     COMMON_PARAMETERS,
     Block,
@@ -52,7 +41,6 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
 from tollhouse.inference.formats.messages import (
     STOP_REASONS,
@@ -80,10 +68,22 @@ from tollhouse.inference.formats.messages_requests import (
     parse_canonical_request,
     render_request,
 )
-from tollhouse.inference.formats.tool_names import ANTHROPIC_NAMES
+from tollhouse.inference.formats.sequencing import (
+    BlockSequencer,
+    ResponseBuilder,
+    arguments_object,
+)
+from tollhouse.inference.formats.tools import ANTHROPIC_NAMES
+from tollhouse.inference.formats.translation import (
+    ClientFormat,
+    ProviderFormat,
+    StreamDecoder,
+    StreamEncoder,
+)
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    EventTemplate,
     encoder,
     fields_decoder,
     id_text,
@@ -98,7 +98,7 @@ from tollhouse.inference.types import Dialect
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
+    from tollhouse.inference.formats.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 

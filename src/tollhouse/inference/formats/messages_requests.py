@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     FREEFORM_SCHEMA,
     CanonicalRequest,
     CanonicalToolChoice,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from tollhouse.inference.formats.canonical.translation import TranslatingAdapter, TranslationSource
 from tollhouse.inference.formats.chat import parse_request as parse_chat
 from tollhouse.inference.formats.chat_passthrough import ChatPassthroughAdapter
 from tollhouse.inference.formats.chat_replies import CHAT_CLIENT, CHAT_PROVIDER
@@ -37,6 +36,7 @@ from tollhouse.inference.formats.responses import (
     ResponsesPassthroughAdapter,
 )
 from tollhouse.inference.formats.responses import parse_request as parse_responses
+from tollhouse.inference.formats.translation import TranslatingAdapter, TranslationSource
 from tollhouse.inference.sse import is_event_stream
 from tollhouse.inference.types import Dialect
 from tollhouse.kernel.errors import Invalid, TollhouseError, error_body
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tollhouse.inference.formats.adapter import ClientRequest, FormatAdapter
-    from tollhouse.inference.formats.canonical.translation import ClientFormat, ProviderFormat
+    from tollhouse.inference.formats.translation import ClientFormat, ProviderFormat
 
 _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")

@@ -33,8 +33,7 @@ from tollhouse.inference.formats.adapter import (
     PassthroughAdapter,
     counted,
 )
-from tollhouse.inference.formats.canonical.translation import ClientFormat, ProviderFormat
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     COMMON_PARAMETERS,
     ReasoningBlock,
     RefusalBlock,
@@ -42,7 +41,6 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCall,
     unpack,
 )
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.kinds import ITEMS, TOOLS, marked, refused
 from tollhouse.inference.formats.proofs import IN_RESPONSES, unwrapped, wrap_all
 from tollhouse.inference.formats.provider_errors import not_of_dialect
@@ -75,11 +73,13 @@ from tollhouse.inference.formats.responses_streams import (
     ResponsesStreamEncoder,
 )
 from tollhouse.inference.formats.responses_tools import type_decoder
-from tollhouse.inference.formats.tool_names import OPENAI_NAMES
+from tollhouse.inference.formats.tools import OPENAI_NAMES
+from tollhouse.inference.formats.translation import ClientFormat, ProviderFormat
 from tollhouse.inference.formats.usage import find_counts
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
+    EventTemplate,
     Fields,
     begins_list_of_objects,
     encoder,
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.types import Block, FinishReason
+    from tollhouse.inference.formats.canonical import Block, FinishReason
     from tollhouse.inference.formats.responses_replies import JsonObject
 
 

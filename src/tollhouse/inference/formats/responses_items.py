@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.arguments import arguments_text
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     OPENAI,
     AudioBlock,
     Block,
@@ -42,6 +41,7 @@ from tollhouse.inference.formats.responses_tools import (
     RequestTools,
     type_decoder,
 )
+from tollhouse.inference.formats.tools import arguments_text
 from tollhouse.inference.formats.wire import (
     NULL,
     encoder,

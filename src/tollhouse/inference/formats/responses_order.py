@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.arguments import Arguments, arguments_text
+from tollhouse.inference.formats.tools import Arguments, arguments_text
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import ErrorEvent, MalformedResponse
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     OPENAI,
     Block,
     CanonicalRequest,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
+    from tollhouse.inference.formats.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
     from tollhouse.kernel.errors import TollhouseError
 

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.canonical.places import NotCarriedError
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     OPENAI,
     SAMPLING,
     AudioBlock,
@@ -37,6 +36,7 @@ from tollhouse.inference.formats.canonical.types import (
     DocumentBlock,
     ImageBlock,
     JsonOutput,
+    NotCarriedError,
     ReasoningBlock,
     ReasoningParameter,
     RefusalBlock,
@@ -57,7 +57,7 @@ from tollhouse.inference.formats.responses_replies import (
     reasoning_part,
 )
 from tollhouse.inference.formats.responses_tools import RequestTools
-from tollhouse.inference.formats.tool_names import short_id
+from tollhouse.inference.formats.tools import short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,

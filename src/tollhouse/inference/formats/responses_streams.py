@@ -28,9 +28,7 @@ import msgspec
 from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.canonical.stream import BlockSequencer, ResponseBuilder
-from tollhouse.inference.formats.canonical.translation import StreamDecoder, StreamEncoder
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     OPENAI,
     Block,
     BlockDelta,
@@ -51,7 +49,6 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
-from tollhouse.inference.formats.event_template import EventTemplate
 from tollhouse.inference.formats.provider_errors import not_of_dialect
 from tollhouse.inference.formats.responses_items import (
     CALL_TYPES,
@@ -89,9 +86,12 @@ from tollhouse.inference.formats.responses_replies import (
     text_logprobs,
 )
 from tollhouse.inference.formats.responses_tools import type_decoder
+from tollhouse.inference.formats.sequencing import BlockSequencer, ResponseBuilder
+from tollhouse.inference.formats.translation import StreamDecoder, StreamEncoder
 from tollhouse.inference.formats.usage import Counts, find_counts, later, usage_of
 from tollhouse.inference.formats.wire import (
     NULL,
+    EventTemplate,
     Fields,
     encoder,
     fields_decoder,
@@ -107,8 +107,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
-    from tollhouse.inference.formats.canonical.translation import TranslationSource
     from tollhouse.inference.formats.responses_tools import CallForm
+    from tollhouse.inference.formats.translation import TranslationSource
     from tollhouse.inference.types import ReplyIdentity
 
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from tollhouse.inference.formats.canonical.stream import arguments_object
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     FREEFORM_SCHEMA,
     OwnTool,
     ToolDefinition,
     with_grammar,
 )
 from tollhouse.inference.formats.kinds import TOOLS, refused
-from tollhouse.inference.formats.tool_names import ToolNames
+from tollhouse.inference.formats.sequencing import arguments_object
+from tollhouse.inference.formats.tools import ToolNames
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,

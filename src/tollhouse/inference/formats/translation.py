@@ -26,14 +26,13 @@ from tollhouse.inference.formats.adapter import (
     StreamEnding,
     counted,
 )
-from tollhouse.inference.formats.canonical.places import NotCarriedError, place_of
-from tollhouse.inference.formats.canonical.stream import ResponseBuilder
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     Block,
     CanonicalEvent,
     CanonicalRequest,
     CanonicalResponse,
     ChoiceFinished,
+    NotCarriedError,
     ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
@@ -47,9 +46,11 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
     given_parameters,
+    place_of,
     without_turns,
 )
-from tollhouse.inference.formats.tool_names import ToolNames
+from tollhouse.inference.formats.sequencing import ResponseBuilder
+from tollhouse.inference.formats.tools import ToolNames
 from tollhouse.inference.formats.wire import says_nothing, text_bytes
 from tollhouse.inference.sse import EventParser, is_event_stream
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.adapter import ClientRequest
-    from tollhouse.inference.formats.tool_names import NameRule
+    from tollhouse.inference.formats.tools import NameRule
     from tollhouse.kernel.errors import TollhouseError
 
 

@@ -17,8 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.adapter import MalformedResponse
-from tollhouse.inference.formats.arguments import ArgumentsScanner
-from tollhouse.inference.formats.canonical.types import (
+from tollhouse.inference.formats.canonical import (
     Block,
     BlockDelta,
     BlockEnded,
@@ -39,13 +38,14 @@ from tollhouse.inference.formats.canonical.types import (
     ToolCallStarted,
     UsageReported,
 )
+from tollhouse.inference.formats.tools import ArgumentsScanner
 from tollhouse.inference.formats.wire import fields_decoder, raw, try_decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tollhouse.accounting.types import Usage
-    from tollhouse.inference.formats.canonical.types import ReasoningField
+    from tollhouse.inference.formats.canonical import ReasoningField
 
 
 class BlockSequencer:

@@ -1,1 +1,0 @@
-"""The canonical request, response and stream events, between all formats."""
