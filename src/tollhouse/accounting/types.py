@@ -206,8 +206,7 @@ class Attribution:
     """A JSON object of texts, for the caller's own use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, gc=False):
     """One provider that was asked."""
 
     provider: str
@@ -342,7 +341,7 @@ class GenerationRecord(
 
 def attempts_json(attempts: Sequence[Attempt]) -> str:
     """Return what a record holds of the providers that were asked."""
-    return _encode(attempts).decode()
+    return _encode(attempts).decode() if attempts else "[]"
 
 
 _DAY_MS = 24 * 60 * 60 * 1000

@@ -494,9 +494,9 @@ def _searches(body: bytes, fields: Fields) -> int:
 
     Source: `max_uses` of Anthropic's tool, `max_tool_calls` of OpenAI's responses.
     """
-    if b"web_search" not in body and not _hides_names(body):
+    if "tools" not in fields or (b"web_search" not in body and not _hides_names(body)):
         return 0
-    given = (_read_or(_tool, each, _NO_TOOL) for each in _items(fields.get("tools", NULL)))
+    given = (_read_or(_tool, each, _NO_TOOL) for each in _items(fields["tools"]))
     tools = [each for each in given if "web_search" in each.type]
     limits = [_number_of(each.max_uses) for each in tools]
     if tools:

@@ -29,7 +29,7 @@ from tollhouse.kernel.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tollhouse.identity.types import AccessPolicy
     from tollhouse.inference.formats.adapter import FormatAdapter
@@ -78,11 +78,7 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
         Forbidden: Some do, but the policies allow none of them.
         Unroutable: Some do, but none as the request wants it.
     """
-    possible = [
-        candidate
-        for model in models
-        for candidate in _possible(model, adapters, dialects_of, on_excluded)
-    ]
+    possible = _possible(models, adapters, dialects_of, on_excluded)
     if not possible:
         raise NotFound(f"{models[0].id} does not answer requests of this kind.")
     if policies:
@@ -117,18 +113,22 @@ def find_candidates(  # noqa: PLR0913 - each decides something of its own
 
 
 def _possible(
-    model: Model,
+    models: Sequence[Model],
     adapters: Adapters,
     dialects_of: Callable[[Endpoint], Collection[Dialect]],
     on_excluded: Callable[[ExcludedEndpoint], None],
-) -> Iterable[Candidate]:
-    for endpoint in model.endpoints:
-        dialects = endpoint.dialects or dialects_of(endpoint)
-        dialect = next((each for each in adapters if each in dialects), None)
-        if dialect is not None:
-            yield Candidate(model, endpoint, adapters[dialect])
-        else:
-            on_excluded(ExcludedEndpoint(model, endpoint, "not_spoken"))
+) -> list[Candidate]:
+    found: list[Candidate] = []
+    for model in models:
+        for endpoint in model.endpoints:
+            dialects = endpoint.dialects or dialects_of(endpoint)
+            for dialect in adapters:
+                if dialect in dialects:
+                    found.append(Candidate(model, endpoint, adapters[dialect]))
+                    break
+            else:
+                on_excluded(ExcludedEndpoint(model, endpoint, "not_spoken"))
+    return found
 
 
 def _ranked(

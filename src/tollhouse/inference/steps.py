@@ -104,8 +104,9 @@ class Steps:
         self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
         """Return the body that the client gets for a response that is not streamed."""
-        size = LARGE + 1 if isinstance(response, _LargeResponse) else 0
-        return await self.run_for_reply(owner, size, response.render, identity, charge)
+        if type(response) is not _LargeResponse:  # `isinstance` of an abstract class is slow
+            return response.render(identity, charge)
+        return await self.run_for_reply(owner, LARGE + 1, response.render, identity, charge)
 
     async def run_for_reply(
         self, owner: str, size: int, function: Callable[..., R], *arguments: object

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_DAY_SECONDS = 24 * 60 * 60
 _FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
@@ -62,7 +63,9 @@ def to_millis(instant: datetime) -> int:
     Near the ends of the calendar another zone has instants that UTC has not; they become the first
     or the last one, since a row that cannot be read back would be lost.
     """
-    return min(max((instant - _EPOCH) // _MILLISECOND, _FIRST), _LAST)
+    since = instant - _EPOCH
+    millis = (since.days * _DAY_SECONDS + since.seconds) * 1000 + since.microseconds // 1000
+    return millis if _FIRST <= millis <= _LAST else min(max(millis, _FIRST), _LAST)
 
 
 def from_millis(millis: int) -> datetime:
