@@ -47,14 +47,18 @@ class BatchSweeper:
             await repository.drop_leases(write)
         await self._remove_uploads(timedelta(0))
 
-    async def sweep(self) -> None:
-        """Do what is due."""
-        await self._expire()
-        await self._close()
+    async def sweep(self) -> bool:
+        """Do what is due; tell whether there are batches that have not ended."""
+        async with self.context.database.reading() as read:
+            some_open = await repository.some_open(read)
+        if some_open:
+            await self._expire()
+            await self._close()
         if self.context.clock.monotonic() - self._purged_at >= _PURGE_SECONDS:
             self._purged_at = self.context.clock.monotonic()
             await self._remove_uploads(LONGEST_UPLOAD)
             await self._purge()
+        return some_open
 
     async def _expire(self) -> None:
         async with self.context.database.reading() as read:
@@ -150,10 +154,11 @@ class BatchEngine:
     async def _rounds(self) -> None:
         while not self._stopping:
             try:
-                await self.sweeper.sweep()
+                some_open = await self.sweeper.sweep()
                 # Before new leases: ours may be about to expire if the database was away.
                 await self.driver.renew_leases()
-                await self._fill()
+                if some_open:
+                    await self._fill()
             except Exception as error:  # noqa: BLE001 - the edge: what is done must not be lost
                 _log.error("batch_round_failed", error=type(error).__name__)
             for batch_id in await self.doorbell.rung(self.round_seconds):

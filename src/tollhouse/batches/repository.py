@@ -6,7 +6,7 @@ A row that did not fit any more is a lost race: the functions say so by what the
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -171,6 +171,14 @@ async def move(write: Write, batch_id: str, target: BatchStatus, **facts: object
         .returning(batches)
     )
     return await _one(write, moved)
+
+
+_SOME_OPEN: Final = sa.select(sa.literal(1)).where(batches.c.finalized_at.is_(None)).limit(1)
+
+
+async def some_open(read: Read) -> bool:
+    """Tell whether some batch has not ended."""
+    return (await read.execute(_SOME_OPEN)).first() is not None
 
 
 async def overdue(read: Read, now: datetime) -> Sequence[str]:

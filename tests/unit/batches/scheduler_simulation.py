@@ -217,8 +217,9 @@ class SchedulerSimulation:
 
     # The rest
 
-    async def sweep(self) -> None:
-        """Do nothing: no deadline passes."""
+    async def sweep(self) -> bool:
+        """Do nothing: no deadline passes, and the batches are open."""
+        return True
 
     async def subject_of(self, batch: Batch) -> Subject:
         return replace(SUBJECT, account_id=batch.account_id)
