@@ -86,13 +86,15 @@ class DatabaseAccountLoader:
         first = self._first()
         async with self.database.reading_apart() as read:
             account = await self._account(read, account_id, first)
-            limits = await repository.key_limits_of(read, [key_hash])
-            use = (await uses(read, KEY, [key_hash], first, whole=True))[key_hash]
+            limit = (await repository.key_limits_of(read, [key_hash])).get(key_hash, KeyLimit())
+            use = OwnerUse()  # nobody asks what a key has used that has no limit
+            if limit.limit_nano is not None:
+                whole = limit.reset is None
+                use = (await uses(read, KEY, [key_hash], first, whole=whole))[key_hash]
             found = (await repository.owners_of_keys(read, [key_hash])).get(key_hash, ())
             owners = await self._owners(read, account_id, found, first)
             workspaces = [each.id for each in found if each.scope is BudgetScope.WORKSPACE]
             limits_end_users = await repository.limits_end_users(read, workspaces)
-        limit = limits.get(key_hash, KeyLimit())
         reserved = use.held_for_batches(include_byok=limit.include_byok)
         return account, KeyFacts(limit, use.total, use.days, reserved, owners, limits_end_users)
 

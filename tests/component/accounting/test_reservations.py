@@ -284,6 +284,7 @@ class TestStanding:
         self, acme: Tenant, other: Tenant, client: CreditsClient, clock: FakeClock
     ) -> None:
         await client.credit(acme, 100)
+        await client.limit(acme, KeyLimit(50))
         await client.reserve(acme, 3)
         await client.reserve(acme, 9, "batch-2", key_hash="another")
         loader = DatabaseAccountLoader(client.database, clock, "the process")

@@ -150,6 +150,7 @@ class KeyFacts:
 
     limit: KeyLimit = field(default_factory=KeyLimit)
     total: Spend = field(default_factory=Spend)
+    """This and what follows is known as far as the limit asks for it."""
     days: Mapping[date, Spend] = field(default_factory=dict[Any, Spend])
     """What was used on each UTC day, as far back as a week or a month reaches."""
     reserved_nano: int = 0
