@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.batches import Ingest, Item, Live
 from bench.formats import CHUNK_MS, SLOW_MS
 from bench.holders import Shared, Workers
+from bench.published import Published
 from bench.report import Report, report_progress
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
 from bench.scenarios import Bench, Scenario
@@ -42,7 +43,7 @@ _CASES: Final = {
 }
 FULL: Final = (
     *(Compared(), Paced(), Fast(), Workers(), Shared(), Crowd(), Start()),
-    *(Ingest(), Item(), Live()),
+    *(Ingest(), Item(), Live(), Published()),
 )
 QUICK: Final = (
     Compared(6, 1_000, 100, sum((_CASES[part] for part in _CASES if part != "streams"), ())),
@@ -55,6 +56,7 @@ QUICK: Final = (
     Ingest(1),
     Item(1, 3_000, 1_500),
     Live(1, 3_000, 50.0, 4.0),
+    Published(1, 1_000, 1.5, 50),
 )
 PARTS: Final = (*_CASES, *(scenario.name for scenario in FULL[1:]))
 """Of the table, in its order."""

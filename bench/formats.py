@@ -93,6 +93,14 @@ def _require(holds: object, otherwise: str, body: bytes) -> None:
         raise Truncated(f"{otherwise} than the upstream's: {body[-200:]!r}")
 
 
+def with_question(request: bytes, size: int) -> bytes:
+    """Return a request with a question of so many bytes in place of its own; 0: as it is."""
+    if not size:
+        return request
+    longer = (_WORDS * (size // len(_WORDS) + 1))[:size]
+    return request.replace(_QUESTION.encode(), longer.encode())
+
+
 class Answer(NamedTuple):
     """What the upstream sends on a path."""
 

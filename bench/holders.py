@@ -75,7 +75,7 @@ class Shared:
                 "limits.admission_wait_seconds": 10,
             }
             one = stack.enter_context(bench.sides[0].another("one", more).start())
-            key = _new_key(one)[0]
+            key = new_key(one)[0]
             yield Figure(report, "grants a request, one server", self._grants([one], key), "", 0.0)
             other = bench.sides[0].another("two", more)
             other.keys = one.keys
@@ -114,7 +114,7 @@ class Shared:
 
         Nobody spends at a rate yet, so that each was granted just what it needed.
         """
-        keys = ",".join(_new_key(server, limit)[0] for _ in range(self.keys))
+        keys = ",".join(new_key(server, limit)[0] for _ in range(self.keys))
         load = Load(MODEL, self.keys, concurrency=at_once, warmup=0)
         done: list[Round] = []
         for _ in range(2):
@@ -123,7 +123,7 @@ class Shared:
         return done[0], done[1]
 
 
-def _new_key(server: Gateway, limit: float | None = 1e6) -> tuple[str, str]:
+def new_key(server: Gateway, limit: float | None = 1e6) -> tuple[str, str]:
     """Make a key; return it and its hash."""
     made = server.expect("POST", _KEYS, {"name": "bench", "limit": limit}, server.keys[1])
     return made["key"], made["data"]["hash"]
@@ -145,7 +145,7 @@ def _granted(server: Gateway) -> int:
 
 def _revoked(one: Gateway, two: Gateway) -> float:
     """Delete a key that another server has used; return after how many ms that refuses it."""
-    key, key_hash = _new_key(one)
+    key, key_hash = new_key(one)
     two.expect("GET", "/v1/key", key=key)
     one.expect("DELETE", f"{_KEYS}/{key_hash}", key=one.keys[1])
     began = perf_counter()

@@ -33,7 +33,7 @@ import msgspec
 import uvloop
 
 from bench import cpu
-from bench.formats import FORMATS, Truncated, stamps
+from bench.formats import FORMATS, Truncated, stamps, with_question
 from bench.processes import BenchError, Child
 from bench.report import percentile
 
@@ -62,6 +62,8 @@ class Load:
     """Requests begun each second, whatever becomes of those before; 0 for one after the other."""
     each: bool = False
     """Whether it goes on until a further line comes, and says each latency."""
+    prompt_bytes: int = 0
+    """How long the question is; 0 for the usual 2 KB."""
 
     @property
     def before(self) -> int:
@@ -308,7 +310,7 @@ async def _phase(plan: Plan, connections: list[Connection], requests: int, secon
 
 async def _run(port: int, key: str, prefix: str, load: Load) -> None:
     spoken = FORMATS[load.format]
-    body = spoken.request(load.model, stream=load.stream)
+    body = with_question(spoken.request(load.model, stream=load.stream), load.prompt_bytes)
     heads = [
         f"POST {prefix}{spoken.path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
         f"authorization: Bearer {each or 'none'}\r\ncontent-type: application/json\r\n"

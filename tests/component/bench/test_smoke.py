@@ -10,6 +10,7 @@ from bench import comparison
 from bench.batches import Ingest, Item, Live
 from bench.endurance import NAME, Endurance
 from bench.holders import Shared, Workers
+from bench.published import Published
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
 from bench.servers import this_tree
 
@@ -24,6 +25,7 @@ SMALL = (
     Ingest(1, 100),
     Item(1, 100, 100),
     Live(1, 100, 50.0, 0.5),
+    Published(1, 100, 0.2, 5),
 )
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
@@ -60,6 +62,8 @@ def test_two_checkouts_are_measured_in_the_same_rounds(work: Path) -> None:
         "ingest of 0 MB, CPU",
         "batch item over live request",
         "live p99 while a batch runs over without",
+        "eight at once, CPU",
+        "prompt of 100,000 tokens, CPU",
     ):
         assert min(ours[name].values) > 0
         assert min(theirs[name].values) > 0
