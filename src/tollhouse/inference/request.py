@@ -140,8 +140,14 @@ class InferenceRequest:
         Raises:
             Invalid: It is not of its format.
         """
-        self.body = replace_lone_surrogates(self.body)
-        self.adapters = self.api_format.parse(self.body, self.headers, self.query)
+        try:
+            self.adapters = self.api_format.parse(self.body, self.headers, self.query)
+        except Invalid:
+            # No format reads a half of a character, so only what is refused may have one.
+            given, self.body = self.body, replace_lone_surrogates(self.body)
+            if self.body is given:
+                raise
+            self.adapters = self.api_format.parse(self.body, self.headers, self.query)
         self.parsed = self.adapters.request
 
     def limit_output(self, tokens: int) -> None:
@@ -174,6 +180,9 @@ def parse(request: InferenceRequest) -> None:
     """
     request.parse_body()
     fields = request.parsed.fields
+    if _SAID_TO_US.isdisjoint(fields):
+        request.preferences = NO_PREFERENCES
+        return
     _require_few_stops(fields)
     request.preferences = read_preferences(fields)
     if request.preferences.require_parameters:
@@ -187,11 +196,12 @@ def parse(request: InferenceRequest) -> None:
 
 _MOST_STOPS: Final = 1_024
 """Texts that end a reply. Providers take fewer, as a rule 4; a list of millions only costs time."""
+_STOPS: Final = ("stop", "stop_sequences")
 _stops: Final = msgspec.json.Decoder(list[Raw])
 
 
 def _require_few_stops(fields: Fields) -> None:
-    for name in ("stop", "stop_sequences"):
+    for name in _STOPS:
         # No value takes less than two bytes, so a short field need not be looked at.
         if len(fields.get(name, NULL)) > 2 * _MOST_STOPS:
             stops = try_decode(_stops, fields[name])
@@ -201,6 +211,7 @@ def _require_few_stops(fields: Fields) -> None:
 
 # Who may serve it
 
+_ROUTING_FIELDS: Final = frozenset({"provider", "models", "fallbacks"})
 _MOST_MODELS: Final = 32
 _Providers = Annotated[list[str], Meta(max_length=256)]
 
@@ -249,7 +260,7 @@ def read_preferences(fields: Fields) -> Preferences:
     Raises:
         Invalid: A field is of the wrong type, or `models` and `fallbacks` are both given.
     """
-    if "provider" not in fields and "models" not in fields and "fallbacks" not in fields:
+    if _ROUTING_FIELDS.isdisjoint(fields):
         return NO_PREFERENCES
     given = _routing_field(_provider, fields, "provider") or _Provider()
     return Preferences(
@@ -413,3 +424,7 @@ def _trace(fields: Fields) -> str | None:
     if len(trace) > _LARGEST_TRACE:
         raise Invalid(f"trace: must be at most {_LARGEST_TRACE} bytes.")
     return trace.decode()
+
+
+_SAID_TO_US: Final = _ROUTING_FIELDS.union(_ATTRIBUTION_FIELDS, _STOPS)
+"""The fields of a request that `parse` looks at; most requests have none of them."""

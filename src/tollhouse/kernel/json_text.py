@@ -17,6 +17,7 @@ import json
 import re
 from typing import Final
 
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAYBE_LONE: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -39,11 +40,11 @@ _INSTEAD: Final = rb"\ufffd"
 def replace_lone_surrogates(data: bytes) -> bytes:
     """Return JSON with U+FFFD in place of each escaped half of a character; mostly the same bytes.
 
-    Linear in the size; a text without escaped surrogates is only searched for two short words.
+    Linear in the size; a text without escapes is only searched for their beginning.
     """
-    if b"\\ud" not in data and b"\\uD" not in data:
+    if not _SURROGATE.search(data) or not _MAYBE_LONE.search(data):
         return data
-    return _ESCAPE.sub(_mended, data) if _MAYBE_LONE.search(data) else data
+    return _ESCAPE.sub(_mended, data)
 
 
 def replace_numbers_that_are_none(data: bytes) -> bytes:

@@ -34,7 +34,9 @@ __getattr__ = names(
         "formats.responses": "RESPONSES_PROVIDER responses_parse_request=parse_request",
         "formats.tools": "ANTHROPIC_NAMES NameRule OPENAI_NAMES ToolNames",
         "formats.whole_replies": "whole_reply_events=events_of",
-        "formats.wire": "EventTemplate MAX_TOKENS read_object",
+        "formats.wire": (
+            "decode_mended EventTemplate fields_decoder MAX_TOKENS read_object replace_invalid_text"
+        ),
         "guardrails": (
             "ALLOWED decide Guardrail Guardrails GuardrailVerdict HttpGuardrail named "
             "OnFailure question read_answer"

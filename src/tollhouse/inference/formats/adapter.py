@@ -127,7 +127,7 @@ class AdaptedStream(StreamEnding):
         self.native_finish_reason: str | None = None
         self.upstream_id: str | None = None
         self._input = Usage(input_tokens=estimate_tokens(request_size))
-        self._seen_bytes = 0
+        self._seen_bytes: int = 0
         """Bytes of output."""
 
         self._counts: Counts = {}
@@ -230,9 +230,13 @@ class ClientRequest(Struct, frozen=True):
     """Bytes of the body as received."""
 
     @classmethod
-    def of(cls, body: bytes, fields: Fields, **known: Any) -> Self:  # noqa: ANN401 - own fields
-        """Return what a body with these fields says."""
-        return cls(fields={**fields, cls.content_field: _LEFT_OUT}, size=len(body), **known)
+    def of(cls, body: bytes, fields: Fields, model: str, *own: Any, stream: bool) -> Self:  # noqa: ANN401 - own fields
+        """Return what a body says, whose fields these are; they lose the conversation.
+
+        `own` is what the format's class adds, in that order.
+        """
+        fields[cls.content_field] = _LEFT_OUT
+        return cls(model, stream, fields, len(body), *own)
 
     def whole(self, body: bytes) -> Fields:
         """Return all fields, with the conversation in its place, of the body that it is in.

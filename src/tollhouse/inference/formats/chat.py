@@ -34,6 +34,7 @@ from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
     T,
+    decode_mended,
     encoder,
     fields_decoder,
     join_lines,
@@ -42,7 +43,6 @@ from tollhouse.inference.formats.wire import (
     read_model,
     read_object,
     render_costs,
-    replace_invalid_text,
     try_decode,
 )
 from tollhouse.inference.sse import event
@@ -93,8 +93,7 @@ def parse_request(body: bytes) -> ChatRequest:
     stream = read_flag(fields, "stream")
     if "reasoning" in fields and "reasoning_effort" in fields:
         check_efforts(fields)
-    shown = shows_reasoning(fields)
-    return ChatRequest.of(body, fields, model=model, stream=stream, shows_reasoning=shown)
+    return ChatRequest.of(body, fields, model, shows_reasoning(fields), stream=stream)
 
 
 def decode_reply(decoder: msgspec.json.Decoder[T], data: bytes, problem: str) -> T:
@@ -102,7 +101,7 @@ def decode_reply(decoder: msgspec.json.Decoder[T], data: bytes, problem: str) ->
     if data[:2] == b"[{":
         raise read_error(data)
     try:
-        return decoder.decode(replace_invalid_text(data))
+        return decode_mended(decoder, data)
     except (msgspec.DecodeError, RecursionError):
         raise not_of_dialect(data, problem) from None
 

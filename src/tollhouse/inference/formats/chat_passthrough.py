@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
 
 from tollhouse.inference.formats.adapter import (
     AdaptedResponse,
@@ -33,7 +33,14 @@ from tollhouse.inference.formats.chat import (
     render_usage,
     reply_fields,
 )
-from tollhouse.inference.formats.chat_calls import Called, CallOrder, names_in
+from tollhouse.inference.formats.chat_calls import CallOrder, names_in
+from tollhouse.inference.formats.chat_chunks import (
+    ChatDelta,
+    ChunkChoice,
+    ChunkTemplate,
+    choices_decoder,
+    delta_decoder,
+)
 from tollhouse.inference.formats.chat_reasoning import (
     may_change,
     own_messages,
@@ -41,12 +48,10 @@ from tollhouse.inference.formats.chat_reasoning import (
     shown_message,
 )
 from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
-from tollhouse.inference.formats.proofs import IN_DETAILS
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
     NULL,
-    EventTemplate,
     Fields,
     encoder,
     fields_decoder,
@@ -65,94 +70,19 @@ from tollhouse.inference.sse import event
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from tollhouse.accounting.types import Charge
     from tollhouse.kernel.errors import TollhouseError
 
 
-class ChatDelta(Called):
-    """A chunk's `delta` or a complete `message`, as far as token counts need it."""
-
-    content: str | list[Raw] | None = None
-    """Some providers send a list of parts."""
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    refusal: str | None = None
-    reasoning_details: Raw = NULL
-    thinking_blocks: Raw = NULL
-    extra_content: Raw = NULL
-    provider_specific_fields: Raw = NULL
-    usage: Raw = NULL
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it says nothing."""
-        details = self.reasoning_details != NULL or self.thinking_blocks != NULL
-        thinks = self.reasoning or self.reasoning_content or details
-        return not (self.content or self.refusal or thinks or self.calls)
-
-    @property
-    def needs_change(self) -> bool:
-        """Whether it is not as clients read it.
-
-        One of the two fields in which they look for the reasoning is missing, the text is in parts,
-        or there is what only its maker can read, or a usage.
-        """
-        details = self.reasoning_details
-        if self.reasoning if details == NULL else IN_DETAILS.search(bytes(details)):
-            return True
-        if self.function_call != NULL or self.thinking_blocks != NULL:
-            return True
-        if self.tool_calls != NULL and b"thought_signature" in bytes(self.tool_calls):
-            return True
-        if (self.reasoning_content and not self.reasoning) or isinstance(self.content, list):
-            return True
-        beside = self.extra_content != NULL or self.usage != NULL
-        return beside or b"signature" in bytes(self.provider_specific_fields)
-
-    @property
-    def size(self) -> int:
-        """The bytes of output."""
-        size = self.called_bytes if self.calls else 0
-        content, reasoning = self.content, self.reasoning or self.reasoning_content
-        if isinstance(content, str):
-            size += text_bytes(content)
-        elif content:
-            size += sum(map(len, content))
-        if reasoning:
-            size += text_bytes(reasoning)
-        return size + text_bytes(self.refusal) if self.refusal else size
-
-
-class ChunkChoice(Struct):
-    """A chunk's choice, as far as the gateway needs it; fields that are absent stay unset."""
-
-    index: int | None = None
-    delta: ChatDelta | None = None
-    message: ChatDelta | None = None
-    """What some servers send in place of a delta, or once more at the end."""
-    finish_reason: str | UnsetType | None = UNSET
-
-    @property
-    def needs_change(self) -> bool:
-        """Whether it lacks a field that is required, is the last, or its delta needs a change."""
-        if self.finish_reason is not None or self.index is None or self.message is not None:
-            return True
-        return self.delta is None or self.delta.needs_change
-
-
 _fields: Final = msgspec.json.Decoder(Fields | None)
-_index: Final = msgspec.json.Decoder(int)
-_any: Final = msgspec.json.Decoder(Raw)
-_delta: Final = msgspec.json.Decoder(ChatDelta)
-_choices: Final = msgspec.json.Decoder(list[Fields])
 _chunk_choices: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
 
 
 def _message_bytes(message: Raw) -> int:
     """Return the bytes of output in a complete message."""
-    said = try_decode(_delta, message)
+    said = try_decode(delta_decoder, message)
     # Of an unknown shape; the size of its JSON is close enough.
     return len(message) if said is None else said.size
 
@@ -194,7 +124,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         """Parse a provider's complete response."""
         try:
             fields = decode_fields(body)
-            choices = _choices.decode(fields["choices"])
+            choices = choices_decoder.decode(fields["choices"])
             native = text_decoder.decode(choices[0].get("finish_reason", NULL))
             upstream_id = read_id(fields)
             keeps = self._request.asks_for_functions
@@ -278,7 +208,7 @@ def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
     # It has ended, or it would not be whole.
     reason = text_decoder.decode(native) or "stop"
     message = choice["message"]
-    said = _delta.decode(message)
+    said = delta_decoder.decode(message)
     if said.calls:
         fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
         if not keeps or said.tool_calls != NULL:
@@ -379,7 +309,7 @@ class ChatStream(ChunkStream):
         """Choices with reasoning."""
         self._before: Fields = {}
         """The last chunk that needed no change, as it was shown."""
-        self._template: _ChunkTemplate | None = None
+        self._template: ChunkTemplate | None = None
         self._lessons = _MOST_LESSONS
         """How many templates are tried before one fits."""
 
@@ -399,17 +329,25 @@ class ChatStream(ChunkStream):
         delta = {"tool_calls": calls} if calls else {}
         return render_chunk(self._identity, [last_choice(index, delta, finish_reason)])
 
-    def _chunk(self, data: bytes) -> bytes:
-        repaired = None
+    def feed(self, data: bytes) -> bytes:
+        """Consume the data of one provider event; return the bytes for the client."""
         template = self._template
-        if template is not None and (same := template.read(data)) is not None:
-            delta, shown = same
-            called = delta.calls
-            repaired = self._repaired(template.choice, delta, None) if called else None
-            if repaired is None:
-                self._lessons = _MOST_LESSONS
-                self._follow(template.choice, delta.size, None, called=called)
-                return shown
+        if template is None or self.done or (same := template.read(data)) is None:
+            return super().feed(data)
+        said, shown = same
+        if isinstance(said, str):
+            self._seen_bytes += text_bytes(said)
+            self._unfinished.add(template.choice)
+        else:
+            called = said.calls
+            repaired = self._repaired(template.choice, said, None) if called else None
+            if repaired is not None:
+                return self._chunk(data, repaired)
+            self._follow(template.choice, said.size, None, called=called)
+        self._lessons = _MOST_LESSONS
+        return shown
+
+    def _chunk(self, data: bytes, repaired: list[Fields] | None = None) -> bytes:
         try:
             return self._forward(decode_fields(data), data, repaired)
         except (msgspec.DecodeError, RecursionError):
@@ -472,14 +410,14 @@ class ChatStream(ChunkStream):
         if needs_change:
             patched = [
                 self._patched(each, choices[at], at, calls.get(at))
-                for at, each in enumerate(_choices.decode(given))
+                for at, each in enumerate(choices_decoder.decode(given))
             ]
             fields["choices"] = raw(patched)
             return event(encoder.encode(fields))
         shown = event(encoder.encode(fields))
         if len(choices) == 1 and self._lessons and self._before.keys() == fields.keys():
             self._lessons -= 1
-            self._template = _ChunkTemplate.of(data, shown, self._before, fields)
+            self._template = ChunkTemplate.of(data, shown, self._before, fields)
             self._spoken.add(choices[0].index or 0)
         self._before = fields
         return shown
@@ -519,51 +457,3 @@ _REPEATED: Final = ChatDelta()
 """What a message says that only repeats the deltas before it."""
 _MOST_LESSONS: Final = 2
 _CALL_FIELDS: Final = frozenset({"tool_calls", "function_call"})
-
-
-class _ChunkTemplate(NamedTuple):
-    """What chunks of one choice have in common that need no change."""
-
-    choice: int
-    delta_at: int
-    others: Sequence[int]
-    """Where the values of other fields are that differ."""
-    given: EventTemplate
-    shown: EventTemplate
-
-    @classmethod
-    def of(cls, data: bytes, shown: bytes, before: Fields, fields: Fields) -> Self | None:
-        """Return what a chunk has in common with the one before, which has the same fields."""
-        (choice,) = _choices.decode(fields["choices"])
-        values: Fields = {}
-        for name, value in fields.items():
-            if name == "choices":
-                values["delta"] = choice["delta"]
-            elif value != before[name]:
-                values[name] = value
-        given, ours = EventTemplate.of(data, values), EventTemplate.of(shown, values)
-        if given is None or ours is None:
-            return None
-        delta_at = list(values).index("delta")
-        others = [at for at in range(len(values)) if at != delta_at]
-        return cls(_index.decode(choice["index"]), delta_at, others, given, ours)
-
-    def read(self, data: bytes) -> tuple[ChatDelta, bytes] | None:
-        """Return the delta of a chunk of the same kind, and what the client gets of it.
-
-        None if it may be of another kind.
-        """
-        values = self.given.values(data)
-        if values is None:
-            return None
-        try:
-            if not data.isascii():
-                data.decode()
-            delta = _delta.decode(values[self.delta_at])
-            for at in self.others:
-                # A null may have to be left out, and spaces around a value have to.
-                if values[at] == b"null" or len(_any.decode(values[at])) != len(values[at]):
-                    return None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        return None if delta.needs_change else (delta, self.shown.fill(values))

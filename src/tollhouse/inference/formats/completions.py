@@ -96,7 +96,7 @@ def parse_request(body: bytes) -> CompletionsRequest:
     fields = read_object(body)
     model = read_model(fields)
     read_field(_prompt, fields, "prompt", "a text, a list of texts or lists of tokens", filled=True)
-    return CompletionsRequest.of(body, fields, model=model, stream=read_flag(fields, "stream"))
+    return CompletionsRequest.of(body, fields, model, stream=read_flag(fields, "stream"))
 
 
 # Rendering

@@ -75,9 +75,7 @@ def parse_request(body: bytes) -> EmbeddingsRequest:
     if isinstance(given, list) and len(given) > _MOST_INPUTS and not _is_token(given[0]):
         raise Invalid(f"input: must be at most {_MOST_INPUTS} texts or lists of tokens.")
     encoding = read_optional(_encoding, fields, "encoding_format", "float or base64")
-    return EmbeddingsRequest.of(
-        body, fields, model=model, stream=False, encoding=encoding or "float"
-    )
+    return EmbeddingsRequest.of(body, fields, model, encoding or "float", stream=False)
 
 
 def _is_token(value: msgspec.Raw) -> bool:

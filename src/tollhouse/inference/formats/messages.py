@@ -143,7 +143,7 @@ def parse_request(body: bytes) -> MessagesRequest:
     read_messages(fields)
     _check_fallbacks(fields)
     stream, limit = read_flag(fields, "stream"), _read_limit(fields)
-    return MessagesRequest.of(body, fields, model=model, stream=stream, max_tokens=limit)
+    return MessagesRequest.of(body, fields, model, limit, stream=stream)
 
 
 def _read_limit(fields: Fields) -> int | None:

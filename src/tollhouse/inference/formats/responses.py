@@ -149,7 +149,7 @@ def parse_request(body: bytes) -> ResponsesRequest:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
     if _REFERENCE in body:
         _check_references(fields["input"])
-    return ResponsesRequest.of(body, fields, model=model, stream=read_flag(fields, "stream"))
+    return ResponsesRequest.of(body, fields, model, stream=read_flag(fields, "stream"))
 
 
 def _check_references(given: Raw) -> None:

@@ -145,7 +145,11 @@ def read_messages(fields: Fields) -> None:
 
 def begins_list_of_objects(value: Raw) -> bool:
     """Return whether a value is a list that begins with an object, written without a space."""
-    return bytes(memoryview(value)[:2]) == b"[{"
+    written = memoryview(value)
+    return written[0] == _LIST and written[1] == _OBJECT
+
+
+_LIST, _OBJECT = b"[{"
 
 
 def read_flag(fields: Fields, name: str) -> bool:
@@ -202,6 +206,19 @@ def replace_invalid_text(data: bytes) -> bytes:
     return data
 
 
+def decode_mended(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """Decode a provider's JSON after `replace_invalid_text`, which is done only where it is needed.
+
+    The decoder refuses all that is replaced, except bytes that are not UTF-8.
+    """
+    try:
+        if not data.isascii():
+            data.decode()
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decoder.decode(replace_invalid_text(data))
+
+
 def is_done(data: bytes) -> bool:
     """Tell whether an event is the last of a stream; some servers pad it with spaces or quotes."""
     return len(data) <= _LONGEST_DONE and data.strip().strip(b'"').strip() == DONE
@@ -236,6 +253,11 @@ def join_lines(data: bytes) -> bytes:
     Raw values keep their line breaks, which would end the `data:` line of an event.
     """
     return data.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def has_line_breaks(data: bytes) -> bool:
+    """Tell whether data would be more than one line of an event."""
+    return b"\n" in data or b"\r" in data
 
 
 def text_bytes(text: str) -> int:
@@ -332,6 +354,7 @@ class EventTemplate:
 
     def __init__(self, constants: Sequence[bytes]) -> None:
         self._first, *self._between, self._last = constants
+        self._begin, self._left = len(self._first), len(self._last)
         self._pattern = b"%b".join(text.replace(b"%", b"%%") for text in constants)
 
     @classmethod
@@ -363,9 +386,9 @@ class EventTemplate:
 
         The caller must decode them: only if each is valid JSON, they are the values.
         """
-        at, end = len(self._first), len(data) - len(self._last)
         if not (data.startswith(self._first) and data.endswith(self._last)):
             return None
+        at, end = self._begin, len(data) - self._left
         if not self._between:
             return [data[at:end]]
         values: list[bytes] = []

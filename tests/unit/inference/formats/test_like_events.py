@@ -22,9 +22,10 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 
 # Of four times so many bytes: estimated tokens, of four bytes each, add up.
 texts = (
-    st.text(max_size=9) | st.sampled_from(['}}]},"', "%b", "null", "\u2028", '"delta":{"'])
+    st.text(max_size=9)
+    | st.sampled_from(['}}]},"', "%b", "null", "\u2028", '"delta":{"', '"content":'])
 ).map(lambda text: text * 4)
-encodings = st.sampled_from([(",", ":"), (",", ":"), (", ", ": ")])
+encodings = st.sampled_from([(",", ":"), (",", ":"), (", ", ": "), (",\r\n", ": ")])
 
 
 def open_stream(path: str, **options: Any) -> AdaptedStream:
