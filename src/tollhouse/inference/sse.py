@@ -52,6 +52,7 @@ class EventParser:
         self._size = 0
         self._at_start = True
         self._after_cr = False
+        self._is_between_events = False
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the data of every event that this piece completes.
@@ -61,12 +62,12 @@ class EventParser:
         """
         events: list[bytes] = []
         at = 0
-        if not self._between_events or len(piece) > self._largest:
+        if not self._is_between_events or len(piece) > self._largest:
             # The first line break of two may belong to what came before.
             at = piece.find(b"\n\n") + 2
             at = at if at > 1 else len(piece)
             self._read(piece[:at], events)
-        if self._between_events and piece.find(b"\r", at) < 0:
+        if self._is_between_events and piece.find(b"\r", at) < 0:
             at = _read_whole(piece, at, events)
         if at < len(piece):
             self._read(piece[at:], events)
@@ -78,12 +79,9 @@ class EventParser:
         self._read(b"\n\n", events)
         return events
 
-    @property
-    def _between_events(self) -> bool:
-        return not (self._rest or self._data or self._at_start or self._after_cr)
-
     def _read(self, piece: bytes, events: list[bytes]) -> None:
         """Read line by line, whatever the piece is; add the data of its events."""
+        self._is_between_events = False
         for line in self._lines(piece):
             self._check_size(len(line))
             if line:
@@ -96,6 +94,7 @@ class EventParser:
                 self._data.clear()
                 self._size = 0
         self._check_size(len(self._rest))
+        self._is_between_events = not (self._rest or self._data or self._at_start or self._after_cr)
 
     def _is_whole(self, line: bytes) -> bool:
         """Tell whether the data so far are an event, though no blank line stands before the next.

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from tollhouse.outbound.http.port import (
     ConnectionLost,
     HeadTimeout,
     ResponseReceiver,
+    TakeResponse,
     UpstreamError,
     UpstreamRequest,
 )
@@ -70,17 +71,17 @@ class Answers:
         self._rest = list(answers)
         self.bodies: list[bytes] = []
 
-    def start(self, request: UpstreamRequest, receiver: ResponseReceiver) -> FakeExchange:
+    def start(
+        self,
+        request: UpstreamRequest,
+        receiver: ResponseReceiver,
+        on_whole: TakeResponse | None = None,
+    ) -> FakeExchange:
         self.bodies.append(request.body)
         answer = self._rest.pop(0) if self._rest else ConnectFailed("nobody there", sent=False)
         if isinstance(answer, UpstreamError):
             return FakeExchange([partial(receiver.on_error, answer.anew())], lambda: None)
-        end = receiver.on_end
-        if answer.broken is not None:
-            end = partial(receiver.on_error, answer.broken.anew())
-        pieces = [partial(receiver.on_body, piece) for piece in answer.pieces]
-        head = partial(receiver.on_head, answer.status, answer.headers)
-        return FakeExchange([head, *pieces, end], answer.note_closed)
+        return FakeExchange(answer.calls(receiver, on_whole), answer.note_closed)
 
 
 @dataclass(frozen=True)
@@ -218,3 +219,17 @@ async def test_both_drivers_write_the_same_bytes_and_book_the_same_charges(
     by_callbacks = await seen(sent, answers, as_tasks=False)
     by_tasks = await seen(sent, answers, as_tasks=True)
     assert by_callbacks == by_tasks
+
+
+@given(traffic(), st.lists(answer(), max_size=6), st.booleans())
+@settings(max_examples=100, deadline=None)
+async def test_a_reply_that_is_read_at_once_gives_the_same_as_one_in_pieces(
+    sent: list[bytes],
+    answers: list[FakeResponse | UpstreamError],
+    as_tasks: bool,  # noqa: FBT001
+) -> None:
+    at_once = [
+        replace(each, at_once=True) if isinstance(each, FakeResponse) else each for each in answers
+    ]
+    in_pieces = await seen(sent, answers, as_tasks=as_tasks)
+    assert await seen(sent, at_once, as_tasks=as_tasks) == in_pieces

@@ -9,6 +9,7 @@ from functools import partial
 from tollhouse.outbound.http.port import (
     ResponseReceiver,
     ResponseTooLarge,
+    TakeResponse,
     UpstreamError,
     UpstreamRequest,
 )
@@ -20,7 +21,21 @@ class FakeResponse:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     pieces: Sequence[bytes] = ()
     broken: UpstreamError | None = None
+    at_once: bool = False
+    """Whether all of it is read at once."""
     closed: int = 0
+
+    def calls(
+        self, receiver: ResponseReceiver, on_whole: TakeResponse | None
+    ) -> Sequence[Callable[[], None]]:
+        """Return the calls that give it to a receiver."""
+        if self.at_once and on_whole is not None and self.broken is None:
+            return [partial(on_whole, self.status, self.headers, b"".join(self.pieces))]
+        head = partial(receiver.on_head, self.status, self.headers)
+        end = receiver.on_end
+        if self.broken is not None:
+            end = partial(receiver.on_error, self.broken.anew())
+        return [head, *(partial(receiver.on_body, piece) for piece in self.pieces), end]
 
     async def read(self, limit: int) -> bytes:
         body = b"".join([piece async for piece in self.chunks()])
@@ -89,17 +104,17 @@ class FakeUpstream:
     requests: list[UpstreamRequest] = field(default_factory=list)
     closed: bool = False
 
-    def start(self, request: UpstreamRequest, receiver: ResponseReceiver) -> FakeExchange:
+    def start(
+        self,
+        request: UpstreamRequest,
+        receiver: ResponseReceiver,
+        on_whole: TakeResponse | None = None,
+    ) -> FakeExchange:
         self.requests.append(request)
         answer = self.answer
         if isinstance(answer, UpstreamError):
             return FakeExchange([partial(receiver.on_error, answer)], lambda: None)
-        end = partial(receiver.on_error, answer.broken) if answer.broken else receiver.on_end
-        head = partial(receiver.on_head, answer.status, answer.headers)
-        return FakeExchange(
-            [head, *(partial(receiver.on_body, piece) for piece in answer.pieces), end],
-            answer.note_closed,
-        )
+        return FakeExchange(answer.calls(receiver, on_whole), answer.note_closed)
 
     async def send(self, request: UpstreamRequest) -> FakeResponse:
         self.requests.append(request)

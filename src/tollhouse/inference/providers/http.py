@@ -122,15 +122,11 @@ class HttpProvider:
         )
         shown = self._shown if call.own_key is None else self._shown_with(call.own_key)
         headers = shown.stream_headers if call.stream else shown.whole_headers
-        request = UpstreamRequest(
-            method="POST",
-            url=url,
-            headers=_with(headers, call.headers) if call.headers else headers,
-            body=call.body,
-            limits=self.limits,
-        )
+        if call.headers:
+            headers = _with(headers, call.headers)
+        request = UpstreamRequest("POST", url, headers, call.body, self.limits)
         reply = HttpReply(self.name, self.largest_reply, shown.credentials, call.dialect)
-        reply.exchange = self.upstream.start(request, reply)
+        reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
                 await self._refuse(reply, call.own_key)
@@ -149,7 +145,7 @@ class HttpProvider:
             "GET", f"{self.base_url}/models", self._shown.whole_headers, b"", self.limits
         )
         reply = HttpReply(self.name, self.largest_reply, self._shown.credentials)
-        reply.exchange = self.upstream.start(request, reply)
+        reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
             if await reply.status() >= _FIRST_ERROR_STATUS:
                 await self._refuse(reply)
@@ -206,6 +202,18 @@ class HttpReply:
 
     exchange: UpstreamExchange
     """Set once it was started."""
+    headers: Mapping[str, str]
+    """Set with the status."""
+    _status = 0
+    _size = 0
+    _parser: EventParser | None = None
+    _instead: bytearray | None = None
+    """What has come of a stream in place of events, until it cannot be an error or a reply."""
+    _has_events = False
+    _take: Callable[[Sequence[bytes]], bool] | None = None
+    _inflate: Callable[[bytes, int], bytes] | None = None
+    _ended = False
+    _error: Exception | None = None
 
     def __init__(
         self, name: str, largest: int, credentials: Credentials, dialect: Dialect | None = None
@@ -213,24 +221,30 @@ class HttpReply:
         """Take a reply of at most so many bytes, or of events of that size."""
         self._name = name
         self._dialect = dialect
-        self._largest = largest
+        self._largest = self._most = largest
         self.credentials = credentials
         self._news = Waiter(asyncio.get_running_loop())
-        self._status = 0
         self._pieces: list[bytes] = []
-        self._size = 0
-        self._most = largest
-        self._parser: EventParser | None = None
-        self._instead: bytearray | None = bytearray()
-        """What has come in place of events; None once it cannot be an error or a whole reply."""
-        self._has_events = False
-        self._take: Callable[[Sequence[bytes]], bool] | None = None
-        self._inflate: Callable[[bytes, int], bytes] | None = None
-        self._ended = False
-        self._error: Exception | None = None
-        self.headers: Mapping[str, str] = {}
 
     # What the connection calls
+
+    def on_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Take all of it at once: who waits goes on once, and not for the head first."""
+        if len(body) > min(self._largest, _LARGEST_ERROR) or "content-encoding" in headers:
+            # It may be more than is read: who waits says how much that is, once there is a head.
+            self.on_head(status, headers)
+            if body and self._error is None and not self._ended:
+                self.on_body(body)
+            if self._error is None and not self._ended:
+                self.on_end()
+            return
+        self._status = status
+        self.headers = headers
+        self._ended = True
+        if body:
+            self._pieces.append(body)
+            self._size = len(body)
+        self._news.wake()
 
     def on_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the head."""
@@ -298,7 +312,9 @@ class HttpReply:
     async def status(self) -> int:
         """Return the status, once the head is there."""
         while not self._status:
-            await self._more()
+            if self._error is None:
+                await self._news
+            self._raise_error()
         return self._status
 
     async def whole(self) -> bytes:
@@ -316,6 +332,7 @@ class HttpReply:
         """Give a function the data of the events as they arrive; see `OpenedReply`."""
         if self._parser is None:
             self._parser = EventParser(self._largest)
+            self._instead = bytearray()
         self._take = take
         pieces, self._pieces, self._size = self._pieces, [], 0
         for number, piece in enumerate(pieces):
@@ -348,9 +365,9 @@ class HttpReply:
     def drop(self) -> None:
         """Cancel what is under way, and let go of what was not taken."""
         self.exchange.cancel()
-        # The exchange refers to us: without these, what they hold goes at once.
+        # Who still has this object keeps nothing that came with it.
         self._take = self._parser = self._instead = None
-        self._pieces = []
+        self._pieces.clear()
 
     def _give(self, piece: bytes, take: Callable[[Sequence[bytes]], bool]) -> None:
         if self._instead is not None:
@@ -370,7 +387,7 @@ class HttpReply:
     def _hand(self, events: list[bytes], take: Callable[[Sequence[bytes]], bool]) -> None:
         hidden = self.credentials.hidden_in_reply
         try:
-            shown = [hidden(data) for data in events]
+            shown = list(map(hidden, events))
             if not self._has_events and self._dialect is not None:
                 self._has_events = True
                 shown[:1] = events_of(self._dialect, shown[0]) or shown[:1]
@@ -404,6 +421,9 @@ class HttpReply:
     async def _more(self) -> None:
         if self._error is None:
             await self._news
+        self._raise_error()
+
+    def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             # Kept no longer: it refers to all that it passes on its way, and so to us.

@@ -7,7 +7,8 @@
 
 `start` is the one way in; `send` starts a `response` that keeps what comes until it is read.
 `parser` knows the bytes of requests and responses, `connection` carries one exchange at a time,
-`pool` has the places and the resting connections of an origin, `proxy` is the way through a proxy.
+`tls_connection` does so with TLS, `pool` has the places and the resting connections of an origin,
+`proxy` is the way through a proxy.
 
 No library's client is used: what they get wrong is listed in `docs/decisions`, and shown by the
 fault suite in `tests/component/outbound/http/`.
@@ -36,6 +37,7 @@ from tollhouse.outbound.http.port import (
 )
 from tollhouse.outbound.http.proxy import open_tunnel, read_proxy
 from tollhouse.outbound.http.response import BufferedResponse
+from tollhouse.outbound.http.tls_connection import TlsConnection
 from tollhouse.outbound.tls import TlsLayer
 
 if TYPE_CHECKING:
@@ -44,7 +46,12 @@ if TYPE_CHECKING:
 
     from tollhouse.outbound.dialing import Resolve
     from tollhouse.outbound.http.parser import Origin
-    from tollhouse.outbound.http.port import ResponseReceiver, TimeLimits, UpstreamRequest
+    from tollhouse.outbound.http.port import (
+        ResponseReceiver,
+        TakeResponse,
+        TimeLimits,
+        UpstreamRequest,
+    )
 
 CONNECTIONS_PER_HOST: Final = 256
 """One connection carries one stream, and a stream takes two descriptors, the caller's and ours:
@@ -93,12 +100,17 @@ class HttpUpstream:
         # A provider sends the same fields to the same address every time.
         self._prepared = lru_cache(maxsize=256)(self._prepare)
 
-    def start(self, request: UpstreamRequest, receiver: ResponseReceiver) -> StartedExchange:
+    def start(
+        self,
+        request: UpstreamRequest,
+        receiver: ResponseReceiver,
+        on_whole: TakeResponse | None = None,
+    ) -> StartedExchange:
         """Send a request once and give the receiver its response; see `Upstream`.
 
         A header that would break the framing is `ProtocolViolation` with `sent` false.
         """
-        exchange = StartedExchange(receiver)
+        exchange = StartedExchange(receiver, on_whole)
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
@@ -202,13 +214,15 @@ class HttpUpstream:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(pool, sock, tls), sock=sock
+                lambda: Connection(pool, sock) if tls is None else TlsConnection(pool, sock, tls),
+                sock=sock,
             )
         except BaseException:
             sock.close()
             raise
         try:
-            await connection.secured()
+            if isinstance(connection, TlsConnection):
+                await connection.secured()
         except ConnectionLost as error:
             message = f"the server closed the connection in the TLS handshake: {error}"
             raise ConnectFailed(message, sent=False) from error

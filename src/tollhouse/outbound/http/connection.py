@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tollhouse.outbound.http.parser import ResponseParser
 from tollhouse.outbound.http.port import (
-    ConnectFailed,
     ConnectionLost,
     HeadTimeout,
     IdleTimeout,
@@ -27,8 +25,9 @@ from tollhouse.outbound.http.port import (
 )
 
 if TYPE_CHECKING:
-    from tollhouse.outbound.http.port import ResponseReceiver, UpstreamRequest
-    from tollhouse.outbound.tls import TlsLayer
+    from collections.abc import Callable
+
+    from tollhouse.outbound.http.port import ResponseReceiver, TakeResponse, UpstreamRequest
 
 SLICE_BYTES: Final = 262_144
 """Bodies above this are written in slices, each after the peer has taken the one before."""
@@ -45,11 +44,12 @@ class StartedExchange:
     Fulfils `UpstreamExchange`.
     """
 
-    __slots__ = ("connection", "ended", "opening", "paused", "receiver")
+    __slots__ = ("connection", "ended", "on_whole", "opening", "paused", "receiver")
 
-    def __init__(self, receiver: ResponseReceiver) -> None:
+    def __init__(self, receiver: ResponseReceiver, on_whole: TakeResponse | None) -> None:
         """Begin without a connection."""
         self.receiver = receiver
+        self.on_whole = on_whole
         self.connection: Connection | None = None
         """What carries it now."""
         self.opening: asyncio.Task[None] | None = None
@@ -76,7 +76,9 @@ class StartedExchange:
 
     def cancel(self) -> None:
         """Close the connection and call the receiver no more; see `UpstreamExchange`."""
-        self.ended = True
+        if self.ended:
+            return
+        self.end()
         if self.connection is not None:
             self.connection.abandon()
         elif self.opening is not None:
@@ -85,8 +87,14 @@ class StartedExchange:
     def fail(self, error: UpstreamError) -> None:
         """Give the receiver an error, unless the exchange has ended."""
         if not self.ended:
-            self.ended = True
-            self.receiver.on_error(error)
+            receiver = self.receiver
+            self.end()
+            receiver.on_error(error)
+
+    def end(self) -> None:
+        """Let go of the receiver, which refers to this object."""
+        self.ended = True
+        del self.receiver, self.on_whole
 
 
 class ConnectionOwner(Protocol):
@@ -96,7 +104,7 @@ class ConnectionOwner(Protocol):
         """Take note of a new connection."""
         ...
 
-    def came_back(self, connection: Connection) -> None:
+    def leave(self, connection: Connection) -> None:
         """Take a connection that may carry another exchange, and its place."""
         ...
 
@@ -106,16 +114,18 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """A TCP connection, perhaps with TLS on it."""
+    """A TCP connection."""
 
-    def __init__(self, owner: ConnectionOwner, sock: socket.socket, tls: TlsLayer | None) -> None:
+    _speaks_unasked = False
+    """Whether bytes between two exchanges may be something else than a response."""
+
+    def __init__(self, owner: ConnectionOwner, sock: socket.socket) -> None:
         """Belong to a pool, on a connected socket that is the transport's from now on."""
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._socket = sock
         self._transport: asyncio.Transport
-        self._tls = tls
-        self._handshake: asyncio.Future[UpstreamError | None] | None = None
+        self._write: Callable[[bytes | memoryview], None]
         self._parser = ResponseParser()
         self._exchange: StartedExchange | None = None
         self._began = False
@@ -123,6 +133,8 @@ class Connection(asyncio.Protocol):
         self._unsent = _NOTHING
         self._can_write = True
         self._reads = True
+        self._peer_ended = False
+        """Whether the peer has said that nothing follows, on a connection that is still there."""
         self._idle_seconds = 0.0
         self._phase_at = 0.0
         self._phase_seconds = math.inf
@@ -134,12 +146,6 @@ class Connection(asyncio.Protocol):
         self.closed = False
 
     # For the pool
-
-    async def secured(self) -> None:
-        """Wait for the TLS handshake; an error closes the connection."""
-        error = None if self._handshake is None else await self._handshake
-        if error is not None:
-            raise error
 
     def is_usable(self, now: float) -> bool:
         """Tell whether a resting connection may carry an exchange."""
@@ -206,12 +212,11 @@ class Connection(asyncio.Protocol):
             return
         self.closed = True
         exchange, self._exchange = self._exchange, None
-        if self._handshake is not None and not self._handshake.done():
-            self._handshake.set_result(error)
         if self._timer is not None:
             self._timer.cancel()
         self._unsent = _NOTHING
         self._parser.drop()
+        del self._write  # with TLS, it refers to this object
         self._transport.abort()
         held, self._holds_place = self._holds_place, False
         self._owner.went_away(self, held_place=held)
@@ -222,25 +227,41 @@ class Connection(asyncio.Protocol):
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake, where there is one."""
+        """Take what writes to the socket."""
         self._transport = cast("asyncio.Transport", transport)
+        self._write = self._transport.write
         self._owner.came_up(self)
-        if self._tls is not None:
-            self._handshake = self._loop.create_future()
-            self._shake_hands(b"", self._tls, self._handshake)
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived."""
-        if self.closed:
+        exchange, parser = self._exchange, self._parser
+        if exchange is None:
+            self.close(ConnectionLost("something arrived that nobody asked for", sent=False))
             return
-        if self._tls is None:
-            self._receive(data)
-        else:
-            self._receive_encrypted(data, self._tls)
+        violation: UpstreamError | None = None
+        try:
+            parser.feed(data)
+        except UpstreamError as error:
+            violation = error.anew()
+        if parser.began:
+            if self._began:
+                self._phase_at = self._loop.time()
+            else:
+                self._begin_response(exchange)
+            if parser.pieces and self._exchange is exchange:
+                exchange.receiver.on_body(parser.take_body())
+            if self._exchange is not exchange:
+                return  # it is over
+        if violation is not None:
+            self.close(violation)
+        elif parser.complete:
+            self._finish(exchange)
+        elif exchange.paused:
+            self.pause()
 
     def eof_received(self) -> None:
-        """Take the end of the connection, which on TLS has to be said in TLS, too."""
-        self._end_of_file(in_order=self._tls is None)
+        """Take the end of the connection."""
+        self._end_of_file(in_order=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End whatever is under way."""
@@ -265,58 +286,41 @@ class Connection(asyncio.Protocol):
 
     # Receiving
 
-    def _receive(self, data: bytes) -> None:
-        exchange, parser = self._exchange, self._parser
-        if exchange is None:
-            self.close(ConnectionLost("something arrived that nobody asked for", sent=False))
-            return
-        violation: UpstreamError | None = None
-        try:
-            parser.feed(data)
-        except UpstreamError as error:
-            violation = error.anew()
-        if parser.began:
-            self._deliver(exchange)
-            if self._exchange is not exchange:
-                return  # its receiver has cancelled it
-        if violation is not None:
-            self.close(violation)
-        elif parser.complete:
-            self._finish(exchange)
-        elif exchange.paused:
-            self.pause()
-
-    def _deliver(self, exchange: StartedExchange) -> None:
-        """Give the receiver what is new."""
+    def _begin_response(self, exchange: StartedExchange) -> None:
+        """Give away the head; or the whole response, where it is there and wanted at once."""
         parser = self._parser
-        if not self._began:
-            self._began = True
-            if not parser.complete:
-                self._begin_phase(self._idle_seconds)
-            exchange.receiver.on_head(parser.status, parser.headers)
-        else:
-            self._phase_at = self._loop.time()
-        if parser.pieces and self._exchange is exchange:
-            exchange.receiver.on_body(parser.take_body())
+        self._began = True
+        if not parser.complete:
+            self._begin_phase(self._idle_seconds)
+        elif (on_whole := exchange.on_whole) is not None:
+            self._end(exchange)
+            on_whole(parser.status, parser.headers, parser.take_body())
+            return
+        exchange.receiver.on_head(parser.status, parser.headers)
 
     def _finish(self, exchange: StartedExchange) -> None:
+        receiver = exchange.receiver
+        self._end(exchange)
+        receiver.on_end()
+
+    def _end(self, exchange: StartedExchange) -> None:
         """End an exchange; where nothing is left over, the connection may carry the next."""
         self._exchange = exchange.connection = None
-        exchange.ended = True
+        exchange.end()
         transport = self._transport
         clean = (
             self._parser.reusable
             and not self._unsent
-            and not (self._tls is not None and self._tls.ended)
+            and not self._peer_ended
             and not transport.is_closing()
             and not transport.get_write_buffer_size()
         )
         if clean:
             self._holds_place = False
-            self._owner.came_back(self)
+            self.rested_at = self._loop.time()
+            self._owner.leave(self)
         else:
             self.close(ConnectionLost(_UNUSED, sent=True))
-        exchange.receiver.on_end()
 
     def _end_of_file(self, *, in_order: bool) -> None:
         if self.closed:
@@ -342,18 +346,9 @@ class Connection(asyncio.Protocol):
             return True
         except OSError:
             return False
-        return bool(seen) and self._tls is not None  # on TLS, it may be a session ticket
+        return bool(seen) and self._speaks_unasked
 
     # Sending
-
-    def _write(self, data: bytes | memoryview) -> None:
-        if self._tls is None:
-            self._transport.write(data)
-            return
-        try:
-            self._transport.write(self._tls.encrypt(data))
-        except ssl.SSLError as error:
-            raise ConnectionLost(f"TLS broke: {_reason(error)}", sent=True) from error
 
     def _send_more(self) -> None:
         """Send a large body as fast as the peer takes it; give up once a response begins."""
@@ -361,75 +356,35 @@ class Connection(asyncio.Protocol):
             piece, self._unsent = self._unsent[:SLICE_BYTES], self._unsent[SLICE_BYTES:]
             self._write(piece)
 
-    # TLS
-
-    def _receive_encrypted(self, received: bytes, tls: TlsLayer) -> None:
-        try:
-            handshake = self._handshake
-            if handshake is not None and not handshake.done():
-                self._shake_hands(received, tls, handshake)
-                if self.closed or not handshake.done():
-                    return
-                received = b""
-            data = tls.decrypt(received)
-        except ssl.SSLError as error:
-            self.close(ConnectionLost(f"TLS broke: {_reason(error)}", sent=self._holds_place))
-            return
-        if reply := tls.outgoing():
-            self._transport.write(reply)
-        if data:
-            self._receive(data)
-        if tls.ended:
-            self._end_of_file(in_order=True)
-
-    def _shake_hands(
-        self, received: bytes, tls: TlsLayer, handshake: asyncio.Future[UpstreamError | None]
-    ) -> None:
-        try:
-            done = tls.handshake(received)
-        except ssl.SSLError as error:
-            self.close(ConnectFailed(f"TLS failed: {_reason(error)}", sent=False))
-            return
-        self._transport.write(tls.outgoing())
-        if done:
-            handshake.set_result(None)
-
     # Time
 
     def _begin_phase(self, seconds: float) -> None:
         """Expect the next news within so many seconds."""
         self._phase_at = self._loop.time()
         self._phase_seconds = seconds
-        self._watch()
+        if self._phase_at + seconds < self._timer_at or self._total_at < self._timer_at:
+            self._set_timer()
 
-    def _watch(self) -> None:
+    def _set_timer(self) -> None:
         """See to it that a timer fires in time; one that is too early looks again: few are set."""
-        at = self._deadline
-        if self._timer is None or at < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = at
-            self._timer = self._loop.call_at(at, self._look_at_the_time)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._deadline
+        self._timer = self._loop.call_at(self._timer_at, self._look_at_the_time)
 
     @property
     def _deadline(self) -> float:
         return min(self._phase_at + self._phase_seconds, self._total_at)
 
     def _look_at_the_time(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, math.inf
         if self._exchange is None:
             return
         now = self._loop.time()
         if now < self._deadline:
-            self._watch()
+            self._set_timer()
             return
         error, phase = (IdleTimeout, "body") if self._began else (HeadTimeout, "head")
         if now >= self._total_at:
             error = TotalTimeout
         self.close(error(f"{error.__name__} in the {phase}", sent=True))
-
-
-def _reason(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message
-    return error.reason or type(error).__name__

@@ -53,9 +53,11 @@ class Credentials:
 
         One that tells an error is searched for keys in every spelling.
         """
-        is_error = len(body) <= _LARGEST_ERROR and _ERROR.search(body) is not None
-        if is_error or any(key in body for key in self._keys):
+        if len(body) <= _LARGEST_ERROR and _ERROR.search(body) is not None:
             return self._key_redactor.mask(body)
+        for key in self._keys:
+            if key in body:
+                return self._key_redactor.mask(body)
         return body
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES: Final = 65_536
 MAX_FIELDS: Final = 256
+_VERSIONS: Final = frozenset({"1.1", "1.0"})
 _FINAL: Final = HTTPStatus.OK
 """The lowest status of a response that is no interim one."""
 _UPGRADE: Final = HTTPStatus.SWITCHING_PROTOCOLS
@@ -67,10 +68,21 @@ class ResponseHeaders(Mapping[str, str]):
         return len(self._spellings)
 
 
+class _Names(NamedTuple):
+    """What the names of a head's fields tell."""
+
+    spellings: Mapping[str, bytes]
+    """How each is spelled, by its lower case."""
+    are_plain: bool
+    """Whether they tell the length of the body, and of no transfer coding."""
+
+
 @lru_cache(maxsize=256)
-def _spellings(names: tuple[bytes, ...]) -> Mapping[str, bytes]:
-    """Return names by their lower case; a server sends the same ones nearly every time."""
-    return {name.decode("latin-1").lower(): name for name in names}
+def _read_names(names: tuple[bytes, ...]) -> _Names:
+    """Look at the names of fields; a server sends the same ones nearly every time."""
+    spellings = {name.decode("latin-1").lower(): name for name in names}
+    plain = "content-length" in spellings and "transfer-encoding" not in spellings
+    return _Names(spellings, plain)
 
 
 class ResponseParser:
@@ -84,16 +96,18 @@ class ResponseParser:
         "_http",
         "_is_head",
         "_keep_alive",
-        "_leftover",
         "_open_ended",
         "_overhead",
+        "_silence",
         "_whole",
         "began",
         "complete",
         "headers",
         "on_body",
         "on_header",
+        "on_message_begin",
         "pieces",
+        "reusable",
         "status",
     )
 
@@ -101,29 +115,30 @@ class ResponseParser:
         self._fields: dict[bytes, bytes] = {}
         self.pieces: list[bytes] = []
         """What came of the body and was not taken yet."""
-        # Called by httptools for each field and each piece, without a frame of Python.
+        self._silence: list[None] = []
+        """Not empty from the end of a response on, until another one begins."""
+        # Called by httptools for each field, piece and response, without a frame of Python.
         self.on_header = self._fields.__setitem__
         self.on_body = self.pieces.append
+        self.on_message_begin = self._silence.clear
         self._http = HttpResponseParser(self)
         self._is_head = False
-        self._reset()
-
-    def _reset(self) -> None:
-        self.began = False
-        self.complete = False
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
-        self._open_ended = False
-        self._leftover = False
-        self._keep_alive = False
-        self._overhead = 0
+        self.expect("")
 
     def expect(self, method: str) -> None:
         """Expect the response to a request with that method."""
         if self._is_head:  # the parser knows nothing of HEAD, and still waits for a body
             self._http = HttpResponseParser(self)
         self._is_head = method == "HEAD"
-        self._reset()
+        self.began = False
+        self.complete = False
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.reusable = False
+        """Whether the response ended with nothing behind it on a connection that stays open."""
+        self._open_ended = False
+        self._keep_alive = False
+        self._overhead = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the connection; a `ProtocolViolation` if they are not HTTP.
@@ -136,13 +151,14 @@ class ResponseParser:
         except (HttpParserError, HttpParserUpgrade) as error:
             if not self.complete:
                 raise _violation(error) from None
-            self._leftover = True
+            self._silence.clear()
         if self.complete:
             if len(self.pieces) > self._whole:
                 del self.pieces[self._whole :]
-                self._leftover = True
-            return
-        if self.pieces:
+                self._silence.clear()
+            alone = bool(self._silence) and not self._open_ended
+            self.reusable = self._keep_alive and alone
+        elif self.pieces:
             self._overhead = 0
         # A field is passed on once the next one begins.
         elif self._overhead > MAX_HEAD_BYTES or len(self._fields) >= MAX_FIELDS:
@@ -161,21 +177,11 @@ class ResponseParser:
             self.complete = True
         return self.complete
 
-    @property
-    def reusable(self) -> bool:
-        """Whether the response ended with nothing behind it on a connection that stays open."""
-        return self._keep_alive and not self._leftover and not self._open_ended
-
     def drop(self) -> None:
         """Let go of the parser, which holds on to this object."""
         del self._http
 
     # What httptools calls
-
-    def on_message_begin(self) -> None:
-        """Note that bytes came without a request."""
-        if self.complete:
-            self._leftover = True
 
     def on_headers_complete(self) -> None:
         """Begin the response, unless it is an interim one."""
@@ -183,20 +189,26 @@ class ResponseParser:
         if self.complete or (status < _FINAL and status != _UPGRADE):
             return
         fields = self._take_fields()
-        spellings = _spellings(tuple(fields))
-        self._check_framing(status, spellings, fields)
+        spellings, are_plain = _read_names(tuple(fields))
+        if self._http.get_http_version() not in _VERSIONS:
+            raise ProtocolViolation("the response is neither HTTP/1.1 nor HTTP/1.0", sent=True)
+        if not are_plain or status == _UPGRADE:
+            self._check_framing(status, spellings, fields)
         self.status = status
         self.headers = ResponseHeaders(spellings, fields)
         self.began = True
         if self._is_head:
-            self._complete()
+            self.on_message_complete()
 
     def on_message_complete(self) -> None:
         """End the response; after an interim one, the next is expected."""
         if self._fields:
             self._take_fields()  # trailers, or the fields of an interim response
         if self.began and not self.complete:
-            self._complete()
+            self.complete = True
+            self._whole = len(self.pieces)
+            self._keep_alive = self._http.should_keep_alive()  # forgotten once this returns
+            self._silence.append(None)
 
     def _take_fields(self) -> dict[bytes, bytes]:
         fields = self._fields.copy()
@@ -208,23 +220,15 @@ class ResponseParser:
             raise ProtocolViolation("the response's head or trailers are too large", sent=True)
         return fields
 
-    def _complete(self) -> None:
-        self.complete = True
-        self._whole = len(self.pieces)
-        self._keep_alive = self._http.should_keep_alive()  # forgotten once the callback returns
-
     def _check_framing(
         self, status: int, spellings: Mapping[str, bytes], fields: Mapping[bytes, bytes]
     ) -> None:
         if status == _UPGRADE:
             raise ProtocolViolation("an upgrade that nobody asked for", sent=True)
-        version = self._http.get_http_version()
-        if version not in {"1.1", "1.0"}:
-            raise ProtocolViolation("the response is neither HTTP/1.1 nor HTTP/1.0", sent=True)
         coded = "transfer-encoding" in spellings
         if coded:
             coding = fields[spellings["transfer-encoding"]].strip().lower()
-            if coding != b"chunked" or version != "1.1":
+            if coding != b"chunked" or self._http.get_http_version() != "1.1":
                 raise ProtocolViolation("a transfer coding that nobody asked for", sent=True)
         counted = coded or "content-length" in spellings
         self._open_ended = not counted and not self._is_head and status not in _BODYLESS

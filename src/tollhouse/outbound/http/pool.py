@@ -93,11 +93,6 @@ class OriginPool:
         """Take note of a new connection."""
         self.connections.add(connection)
 
-    def came_back(self, connection: Connection) -> None:
-        """Take a connection that may carry another exchange, and its place."""
-        connection.rested_at = self._loop.time()
-        self.leave(connection)
-
     def went_away(self, connection: Connection, *, held_place: bool) -> None:
         """Forget a connection that closed."""
         self.connections.discard(connection)

@@ -30,13 +30,17 @@ may the request be sent somewhere else without the risk of doing the work twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
+
+TakeResponse = Callable[[int, Mapping[str, str], bytes], None]
+"""Takes a response that has ended: its status, its headers as `on_head` has them, its body."""
 
 
 class UpstreamError(Exception):
@@ -199,8 +203,16 @@ class UpstreamExchange(Protocol):
 class Upstream(Protocol):
     """A pool of connections to upstream servers."""
 
-    def start(self, request: UpstreamRequest, receiver: ResponseReceiver) -> UpstreamExchange:
+    def start(
+        self,
+        request: UpstreamRequest,
+        receiver: ResponseReceiver,
+        on_whole: TakeResponse | None = None,
+    ) -> UpstreamExchange:
         """Send a request once and give the receiver its response, or its error.
+
+        A response that was read all at once goes to `on_whole`, where that is given, in place of
+        the receiver; the exchange has ended by then.
 
         Must be called on the loop. It never raises and calls the receiver only after it has
         returned. A resting connection carries the request at once, otherwise one is opened.

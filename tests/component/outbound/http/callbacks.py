@@ -65,6 +65,21 @@ class RecordingReceiver:
         return self.calls.endswith(("e", "x"))
 
 
+class WholeReceiver(RecordingReceiver):
+    """Takes a response at once, too, and writes down the calls that would have given it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wholes = 0
+
+    def on_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.wholes += 1
+        self.on_head(status, headers)
+        if body:
+            self.on_body(body)
+        self.on_end()
+
+
 class CallbackResponse(RecordingReceiver):
     """A response that is read piece by piece; it pauses the exchange while much is unread."""
 

@@ -6,13 +6,13 @@ The tests of `send` run on `start` too, see `callbacks`.
 import asyncio
 import gc
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from operator import methodcaller
 
 import pytest
 
-from tests.component.outbound.http.callbacks import RecordingReceiver
+from tests.component.outbound.http.callbacks import RecordingReceiver, WholeReceiver
 from tests.component.outbound.http.conftest import MakeUpstream
 from tests.component.outbound.http.exchange import SHORT, Exchange, collect, plain_only, post
 from tests.support.loop_time import LoopTime
@@ -98,6 +98,48 @@ async def test_the_next_request_may_start_when_the_last_one_ends(exchange: Excha
 
     first = ActingReceiver("e", go_on)
     first.exchange = exchange.upstream.start(exchange.post(), first)
+    await until(lambda: last.over)
+    assert last.body == b"next"
+    assert len(exchange.server.peers) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"all of it"])
+async def test_a_response_that_is_read_at_once_is_given_at_once(
+    exchange: Exchange, body: bytes
+) -> None:
+    exchange.server.behave = say(reply(body))
+    receiver = WholeReceiver()
+    exchange.upstream.start(exchange.post(), receiver, receiver.on_whole)
+    await until(lambda: receiver.over)
+    assert (receiver.wholes, receiver.status, receiver.body) == (1, 200, body)
+    await exchange.is_healthy()
+    assert len(exchange.server.peers) == 1
+
+
+async def test_a_response_of_which_a_part_is_missing_is_not_given_at_once(
+    exchange: Exchange,
+) -> None:
+    exchange.server.behave = say(CHUNKED, b"3\r\none\r\n", Pause(SHORT), b"0\r\n\r\n")
+    receiver = WholeReceiver()
+    exchange.upstream.start(exchange.post(), receiver, receiver.on_whole)
+    await until(lambda: receiver.over)
+    assert (receiver.wholes, receiver.body) == (0, b"one")
+
+
+async def test_an_exchange_has_ended_when_its_response_is_given_at_once(
+    exchange: Exchange,
+) -> None:
+    await exchange.is_healthy(1)
+    last = RecordingReceiver()
+
+    class Next(WholeReceiver):
+        def on_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+            super().on_whole(status, headers, body)
+            first.cancel()
+            exchange.upstream.start(exchange.post(b"next"), last)
+
+    receiver = Next()
+    first = exchange.upstream.start(exchange.post(), receiver, receiver.on_whole)
     await until(lambda: last.over)
     assert last.body == b"next"
     assert len(exchange.server.peers) == 1
@@ -257,11 +299,14 @@ async def test_any_response_is_the_same_on_both_wherever_it_is_split(
         request = post(server.url)
         received = await heard(make_upstream(), request)
         assert received == await said(make_upstream(), request), data
+        assert received == await heard(make_upstream(), request, at_once=True), data
 
 
-async def heard(upstream: Upstream, request: UpstreamRequest) -> list[object]:
-    receiver = RecordingReceiver()
-    upstream.start(request, receiver)
+async def heard(
+    upstream: Upstream, request: UpstreamRequest, *, at_once: bool = False
+) -> list[object]:
+    receiver = WholeReceiver()
+    upstream.start(request, receiver, receiver.on_whole if at_once else None)
     await until(lambda: receiver.over)
     return [receiver.status, dict(receiver.headers), receiver.body, repr(receiver.error)]
 

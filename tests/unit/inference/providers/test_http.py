@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gzip
 import json
+from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from tests.support.seams.inference import (
     ChatPassthroughAdapter,
     Dialect,
     Endpoint,
+    ErrorEvent,
     HttpProvider,
     ProviderCall,
     parse_request,
@@ -21,6 +23,7 @@ from tests.support.seams.inference import (
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeResponse, FakeUpstream
 from tests.unit.inference.fakes import PRICE, FakeProvider, PipelineFixture, failed, outcome, steps
+from tollhouse.kernel.eager_task import EagerTask
 from tollhouse.kernel.errors import ProviderFailure, ProviderUnavailable, status_of
 from tollhouse.kernel.secret import Secret
 from tollhouse.outbound.http.port import (
@@ -290,6 +293,78 @@ async def test_what_cannot_be_decompressed_is_an_invalid_response(
     response = FakeResponse(200, {"content-encoding": encoding}, pieces=[body])
     with pytest.raises(ProviderUnavailable, match="invalid response"):
         await (await provider(FakeUpstream(response)).open(call())).whole()
+
+
+# A reply that is read at once, and not in pieces
+
+
+async def by_callbacks(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine as the pipeline does: it goes on in the stack of whoever wakes it."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    task = EagerTask(coroutine, loop, lambda _: ended.set_result(None))
+    loop.call_soon(task.start)
+    await ended
+
+
+COMPRESSED = {"content-encoding": "gzip"}
+REPLIES: dict[str, tuple[int, dict[str, str], list[bytes]]] = {
+    "whole": (200, {}, [b'{"id":"1",', b'"choices":[]}']),
+    "empty": (200, {}, []),
+    "a stream": (200, {}, [b"data: {}\n", b"\ndata: [DONE]\n\n"]),
+    "a stream without its last line": (200, {}, [b"data: {}\n\ndata: ", b"[DONE]"]),
+    "a stream that is cut": (200, {}, [b"data: {}\n\ndata: {"]),
+    "too large": (200, {}, [b"x" * 60_000] * 2),
+    "an event that is too large": (200, {}, [b"data: " + b"x" * 60_000] * 2),
+    "an error under 200": (200, {}, [b'{"error":{"message":"no"}}']),
+    "an event with an error": (200, {}, [b'data: {"error":{"message":"no"}}\n\n']),
+    "compressed": (200, COMPRESSED, [gzip.compress(b"data: {}\n\n")]),
+    "compressed, and too large": (200, COMPRESSED, [gzip.compress(b"x" * 10_000_000)]),
+    "compressed badly": (200, COMPRESSED, [b"no gzip"]),
+    "compressed in another way": (200, {"content-encoding": "br"}, [b"{}"]),
+    "refused": (400, {}, [b'{"error":{"message":', b'"no"}}']),
+    "refused, compressed": (400, COMPRESSED, [gzip.compress(b'{"error":{"message":"no"}}')]),
+    "refused, compressed badly": (400, COMPRESSED, [b"no gzip"]),
+    "refused at length": (400, {}, [b'{"error":{"message":"no"}}', b" " * 70_000]),
+    "limited": (429, {"retry-after": "7"}, [b"slow"]),
+    "moved": (302, {"location": "/"}, []),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", REPLIES)
+async def test_a_reply_that_is_read_at_once_is_the_same_as_one_in_pieces(
+    name: str, *, stream: bool
+) -> None:
+    status, headers, pieces = REPLIES[name]
+
+    async def became(*, at_once: bool) -> list[object]:
+        """Return where a call ended, what was given until then, and the failure."""
+        response = FakeResponse(status, headers, pieces, at_once=at_once)
+        got: list[bytes] = []
+        reply, failure = None, None
+
+        async def ask() -> None:
+            nonlocal reply, failure
+            try:
+                reply = await provider(FakeUpstream(response)).open(call(stream=stream))
+                if stream:
+                    await reply.relay(lambda events: not got.extend(events))
+                else:
+                    got.append(await reply.whole())
+            except (ProviderFailure, ErrorEvent) as error:
+                failure = error
+
+        await by_callbacks(ask())
+        if reply is not None:
+            await reply.close()
+        assert response.closed == 1
+        if isinstance(failure, ProviderFailure):
+            told = [failure.message, failure.metadata, failure.ambiguous, failure.code]
+            return [reply is None, got, *told, failure.provider_status, failure.retry_after]
+        return [reply is None, got, failure and failure.args]
+
+    assert await became(at_once=True) == await became(at_once=False)
 
 
 # The check of a key
