@@ -7,16 +7,18 @@ long prompts     50,000 and 100,000 tokens, of a key that has a limit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from bench.holders import new_key
-from bench.load import Load, Target, gateway_target, run_load
+from bench.load import Load, gateway_target, run_load
 from bench.scenarios import Bench, Figure
 from bench.servers import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from bench.load import Target
 
 _BOUNDS_MS: Final = (1, 5, 10, 50, 100)
 _SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -52,8 +54,7 @@ class Published:
                 yield Figure(report, "eight at once, nginx, CPU", beside.microseconds, "us")
             for bound, rate in self._frontier(target, done.per_second).items():
                 yield Figure(report, f"best rate at p99 <= {bound} ms", rate, "a second")
-            key = new_key(side.gateway)[0]
-            limited = Target(target.name, target.pid, target.port, key, gateway=side.gateway)
+            limited = replace(target, key=new_key(side.gateway)[0])
             for tokens in _PROMPTS:
                 size, name = tokens * _TOKEN_BYTES, f"prompt of {tokens:,} tokens"
                 load = Load(MODEL, self.long, concurrency=8, prompt_bytes=size)

@@ -36,6 +36,10 @@ def rates_for(price: Price, usage: Usage) -> Rates:
     return rates
 
 
+def _ratio(factor: Decimal) -> tuple[int, int]:
+    return (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
+
+
 def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
     """Return what a reply's final usage costs at the price of the endpoint that answered.
 
@@ -43,7 +47,7 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
     searches.
     """
     units = (rates_for(price, usage) if price.tiers else price.rates).units
-    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
+    numerator, denominator = _ratio(factor)
     prompt = numerator * (
         usage.input_tokens * units.prompt
         + usage.cache_read_tokens * units.cache_read
@@ -81,16 +85,15 @@ def estimate(
     It is in nano-credits, rounded up, at most the cap; the cap itself where output costs something
     and has no limit (None).
     """
-    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
+    numerator, denominator = _ratio(factor)
     most = 0
-    for units in _reachable(price, input_tokens) if price.tiers else (price.rates.units,):
-        output = max(units.reasoning, units.completion)
+    for units in _reachable(price, input_tokens):
+        output = max(units.completion, units.reasoning)
         if output_tokens is None and output and factor:
             return cap_nano
         total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
-        nano = -(-total // (denominator * units.per_nano))
-        most = max(most, nano)
-    return min(most, cap_nano)
+        most = max(most, -(-total // (denominator * units.per_nano)))
+    return min(cap_nano, most)
 
 
 def maximum_cost(
@@ -102,10 +105,7 @@ def maximum_cost(
     """
     tokens = estimate(input_tokens, output_tokens, price, MAX_NANO)
     if not price.tiers:
-        units = price.rates.units
-        if not (units.request or images or searches):
-            return tokens
-        return tokens + _besides(units, images, searches)
+        return tokens + _besides(price.rates.units, images, searches)
     every = (price.rates, *(tier.rates for tier in price.tiers))
     return tokens + max(_besides(rates.units, images, searches) for rates in every)
 
@@ -201,8 +201,7 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     owed = full if factor is FULL_PRICE else cost(usage, price, factor, images)
     if not left and no_charge(usage.output_tokens, finish_reason):
         owed = Cost(0, 0, 0)
-    searched = usage.searches or usage.file_searches
-    if searched and not price.is_free and _has_unknown_fees(usage, rates_for(price, usage)):
+    if not price.is_free and _has_unknown_fees(usage, rates_for(price, usage)):
         return Charge(CostState.UNKNOWN, usage, owed.total_nano, provider_cost_nano=None, cost=None)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)
 

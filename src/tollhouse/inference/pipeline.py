@@ -170,13 +170,11 @@ class Generation:
             try:
                 await self._finish(None)
             finally:
-                if self._reply is not None:
-                    await self._reply.close(0.0 if self._stream is None else _LET_END_SECONDS)
+                await self._close_reply(0.0 if self._stream is None else _LET_END_SECONDS)
         else:
             # The provider learns first: it stops billing, the books can wait for a moment.
             try:
-                if self._reply is not None:
-                    await self._reply.close()
+                await self._close_reply()
             finally:
                 await self._finish(error)
 
@@ -224,9 +222,7 @@ class Generation:
 
     async def _forget_reply(self) -> None:
         """Let go of a reply that came to nothing before the client got any of it."""
-        if self._reply is None:
-            return
-        await self._reply.close()
+        await self._close_reply()
         self._reply = self._stream = self._whole = None
         self._waiting_events, self._large_events, self._held = (), 0, b""
         self._request.forget_reply()
@@ -372,6 +368,10 @@ class Generation:
             self._note_first_byte()
             self._client_has_room = self._client.write(held)
 
+    async def _close_reply(self, patience: float = 0.0) -> None:
+        if self._reply is not None:
+            await self._reply.close(patience)
+
     def _note_first_byte(self) -> None:
         if self._request.first_byte_at is None:
             self._request.first_byte_at = self._services.clock.monotonic()
@@ -490,9 +490,6 @@ class Generation:
     async def _answer(self, cost: Charge, error: TollhouseError | None) -> None:
         client, steps, request = self._client, self._services.steps, self._request
         identity, parsed = request.identity, request.parsed
-        if error is None and self._whole is not None and identity is not None:
-            client.finish(await steps.render_response(self._owner, self._whole, identity, cost))
-            return
         run = partial(steps.run_for_reply, self._owner, self._repeated + self._large_events)
         # Clients look for these in their stream, although it has not begun.
         streamed_errors = parsed.streamed_errors if parsed.stream else ()
@@ -505,6 +502,9 @@ class Generation:
             client.fail(error)
         elif self._stream is not None:
             client.finish(self._held + await run(self._stream.end, cost))
+        elif self._whole is not None and identity is not None:
+            rendered = await steps.render_response(self._owner, self._whole, identity, cost)
+            client.finish(rendered)
 
     def _millis_since(self, monotonic: float) -> int:
         return int((self._services.clock.monotonic() - monotonic) * 1000)

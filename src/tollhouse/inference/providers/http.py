@@ -312,9 +312,7 @@ class HttpReply:
     async def status(self) -> int:
         """Return the status, once the head is there."""
         while not self._status:
-            if self._error is None:
-                await self._news
-            self._raise_error()
+            await self._more()
         return self._status
 
     async def whole(self) -> bytes:
@@ -421,9 +419,6 @@ class HttpReply:
     async def _more(self) -> None:
         if self._error is None:
             await self._news
-        self._raise_error()
-
-    def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             # Kept no longer: it refers to all that it passes on its way, and so to us.
