@@ -23,7 +23,8 @@ from bench.formats import COST, chat_reply
 from tollhouse.accounting.settlement.settler import Settler
 from tollhouse.api.inference_handler import InferenceHandler
 from tollhouse.cli.main import main
-from tollhouse.inference.pipeline import Generation, Pipeline
+from tollhouse.inference.generation import Generation
+from tollhouse.inference.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,14 +95,9 @@ def _begin(body: bytes) -> list[Any]:
     return [patch.object(Generation, "_run", run)]
 
 
-async def _admitted(generation: Any) -> Any:
-    services, request = generation._services, generation._request
-    return await generation._admit(await services.candidates(request, request.models))
-
-
 def _admit(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
-        await _admitted(generation)
+        await generation._admit()
         generation._services.admission.release(generation.id)
         _finish(generation, body)
 
@@ -110,12 +106,12 @@ def _admit(body: bytes) -> list[Any]:
 
 def _ask(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
-        [candidate, *_] = await _admitted(generation)
-        generation._reply, _ = await generation._try(candidate)
-        await generation._reply.whole()
+        [candidate, *_] = await generation._admit()
+        await generation._ask(candidate)
+        await generation._read_body()
         generation._services.admission.release(generation.id)
         _finish(generation, body)
-        await generation._close_reply()
+        generation._close_reply()
 
     return [patch.object(Generation, "_run", run)]
 

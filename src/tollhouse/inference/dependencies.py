@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tollhouse.kernel.clock import Clock
     from tollhouse.kernel.errors import ProviderFailure
     from tollhouse.observability.metrics import Metrics
+    from tollhouse.provider_keys.types import OwnKey
 
 _NONE: Final = OwnKeyUse()
 _NO_FEE: Final = Fraction(0)
@@ -64,7 +65,18 @@ class PipelineDependencies:
         on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
     ) -> Sequence[Candidate]:
         """Return the endpoints that can serve a request now: `routing.find_candidates`."""
-        use = await self.own_keys_of(request.subject)
+        return self.candidates_with(
+            await self.own_keys_of(request.subject), request, models, on_excluded
+        )
+
+    def candidates_with(
+        self,
+        use: OwnKeyUse,
+        request: InferenceRequest,
+        models: Sequence[Model],
+        on_excluded: Callable[[ExcludedEndpoint], None] = lambda _: None,
+    ) -> Sequence[Candidate]:
+        """Do the same, once it is known which own keys the caller may use."""
         now, health = self.clock.monotonic(), self.health
         found = routing.find_candidates(
             models,
@@ -84,12 +96,20 @@ class PipelineDependencies:
 
     async def own_keys_of(self, subject: Subject) -> OwnKeyUse:
         """Return the own keys that a caller may use; a look-up for accounts that have none."""
+        use = self.known_own_keys(subject)
+        if use is None and self.own_keys is not None:
+            await in_task()
+            use = self._use_of(await self.own_keys.read(subject.account_id), subject)
+        return use or _NONE
+
+    def known_own_keys(self, subject: Subject) -> OwnKeyUse | None:
+        """Return the same without waiting; None where they have to be read."""
         if self.own_keys is None:
             return _NONE
         keys = self.own_keys.known(subject.account_id)
-        if keys is None:
-            await in_task()
-            keys = await self.own_keys.read(subject.account_id)
+        return None if keys is None else self._use_of(keys, subject)
+
+    def _use_of(self, keys: Sequence[OwnKey], subject: Subject) -> OwnKeyUse:
         if not keys:
             return _NONE
         now = self.clock.monotonic()

@@ -2,10 +2,10 @@
 
     reply = await provider.open(call)          # the provider accepted; nothing read yet
     try:
-        body = await reply.whole()             # a whole reply in the call's dialect ...
+        body = reply.whole()                   # a whole reply in the call's dialect ...
         ended = await reply.relay(take)        # ... or the data of its events as they come
     finally:
-        await reply.close()
+        reply.close()                          # to be awaited where it is not None
 
 Whatever goes wrong at a provider is a `ProviderFailure`: each provider translates foreign errors
 in one place.
@@ -147,8 +147,8 @@ class ProviderCall(NamedTuple):
 class OpenedReply(Protocol):
     """A reply that a provider has begun."""
 
-    async def whole(self) -> bytes:
-        """Return the body of a whole reply."""
+    def whole(self) -> bytes | Awaitable[bytes]:
+        """Return the body of a whole reply, or what to await until it has come."""
         ...
 
     async def relay(self, take: Callable[[Sequence[bytes]], bool]) -> bool:
@@ -159,11 +159,11 @@ class OpenedReply(Protocol):
         """
         ...
 
-    async def close(self, patience: float = 0.0) -> None:
+    def close(self, patience: float = 0.0) -> Awaitable[None] | None:
         """End the reply; one that is still under way is cancelled at the provider.
 
         One whose last event has come has so many seconds for the rest of its body, so that its
-        connection can be used again.
+        connection can be used again. Returns what to await, if it takes its time.
         """
         ...
 
@@ -181,8 +181,8 @@ class Provider(Protocol):
     on_disconnect: Literal["cancel", "drain"]
     """What becomes of a call whose client went away."""
 
-    async def open(self, call: ProviderCall) -> OpenedReply:
-        """Send a request; return once the provider accepted it."""
+    def open(self, call: ProviderCall) -> Awaitable[OpenedReply]:
+        """Send a request; what is returned is awaited until the provider has accepted it."""
         ...
 
     async def check(self) -> None:

@@ -60,6 +60,10 @@ class Steps:
     def __init__(self, pool: WorkerPool | None = None) -> None:
         self._pool = pool
 
+    def is_large(self, size: int) -> bool:
+        """Tell whether a worker takes a body of so many bytes; other steps are plain calls."""
+        return size > LARGE and self._pool is not None
+
     async def parse(self, request: InferenceRequest) -> None:
         """Fill in what a request asks for, and check its texts against the caller's policies.
 
@@ -97,16 +101,15 @@ class Steps:
         """
         size = len(body) + repeated
         if size <= LARGE:
-            return _parsed(adapter, body)[0]
+            return parse_response(adapter, body)
         return await self.run_for_reply(owner, size, _parse_large_response, adapter, body)
 
     async def render_response(
         self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
     ) -> bytes:
         """Return the body that the client gets for a response that is not streamed."""
-        if type(response) is not _LargeResponse:  # `isinstance` of an abstract class is slow
-            return response.render(identity, charge)
-        return await self.run_for_reply(owner, LARGE + 1, response.render, identity, charge)
+        size = rendered_size(response)
+        return await self.run_for_reply(owner, size, response.render, identity, charge)
 
     async def run_for_reply(
         self, owner: str, size: int, function: Callable[..., R], *arguments: object
@@ -239,6 +242,17 @@ class _LargeResponse(AdaptedResponse):
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
         return self.adapter.parse_response(self.body).render(identity, charge)
+
+
+def rendered_size(response: AdaptedResponse) -> int:
+    """Return how many bytes have to be read to render a response that is parsed."""
+    # `isinstance` of an abstract class is slow.
+    return len(response.body) if type(response) is _LargeResponse else 0
+
+
+def parse_response(adapter: FormatAdapter, body: bytes) -> AdaptedResponse:
+    """Parse a provider's response that is not streamed; see `FormatAdapter.parse_response`."""
+    return _parsed(adapter, body)[0]
 
 
 def _parsed(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:

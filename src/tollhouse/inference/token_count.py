@@ -93,9 +93,11 @@ class TokenCounter:
         )
         reply = await self._providers[endpoint.provider].open(call)
         try:
-            return parse_count(await reply.whole())
+            whole = reply.whole()
+            return parse_count(whole if isinstance(whole, bytes) else await whole)
         finally:
-            await reply.close()
+            if (closing := reply.close()) is not None:
+                await closing
 
 
 # Functions that a worker calls if the body is large
