@@ -102,6 +102,8 @@ class Units(NamedTuple):
     image: int
     web_search: int
     file_search: int
+    output: int
+    """Of any token of the output at most: the dearer of completion and reasoning."""
 
     @property
     def are_zero(self) -> bool:
@@ -111,13 +113,14 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, rates: Rates) -> Units:
         """Return rates in the largest unit that they are all whole numbers of."""
-        given = {name: getattr(rates, name) for name in cls._fields[1:]}
+        given = {name: getattr(rates, name) for name in cls._fields[1:-1]}
         if rates.reasoning is None:
             given["reasoning"] = rates.completion
         given |= {name: given[name] or _ZERO for name in ("web_search", "file_search")}
         digits = max(NANO_DIGITS, *map(decimals, given.values()))
         counts = {name: scaled(rate, digits) for name, rate in given.items()}
-        return cls(10 ** (digits - NANO_DIGITS), **counts)
+        output = max(counts["completion"], counts["reasoning"])
+        return cls(10 ** (digits - NANO_DIGITS), **counts, output=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,21 @@ class Price:
     rates: Rates
     tiers: tuple[Tier, ...] = ()
     """In rising order of `above_tokens`."""
+    units: tuple[Units, ...] = field(init=False, repr=False, compare=False)
+    """Of the rates and of each tier's."""
     is_free: bool = field(init=False, repr=False, compare=False)
     has_images: bool = field(init=False, repr=False, compare=False)
+    has_fees: bool = field(init=False, repr=False, compare=False)
+    """Whether anything but tokens costs something: a request, its images or its searches."""
 
     def __post_init__(self) -> None:
         # Once: every request asks.
-        units = [self.rates.units, *(tier.rates.units for tier in self.tiers)]
+        units = (self.rates.units, *(tier.rates.units for tier in self.tiers))
+        fees = (each.request or each.image or each.web_search for each in units)
+        object.__setattr__(self, "units", units)
         object.__setattr__(self, "is_free", all(each.are_zero for each in units))
         object.__setattr__(self, "has_images", any(each.image for each in units))
+        object.__setattr__(self, "has_fees", any(fees))
 
 
 _ZERO = Decimal(0)
