@@ -243,7 +243,6 @@ class GenerationRecord(
     tag=2,
     forbid_unknown_fields=True,
     frozen=True,
-    kw_only=True,
     gc=False,
 ):
     """One reply that a caller was owed, and its charge. The id makes settling it twice harmless.
@@ -257,7 +256,7 @@ class GenerationRecord(
     account_id: str
     workspace_id: str
     key_hash: str
-    payer_hash: str | None = None
+    payer_hash: str | None
     """The key that answered for the one that it was asked with; it counts to both."""
     api_type: str
     model: str
@@ -274,31 +273,31 @@ class GenerationRecord(
     cost_nano: int
     provider_cost_nano: int | None
     """What the provider's work costs at its price; None where nobody knows."""
-    input_tokens: int = 0
+    input_tokens: int
     """This and the other counts are those of `Usage`."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    images: int | None = None
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    images: int | None
     """How many images the request held; None where nothing is charged for them."""
-    free_limited: bool = False
+    free_limited: bool
     """Whether it counts towards the account's limits of free models."""
     latency_ms: int | None
     """From the request's arrival to the first byte of the reply."""
     generation_ms: int | None
     attempts_json: str
     """The providers that were asked: a JSON array of `Attempt`."""
-    http_referer: str | None = None
+    http_referer: str | None
     """This and what follows is what `Attribution` says."""
-    app_title: str | None = None
-    user_agent: str | None = None
-    external_user: str | None = None
-    session_id: str | None = None
-    categories: str | None = None
-    trace: str | None = None
-    metadata: str | None = None
+    app_title: str | None
+    user_agent: str | None
+    external_user: str | None
+    session_id: str | None
+    categories: str | None
+    trace: str | None
+    metadata: str | None
     created_ms: int
     """When its request arrived, in milliseconds since the epoch."""
     estimate_nano: int | None = None
