@@ -110,6 +110,7 @@ _PLAIN: dict[str, Any] = {
     "account_id": "account",
     "workspace_id": "workspace",
     "key_hash": "a" * 64,
+    "payer_hash": None,
     "api_type": "completions",
     "model": "acme/large",
     "provider": "acme",
@@ -120,6 +121,8 @@ _PLAIN: dict[str, Any] = {
     "cancelled": False,
     "finish_reason": "stop",
     "native_finish_reason": "stop",
+    "images": None,
+    "free_limited": False,
     "latency_ms": 120,
     "generation_ms": 340,
 }

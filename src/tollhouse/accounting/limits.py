@@ -127,10 +127,15 @@ class Budget:
     """What requests under way hold."""
     owner_id: str = ""
     """Whose it is: a key's hash, the id of an account, of a workspace and so on."""
+    left_nano: int = field(init=False, repr=False, compare=False)
+    """What is left for requests, those under way included. Kept, since each asks several times."""
     _day: date | None = field(default=None, repr=False, compare=False)
     """The UTC day whose window it is in."""
     _start: date = field(default=date.max, repr=False, compare=False)
     _days: dict[date, int] = field(default_factory=dict[date, int], repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._spent(self.spend_nano)
 
     @property
     def is_limited(self) -> bool:
@@ -144,11 +149,6 @@ class Budget:
         Source: the public gateway's clients, which document `remaining_usd` as this difference.
         """
         return self.limit_nano - self.spend_nano
-
-    @property
-    def left_nano(self) -> int:
-        """What is left for requests, those under way included."""
-        return self.limit_nano - self.spend_nano - self.reserved_nano
 
     @property
     def is_spent(self) -> bool:
@@ -172,7 +172,8 @@ class Budget:
         self.reset, self.include_byok = limit.reset, limit.include_byok
         self.reserved_nano, self.resets_at = reserved_nano, None
         self._days = {day: self._nano(spend) for day, spend in days.items()}
-        self.spend_nano, self._day, self._start = self._nano(total), None, date.max
+        self._day, self._start = None, date.max
+        self._spent(self._nano(total))
         for record in unbooked:
             self.charged(record.utc_day, record.spend)
         return self if before is None else self.on(before)
@@ -185,7 +186,7 @@ class Budget:
         if self.reset is not None and day != self._day:
             self._day, self._start = day, window_start(self.reset, day)
             self.resets_at = resets_at(self.reset, day)
-            self.spend_nano = sum(nano for at, nano in self._days.items() if at >= self._start)
+            self._spent(sum(nano for at, nano in self._days.items() if at >= self._start))
         return self
 
     def charged(self, day: date, spend: Spend) -> None:
@@ -198,6 +199,11 @@ class Budget:
             if day < self._start:
                 return
         self.spend_nano += nano
+        self.left_nano -= nano
+
+    def _spent(self, nano: int) -> None:
+        self.spend_nano = nano
+        self.left_nano = self.limit_nano - nano - self.reserved_nano
 
     def _nano(self, spend: Spend) -> int:
         return spend.usage_nano + (spend.byok_usage_nano if self.include_byok else 0)

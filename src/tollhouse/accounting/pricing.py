@@ -36,10 +36,6 @@ def rates_for(price: Price, usage: Usage) -> Rates:
     return rates
 
 
-def _ratio(factor: Decimal) -> tuple[int, int]:
-    return (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
-
-
 def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int = 0) -> Cost:
     """Return what a reply's final usage costs at the price of the endpoint that answered.
 
@@ -47,7 +43,7 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
     searches.
     """
     units = (rates_for(price, usage) if price.tiers else price.rates).units
-    numerator, denominator = _ratio(factor)
+    numerator, denominator = (1, 1) if factor is FULL_PRICE else factor.as_integer_ratio()
     prompt = numerator * (
         usage.input_tokens * units.prompt
         + usage.cache_read_tokens * units.cache_read
@@ -69,11 +65,7 @@ def cost(usage: Usage, price: Price, factor: Decimal = FULL_PRICE, images: int =
 
 
 def estimate(
-    input_tokens: int,
-    output_tokens: int | None,
-    price: Price,
-    cap_nano: int,
-    factor: Decimal = FULL_PRICE,
+    input_tokens: int, output_tokens: int | None, price: Price, cap_nano: int = MAX_NANO
 ) -> int:
     """Return what a request's tokens may cost, for the hold while it runs.
 
@@ -85,14 +77,12 @@ def estimate(
     It is in nano-credits, rounded up, at most the cap; the cap itself where output costs something
     and has no limit (None).
     """
-    numerator, denominator = _ratio(factor)
     most = 0
-    for units in _reachable(price, input_tokens):
-        output = max(units.completion, units.reasoning)
-        if output_tokens is None and output and factor:
+    for units in _reachable(price, input_tokens) if price.tiers else price.units:
+        if output_tokens is None and units.output:
             return cap_nano
-        total = numerator * (input_tokens * units.prompt + (output_tokens or 0) * output)
-        most = max(most, -(-total // (denominator * units.per_nano)))
+        total = input_tokens * units.prompt + (output_tokens or 0) * units.output
+        most = max(most, -(-total // units.per_nano))
     return min(cap_nano, most)
 
 
@@ -103,16 +93,16 @@ def maximum_cost(
 
     Its fee, its images and so many searches are included.
     """
-    tokens = estimate(input_tokens, output_tokens, price, MAX_NANO)
-    if not price.tiers:
-        return tokens + _besides(price.rates.units, images, searches)
-    every = (price.rates, *(tier.rates for tier in price.tiers))
-    return tokens + max(_besides(rates.units, images, searches) for rates in every)
+    tokens = estimate(input_tokens, output_tokens, price)
+    return tokens + most_fees(images, searches, price) if price.has_fees else tokens
 
 
-def _besides(units: Units, images: int, searches: int) -> int:
-    fees = units.request + images * units.image + searches * units.web_search
-    return -(-fees // units.per_nano)
+def most_fees(images: int, searches: int, price: Price) -> int:
+    """Return the most that a request may cost beside its tokens: rounded up."""
+    return max(
+        -(-(each.request + images * each.image + searches * each.web_search) // each.per_nano)
+        for each in price.units
+    )
 
 
 def affordable_output(
@@ -123,7 +113,7 @@ def affordable_output(
     It is rounded down, 0 or more.
     """
     reachable = _reachable(price, input_tokens)
-    rate = max(Fraction(max(each.completion, each.reasoning), each.per_nano) for each in reachable)
+    rate = max(Fraction(each.output, each.per_nano) for each in reachable)
     if not rate:
         return None
     return max(0, int((nano - maximum_cost(input_tokens, 0, images, price, searches)) / rate))
@@ -151,15 +141,13 @@ def estimate_many(  # noqa: PLR0913 - each is a total of its own
     def dearest(rate: Callable[[Units], int]) -> Fraction:
         return max(Fraction(rate(units), units.per_nano) for units in reachable)
 
-    output = dearest(lambda units: max(units.completion, units.reasoning))
-    tokens = input_tokens * dearest(lambda units: units.prompt) + output_tokens * output
+    output = output_tokens * dearest(lambda units: units.output)
+    tokens = input_tokens * dearest(lambda units: units.prompt) + output
     fees = requests * dearest(lambda units: units.request)
     return ceil(Fraction(factor) * tokens + fees + images * dearest(lambda units: units.image))
 
 
 def _reachable(price: Price, input_tokens: int) -> Sequence[Units]:
-    if not price.tiers:
-        return (price.rates.units,)
     passed = [tier.rates.units for tier in price.tiers if input_tokens > tier.above_tokens]
     return [price.rates.units, *passed]
 
@@ -201,7 +189,8 @@ def charge_for(  # noqa: PLR0913 - each decides in a way of its own
     owed = full if factor is FULL_PRICE else cost(usage, price, factor, images)
     if not left and no_charge(usage.output_tokens, finish_reason):
         owed = Cost(0, 0, 0)
-    if not price.is_free and _has_unknown_fees(usage, rates_for(price, usage)):
+    searched = usage.searches or usage.file_searches
+    if searched and not price.is_free and _has_unknown_fees(usage, rates_for(price, usage)):
         return Charge(CostState.UNKNOWN, usage, owed.total_nano, provider_cost_nano=None, cost=None)
     return Charge(state, usage, owed.total_nano, full.total_nano, owed)
 

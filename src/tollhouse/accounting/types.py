@@ -102,6 +102,8 @@ class Units(NamedTuple):
     image: int
     web_search: int
     file_search: int
+    output: int
+    """Of any token of the output at most: the dearer of completion and reasoning."""
 
     @property
     def are_zero(self) -> bool:
@@ -111,13 +113,14 @@ class Units(NamedTuple):
     @classmethod
     def of(cls, rates: Rates) -> Units:
         """Return rates in the largest unit that they are all whole numbers of."""
-        given = {name: getattr(rates, name) for name in cls._fields[1:]}
+        given = {name: getattr(rates, name) for name in cls._fields[1:-1]}
         if rates.reasoning is None:
             given["reasoning"] = rates.completion
         given |= {name: given[name] or _ZERO for name in ("web_search", "file_search")}
         digits = max(NANO_DIGITS, *map(decimals, given.values()))
         counts = {name: scaled(rate, digits) for name, rate in given.items()}
-        return cls(10 ** (digits - NANO_DIGITS), **counts)
+        output = max(counts["completion"], counts["reasoning"])
+        return cls(10 ** (digits - NANO_DIGITS), **counts, output=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,21 @@ class Price:
     rates: Rates
     tiers: tuple[Tier, ...] = ()
     """In rising order of `above_tokens`."""
+    units: tuple[Units, ...] = field(init=False, repr=False, compare=False)
+    """Of the rates and of each tier's."""
     is_free: bool = field(init=False, repr=False, compare=False)
     has_images: bool = field(init=False, repr=False, compare=False)
+    has_fees: bool = field(init=False, repr=False, compare=False)
+    """Whether anything but tokens costs something: a request, its images or its searches."""
 
     def __post_init__(self) -> None:
         # Once: every request asks.
-        units = [self.rates.units, *(tier.rates.units for tier in self.tiers)]
+        units = (self.rates.units, *(tier.rates.units for tier in self.tiers))
+        fees = (each.request or each.image or each.web_search for each in units)
+        object.__setattr__(self, "units", units)
         object.__setattr__(self, "is_free", all(each.are_zero for each in units))
         object.__setattr__(self, "has_images", any(each.image for each in units))
+        object.__setattr__(self, "has_fees", any(fees))
 
 
 _ZERO = Decimal(0)
@@ -233,7 +243,6 @@ class GenerationRecord(
     tag=2,
     forbid_unknown_fields=True,
     frozen=True,
-    kw_only=True,
     gc=False,
 ):
     """One reply that a caller was owed, and its charge. The id makes settling it twice harmless.
@@ -247,7 +256,7 @@ class GenerationRecord(
     account_id: str
     workspace_id: str
     key_hash: str
-    payer_hash: str | None = None
+    payer_hash: str | None
     """The key that answered for the one that it was asked with; it counts to both."""
     api_type: str
     model: str
@@ -264,31 +273,31 @@ class GenerationRecord(
     cost_nano: int
     provider_cost_nano: int | None
     """What the provider's work costs at its price; None where nobody knows."""
-    input_tokens: int = 0
+    input_tokens: int
     """This and the other counts are those of `Usage`."""
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    images: int | None = None
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    images: int | None
     """How many images the request held; None where nothing is charged for them."""
-    free_limited: bool = False
+    free_limited: bool
     """Whether it counts towards the account's limits of free models."""
     latency_ms: int | None
     """From the request's arrival to the first byte of the reply."""
     generation_ms: int | None
     attempts_json: str
     """The providers that were asked: a JSON array of `Attempt`."""
-    http_referer: str | None = None
+    http_referer: str | None
     """This and what follows is what `Attribution` says."""
-    app_title: str | None = None
-    user_agent: str | None = None
-    external_user: str | None = None
-    session_id: str | None = None
-    categories: str | None = None
-    trace: str | None = None
-    metadata: str | None = None
+    app_title: str | None
+    user_agent: str | None
+    external_user: str | None
+    session_id: str | None
+    categories: str | None
+    trace: str | None
+    metadata: str | None
     created_ms: int
     """When its request arrived, in milliseconds since the epoch."""
     estimate_nano: int | None = None

@@ -39,7 +39,7 @@ from msgspec import Raw, Struct
 
 from tollhouse.accounting.admission.types import FREE_PER_MINUTE, AdmissionRequest, Admitted, Rate
 from tollhouse.accounting.owner import end_user
-from tollhouse.accounting.pricing import affordable_output, estimate, maximum_cost
+from tollhouse.accounting.pricing import affordable_output, estimate, maximum_cost, most_fees
 from tollhouse.inference.formats.messages import DEFAULT_MAX_TOKENS
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, fields_decoder
 from tollhouse.inference.types import Demand, Dialect
@@ -70,6 +70,23 @@ def admission_request_of(
     )
     if user := request.attribution.external_user:
         admission.end_user = end_user(subject.workspace_id, user)
+    first = candidates[0]
+    if len(candidates) == 1 and first.own_key is None and not first.model.is_free_variant:
+        if first.model.requests_per_minute is not None:
+            admission.rate = _rate(first, rules)
+        _raise_to(admission, request, first, rules)
+    else:
+        _ask_for_all(admission, request, candidates, rules)
+    return admission
+
+
+def _ask_for_all(
+    admission: AdmissionRequest,
+    request: InferenceRequest,
+    candidates: Sequence[Candidate],
+    rules: AccountingRules,
+) -> None:
+    """Say what any of several candidates may ask for, free ones and own keys among them."""
     limited = [candidate for candidate in candidates if uses_free_limits(candidate)]
     # A free model behind a paid one counts, too: the paid one may be there to be refused.
     for candidate in (candidates[0], *limited):
@@ -79,11 +96,7 @@ def admission_request_of(
     # What may end at the gateway's own key holds what that costs.
     admission.own_key = not shared
     for candidate in shared or candidates:
-        if not candidate.endpoint.price.is_free:
-            demand = demand_of(request)
-            _raise_to(admission, demand, candidate, rules)
-            admission.paid = True
-            admission.open_ended = demand.output_tokens is None
+        _raise_to(admission, request, candidate, rules)
     admission.free, admission.only_free = bool(limited), len(limited) == len(candidates)
     if shared and len(shared) < len(candidates):
         _raise_own(admission, request, candidates)
@@ -92,7 +105,6 @@ def admission_request_of(
             and candidates[0].own_key is not None
             and _rate(candidates[0], rules) is None
         )
-    return admission
 
 
 def _raise_own(
@@ -103,10 +115,9 @@ def _raise_own(
     admission.either_way, admission.open_ended = True, demand.output_tokens is None
     for each in candidates:
         if each.own_key is not None:
-            most = most_cost(demand, most_output(demand, each), each)
-            least = most_cost(demand, _least_output(demand, each), each)
-            admission.own_maximum_nano = max(admission.own_maximum_nano, most)
+            least, most = (most_cost(demand, tokens, each) for tokens in _outputs(demand, each))
             admission.own_minimum_nano = max(admission.own_minimum_nano, least)
+            admission.own_maximum_nano = max(admission.own_maximum_nano, most)
 
 
 def uses_free_limits(candidate: Candidate) -> bool:
@@ -126,9 +137,7 @@ def allowed_candidates(
 
 def most_output(demand: Demand, candidate: Candidate) -> int:
     """Return the most tokens that a request's answers may take together, at one candidate."""
-    if demand.output_tokens is None:
-        return _own_limit(demand, candidate) * demand.choices
-    return max(demand.output_tokens, demand.choices * _least_limit(candidate))
+    return _outputs(demand, candidate)[1]
 
 
 def most_cost(demand: Demand, output_tokens: int, candidate: Candidate) -> int:
@@ -182,41 +191,49 @@ def output_limit(demand: Demand, candidates: Sequence[Candidate], spendable_nano
 
 
 def _raise_to(
-    admission: AdmissionRequest, demand: Demand, candidate: Candidate, rules: AccountingRules
+    admission: AdmissionRequest,
+    request: InferenceRequest,
+    candidate: Candidate,
+    rules: AccountingRules,
 ) -> None:
     """Raise the amounts to what the request may cost at one more candidate."""
-    price, tokens = candidate.endpoint.price, demand.input_tokens
-    most, is_open = most_output(demand, candidate), demand.output_tokens is None
-    held = estimate(tokens, None if is_open else most, price, rules.request_cap_nano)
+    price, cap = candidate.endpoint.price, rules.request_cap_nano
+    if price.is_free:
+        return
+    demand = demand_of(request)
+    tokens, fees = demand.input_tokens, 0
+    least, most = _outputs(demand, candidate)
+    dearest = estimate(tokens, most, price)
+    if price.has_fees:
+        fees = most_fees(demand.images, demand.searches, price)
+        if price.rates.request:
+            admission.fee_nano = max(admission.fee_nano, most_fees(0, 0, price))
+    if demand.output_tokens is None:
+        admission.open_ended, held = True, estimate(tokens, None, price, cap)
+        cheapest = estimate(tokens, least, price) + fees
+        admission.minimum_nano = max(admission.minimum_nano, cheapest)
+    else:
+        held = min(cap, dearest)
+    admission.paid = True
     admission.estimate_nano = max(admission.estimate_nano, held)
-    if price.rates.request:
-        admission.fee_nano = max(admission.fee_nano, maximum_cost(0, 0, 0, price))
-    dearest = most_cost(demand, most, candidate)
-    admission.maximum_nano = max(admission.maximum_nano, dearest)
-    if is_open:
-        least = most_cost(demand, _least_output(demand, candidate), candidate)
-        admission.minimum_nano = max(admission.minimum_nano, least)
+    admission.maximum_nano = max(admission.maximum_nano, dearest + fees)
 
 
 def _known_limit(candidate: Candidate) -> int | None:
     return candidate.endpoint.max_completion_tokens or candidate.model.max_completion_tokens
 
 
-def _own_limit(demand: Demand, candidate: Candidate) -> int:
-    """Return how much an answer takes at most where the request sets no limit."""
+def _outputs(demand: Demand, candidate: Candidate) -> tuple[int, int]:
+    """Return how many tokens a request must be able to pay for beside its prompt, and the most."""
+    dialect, answers = candidate.adapter.dialect, demand.choices
+    lowest = LEAST_OUTPUT if dialect is Dialect.RESPONSES else 0
+    least = (lowest + demand.reasoning_tokens) * answers
+    if demand.output_tokens is not None:
+        return least, max(demand.output_tokens, answers * lowest)
     known = _known_limit(candidate)
-    if known is None and candidate.adapter.dialect is Dialect.MESSAGES:
+    if known is None and dialect is Dialect.MESSAGES:
         known = DEFAULT_MAX_TOKENS + demand.reasoning_tokens
-    return known or candidate.model.context_length
-
-
-def _least_output(demand: Demand, candidate: Candidate) -> int:
-    """Return how many tokens a request must be able to pay for beside its prompt, at least."""
-    return (_least_limit(candidate) + demand.reasoning_tokens) * demand.choices
-
-
-def _least_limit(candidate: Candidate) -> int:
-    return LEAST_OUTPUT if candidate.adapter.dialect is Dialect.RESPONSES else 0
+    return least, (known or candidate.model.context_length) * answers
 
 
 def _rate(candidate: Candidate, rules: AccountingRules) -> Rate | None:
@@ -252,6 +269,8 @@ def estimate_demand(request: ClientRequest, body: bytes) -> Demand:
     fields = request.fields
     if not request.output_limits:
         return _demand(body, fields, 0)
+    if _SIZES.isdisjoint(fields):
+        return _demand(body, fields, None)
     return _demand_of_writing(body, fields, request.output_limits, request.answer_counts)
 
 
@@ -306,7 +325,7 @@ def _demand(
         images=media.images,
         choices=answers,
         reasoning_tokens=thoughts,
-        searches=_searches(body, fields),
+        searches=_searches(body, fields) if "tools" in fields else 0,
     )
 
 
@@ -449,6 +468,9 @@ def _look(data: Raw, found: _Media, depth: int) -> None:
 
 _ALL_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _ALL_COUNTS: Final = ("n", "best_of")
+_THOUGHTS: Final = ("reasoning", "reasoning_effort")
+_SIZES: Final = frozenset({*_ALL_LIMITS, *_ALL_COUNTS, *_THOUGHTS, "prompt"})
+"""All fields that say how much is written."""
 
 
 class _Reasoning(Struct):
@@ -482,7 +504,7 @@ def _number_of(data: Raw) -> float:
 
 def _thoughts(fields: Fields) -> int:
     """Return the reasoning budget by which a limit may be raised; 0 where none is asked for."""
-    if "reasoning" not in fields and "reasoning_effort" not in fields:
+    if fields.keys().isdisjoint(_THOUGHTS):
         return 0
     given = _read_or(_reasoning, fields.get("reasoning", NULL), None)
     asked = (given and given.max_tokens) or 0
@@ -490,11 +512,11 @@ def _thoughts(fields: Fields) -> int:
 
 
 def _searches(body: bytes, fields: Fields) -> int:
-    """Return how many searches of the web a request allows, as far as it says.
+    """Return how many searches of the web a request with tools allows, as far as it says.
 
     Source: `max_uses` of Anthropic's tool, `max_tool_calls` of OpenAI's responses.
     """
-    if "tools" not in fields or (b"web_search" not in body and not _hides_names(body)):
+    if b"web_search" not in body and not _hides_names(body):
         return 0
     given = (_read_or(_tool, each, _NO_TOOL) for each in _items(fields["tools"]))
     tools = [each for each in given if "web_search" in each.type]

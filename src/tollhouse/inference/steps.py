@@ -368,46 +368,46 @@ def record(
     """Return what is stored of a generation; `cancelled` if the client went away."""
     subject, candidate, response = request.subject, request.candidate, request.response
     began, usage, said = request.first_byte_at, cost.usage, request.attribution
-    return GenerationRecord(
-        id=request.generation_id,
-        account_id=subject.account_id,
-        workspace_id=subject.workspace_id,
-        key_hash=subject.key_hash,
-        payer_hash=subject.payer_hash,
-        api_type=request.parsed.api_type,
-        model=request.model.id,
-        provider=request.provider_name,
-        provider_model=None if candidate is None else candidate.endpoint.model,
-        upstream_id=None if response is None else response.upstream_id,
-        is_byok=cost.is_byok,
-        streamed=request.parsed.stream,
-        cancelled=cancelled,
-        finish_reason=finish_reason,
-        native_finish_reason=None if response is None else response.native_finish_reason,
-        cost_state=cost.state.value,
-        cost_nano=cost.cost_nano,
-        provider_cost_nano=cost.provider_cost_nano,
-        input_tokens=usage.input_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        cache_write_1h_tokens=usage.cache_write_1h_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        images=_charged_images(request),
-        free_limited=candidate is not None and uses_free_limits(candidate),
-        latency_ms=request.first_byte_ms,
-        generation_ms=None if began is None else int((now - began) * 1000),
-        attempts_json=attempts_json(request.attempts),
-        http_referer=said.http_referer,
-        app_title=said.app_title,
-        user_agent=said.user_agent,
-        external_user=said.external_user,
-        session_id=said.session_id,
-        categories=said.categories,
-        trace=said.trace,
-        metadata=said.metadata,
-        created_ms=request.created_ms,
-        estimate_nano=request.estimate_nano if cost.state is CostState.INTERRUPTED else None,
+    return GenerationRecord(  # by place: by name it takes ten times as long
+        request.generation_id,
+        subject.account_id,
+        subject.workspace_id,
+        subject.key_hash,
+        subject.payer_hash,
+        request.parsed.api_type,
+        request.model.id,
+        request.provider_name,
+        None if candidate is None else candidate.endpoint.model,
+        None if response is None else response.upstream_id,
+        cost.is_byok,
+        request.parsed.stream,
+        cancelled,
+        finish_reason,
+        None if response is None else response.native_finish_reason,
+        cost.state,
+        cost.cost_nano,
+        cost.provider_cost_nano,
+        usage.input_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.cache_write_1h_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        _charged_images(request),
+        candidate is not None and uses_free_limits(candidate),
+        request.first_byte_ms,
+        None if began is None else int((now - began) * 1000),
+        attempts_json(request.attempts),
+        said.http_referer,
+        said.app_title,
+        said.user_agent,
+        said.external_user,
+        said.session_id,
+        said.categories,
+        said.trace,
+        said.metadata,
+        request.created_ms,
+        request.estimate_nano if cost.state is CostState.INTERRUPTED else None,
     )
 
 
@@ -415,8 +415,13 @@ def beginning(request: InferenceRequest, now: float) -> GenerationRecord:
     """Return what is stored of a request whose provider is asked now, if its end never comes."""
     candidate = request.candidate
     own = candidate is not None and candidate.own_key is not None
-    nothing = Charge(CostState.INTERRUPTED, Usage(), 0, None, None, own)
-    return record(request, nothing, None, cancelled=False, now=now)
+    return record(request, _NOTHING[own], None, cancelled=False, now=now)
+
+
+_NOTHING: Final = tuple(
+    Charge(CostState.INTERRUPTED, Usage(), 0, None, None, is_own) for is_own in (False, True)
+)
+"""What is known of a reply's cost while its provider is at work, without and with an own key."""
 
 
 def _charged_images(request: InferenceRequest) -> int | None:

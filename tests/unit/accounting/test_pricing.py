@@ -120,9 +120,9 @@ factors = st.decimals(0, 2, places=3)
 
 
 class TestEstimate:
-    @given(usages, st.builds(Rates, *[prices] * 6, reasoning=prices), factors, st.data())
+    @given(usages, st.builds(Rates, *[prices] * 6, reasoning=prices), st.data())
     def test_is_not_below_the_cost_of_any_usage_within_the_demand(
-        self, most: Usage, price: Rates, factor: Decimal, data: st.DataObject
+        self, most: Usage, price: Rates, data: st.DataObject
     ) -> None:
         cheap_caches = replace(
             price,
@@ -134,8 +134,8 @@ class TestEstimate:
         parts = {name: data.draw(st.integers(0, getattr(most, name))) for name in CLASSES}
         thoughts = data.draw(st.integers(0, parts["output_tokens"]))
         usage = Usage(**parts, reasoning_tokens=thoughts)
-        held = estimate(most.prompt_tokens, most.output_tokens, Price(cheap_caches), 10**20, factor)
-        assert held >= cost(usage, Price(cheap_caches), factor).total_nano
+        held = estimate(most.prompt_tokens, most.output_tokens, Price(cheap_caches), 10**20)
+        assert held >= cost(usage, Price(cheap_caches)).total_nano
 
     @given(tokens, tokens, st.lists(rates, min_size=3, max_size=3))
     def test_does_not_fall_when_the_demand_grows(
@@ -145,6 +145,17 @@ class TestEstimate:
         held = estimate(input_, output, price, CAP)
         assert held <= estimate(input_ * 2, output, price, CAP) <= CAP
         assert held <= estimate(input_, output * 2, price, CAP) <= CAP
+
+    @given(tokens, tokens, st.integers(0, 9), st.builds(Rates, *[prices] * 6, image=prices))
+    def test_is_the_same_where_a_tier_changes_nothing(
+        self, input_: int, output: int, images: int, given_: Rates
+    ) -> None:
+        one, both = Price(given_), Price(given_, tiers=(Tier(10**6, given_),))
+        for most in (output, None):
+            assert estimate(input_, most, one, CAP) == estimate(input_, most, both, CAP)
+        assert maximum_cost(input_, output, images, one) == maximum_cost(
+            input_, output, images, both
+        )
 
 
 class TestEstimateMany:
@@ -189,26 +200,22 @@ CACHES = Price(replace(PENNY, cache_read=NANO / 10, cache_write_1h=2 * NANO))
 
 
 @pytest.mark.parametrize(
-    ("price", "input_", "output", "factor", "nano"),
+    ("price", "input_", "output", "nano"),
     [
-        pytest.param(Price(flat("0.0000000001")), 1, 0, "1", 1, id="rounded up"),
-        pytest.param(FEE_ALONE, 1_000, None, "1", 0, id="neither the request nor images"),
-        pytest.param(Price(PENNY), 1, None, "1", CAP, id="output without a limit is the cap"),
-        pytest.param(
-            Price(replace(PENNY, completion=Decimal(0))), 7, None, "1", 7, id="free output"
-        ),
-        pytest.param(DEAR_THOUGHTS, 0, 5, "1", 15, id="reasoning is dearer"),
-        pytest.param(Price(replace(PENNY, reasoning=Decimal(0))), 0, 5, "1", 5, id="it is cheaper"),
-        pytest.param(CACHES, 10, 0, "1", 10, id="the input without a cache"),
-        pytest.param(TWO_TIERS, 200, 0, "1", 200, id="below the tier"),
-        pytest.param(TWO_TIERS, 201, 0, "1", 402, id="the tier of the input"),
-        pytest.param(SECOND_CHEAPER, 300, 0, "1", 600, id="the dearest tier below the input"),
-        pytest.param(Price(PENNY), 3, 4, "0.5", 4, id="the factor"),
-        pytest.param(Price(flat("1")), 3, None, "0", 0, id="a factor of nothing"),
+        pytest.param(Price(flat("0.0000000001")), 1, 0, 1, id="rounded up"),
+        pytest.param(FEE_ALONE, 1_000, None, 0, id="neither the request nor images"),
+        pytest.param(Price(PENNY), 1, None, CAP, id="output without a limit is the cap"),
+        pytest.param(Price(replace(PENNY, completion=Decimal(0))), 7, None, 7, id="free output"),
+        pytest.param(DEAR_THOUGHTS, 0, 5, 15, id="reasoning is dearer"),
+        pytest.param(Price(replace(PENNY, reasoning=Decimal(0))), 0, 5, 5, id="it is cheaper"),
+        pytest.param(CACHES, 10, 0, 10, id="the input without a cache"),
+        pytest.param(TWO_TIERS, 200, 0, 200, id="below the tier"),
+        pytest.param(TWO_TIERS, 201, 0, 402, id="the tier of the input"),
+        pytest.param(SECOND_CHEAPER, 300, 0, 600, id="the dearest tier below the input"),
     ],
 )
-def test_an_estimate(price: Price, input_: int, output: int | None, factor: str, nano: int) -> None:
-    assert estimate(input_, output, price, CAP, Decimal(factor)) == nano
+def test_an_estimate(price: Price, input_: int, output: int | None, nano: int) -> None:
+    assert estimate(input_, output, price, CAP) == nano
 
 
 @pytest.mark.parametrize("name", ["completion", "reasoning"])

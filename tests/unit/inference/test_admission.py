@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.clock import START
 from tests.support.seams.accounting import FREE, AccountingRules, Price, Rates
@@ -94,6 +96,26 @@ def test_what_the_dearest_of_the_ways_may_cost_is_claimed(
 ) -> None:
     found = request(*map(candidate, ways), **({} if limit is None else {"max_tokens": limit}))
     assert {name: getattr(found, name) for name in claimed} == claimed
+
+
+@pytest.mark.parametrize("body", [{}, {"max_tokens": 100}, {"n": 3, "reasoning_effort": "low"}])
+@pytest.mark.parametrize("dialect", [Dialect.CHAT, Dialect.MESSAGES, Dialect.RESPONSES])
+@given(
+    rates=st.tuples(*[st.decimals(0, 1, places=11)] * 3),
+    limits=st.tuples(*[st.none() | st.integers(1, 9)] * 2),
+)
+def test_the_only_way_asks_for_what_it_asks_for_among_several(
+    body: dict[str, Any],
+    dialect: Dialect,
+    rates: tuple[Decimal, ...],
+    limits: tuple[int | None, int | None],
+) -> None:
+    most, a_minute = limits
+    way = candidate(
+        price(*map(str, rates)), max_completion_tokens=most, requests_per_minute=a_minute
+    )
+    way = way._replace(adapter=cast("Any", SimpleNamespace(dialect=dialect)))
+    assert request(way, **body) == request(way, way, **body)
 
 
 def free_way(**fields: Any) -> Candidate:

@@ -362,10 +362,10 @@ class AccountCache:
         entry = self._entries.get(account_id)
         if entry is None:
             return None
-        for name in entry.names(key_hashes, end_user):
-            if not entry.is_known(name):
+        for name in key_hashes if end_user is None else entry.names(key_hashes, end_user):
+            reading = entry.read.get(name)
+            if reading is None or reading.changed != entry.changed:
                 return None
-            reading = entry.read[name]
             old = self._max_age is not None and self._clock.monotonic() - reading.at > self._max_age
             if (old or reading.hinted != entry.hinted) and name not in entry.refreshing:
                 entry.refreshing[name] = asyncio.create_task(self._reloaded(entry, name))
@@ -400,7 +400,8 @@ class AccountCache:
 
     def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a charge that is in the journal."""
-        self._entry(record.account_id).state.charged(record, number)
+        entry = self._entries.get(record.account_id) or self._entry(record.account_id)
+        entry.state.charged(record, number)
 
     def booked(self, records: Sequence[GenerationRecord], number: int) -> None:
         """Learn that charges are in the database, the last one with that number."""

@@ -12,23 +12,26 @@ what is free again in a moment. Of what own provider keys may serve, it holds th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from tollhouse.accounting.admission.accounts import AccountState
+from tollhouse.accounting.admission.types import AdmissionRequest
 from tollhouse.accounting.leases import FREE, IN_FLIGHT, KEY, BudgetId, window_of
+from tollhouse.accounting.limits import AccountingRules, Budget
 from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import BudgetScope
 from tollhouse.identity.types import AccountType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
+    from collections.abc import Collection, Mapping
 
-    from tollhouse.accounting.admission.accounts import AccountState
-    from tollhouse.accounting.admission.types import AdmissionRequest
-    from tollhouse.accounting.limits import AccountingRules, Budget
     from tollhouse.accounting.types import GenerationRecord
 
 Held = tuple["Budget", int]
@@ -36,8 +39,7 @@ Held = tuple["Budget", int]
 _NO_FEE: Final = Fraction(0)
 
 
-@dataclass(slots=True, eq=False)
-class AdmissionContext:
+class AdmissionContext(Struct, eq=False):
     """A request, what decides about it, and what it will hold. Not frozen: each request has one."""
 
     account: AccountState
@@ -47,7 +49,7 @@ class AdmissionContext:
     """The UTC day that it counts to."""
     now: float
     """Seconds of a clock that never jumps."""
-    budgets: Sequence[Budget] = field(init=False)
+    budgets: Sequence[Budget] = ()
     """All that limit it, in the order in which they are enforced."""
     counted: Sequence[Held] = ()
     """Those of them that it can use up."""
@@ -64,18 +66,18 @@ class AdmissionContext:
 
     def __post_init__(self) -> None:
         request = self.request
-        self.budgets = self.account.budgets(request)
-        for budget in self.budgets:
+        self.budgets = budgets = self.account.budgets(request)
+        most = least_left = request.maximum_nano
+        for budget in budgets:
             if budget.reset is not None:
                 budget.on(self.today)
+            least_left = min(least_left, budget.left_nano)
         if request.own_key or request.either_way:
             self._weigh_own()
-        elif request.open_ended:
-            amounts = request.maximum_nano, request.minimum_nano
-            self._weigh((0, 0), amounts, paid=request.paid)
         elif request.paid:
-            weight = request.maximum_nano
-            self.counted = [(budget, weight) for budget in self.budgets]
+            weight = max(request.minimum_nano, least_left) if request.open_ended else most
+            self.spendable_nano = weight if weight < most else None
+            self.counted = [(budget, weight) for budget in budgets]
 
     @property
     def key_hash(self) -> str:
@@ -112,6 +114,11 @@ class AdmissionContext:
         return next((nano for each, nano in self.counted if each.owner_id == owner_id), 0)
 
     def _weigh_own(self) -> None:
+        """Weigh what own keys would take, and what the gateway's would cost.
+
+        Neither the balance nor a limit that does not include own keys cuts what these write, as
+        long as it pays the fee.
+        """
         request, rules = self.request, self.rules
         self.own_fee = rules.own_fee
         if self.own_fee and self.account.has_free_own(self.today, rules.free_own_a_month):
@@ -121,23 +128,14 @@ class AdmissionContext:
         if request.own_key:
             request.estimate_nano = 0  # nothing of the in-flight budget, which is others'
             most, least, shared_most, shared_least = shared_most, shared_least, 0, 0
-        paid = (request.paid and not request.own_key) or (most > 0 and self.own_fee > 0)
-        self._weigh((most, least), (shared_most, shared_least), paid=paid)
-
-    def _weigh(self, of_own: tuple[int, int], of_shared: tuple[int, int], *, paid: bool) -> None:
-        """Weigh what own keys would take at most and at least, and what the gateway's would cost.
-
-        Neither the balance nor a limit that does not include own keys cuts what these write, as
-        long as it pays the fee.
-        """
-        (most, least), (shared_most, shared_least) = of_own, of_shared
         fee, own, shared = self.own_fee, most, shared_most
+        paid = (request.paid and not request.own_key) or (most > 0 and fee > 0)
         counted = [
             budget
             for budget in self.budgets
-            if paid or (budget.include_byok and (self.request.paid or most > 0))
+            if paid or (budget.include_byok and (request.paid or most > 0))
         ]
-        if self.request.open_ended:
+        if request.open_ended:
             for budget in counted:
                 left = budget.left_nano
                 shared = min(shared, left)

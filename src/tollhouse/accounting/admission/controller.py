@@ -88,6 +88,8 @@ class AdmissionController:
         self._today = clock.now().date()
         """The latest UTC day that a request came on."""
         self._holds: dict[str, AdmissionContext] = {}
+        self._expires_at = clock.monotonic()
+        """When to look for holds that have expired: before that none has."""
         self._queues: dict[str, deque[_QueueTicket]] = {}
 
     @property
@@ -116,7 +118,8 @@ class AdmissionController:
 
         It waits for an account to be read, behind others, or until others have ended.
         """
-        self._expire_holds()
+        if self._clock.monotonic() >= self._expires_at:
+            self._expire_holds()
         context = self._context(request)
         if context is None or (self._queues and self._is_behind_others(context)):
             return None
@@ -364,12 +367,13 @@ class AdmissionController:
     def _expire_holds(self) -> None:
         """End the oldest holds if their requests never did: a bug, but none that locks credits."""
         now = self._clock.monotonic()
-        while self._holds:
-            oldest = next(iter(self._holds.values()))
-            if oldest.now + self._rules.hold_seconds > now:
+        while (oldest := next(iter(self._holds.values()), None)) is not None:
+            self._expires_at = oldest.now + self._rules.hold_seconds
+            if self._expires_at > now:
                 return
             _log.error("hold_expired", generation=oldest.request.generation_id)
             self.release(oldest.request.generation_id)
+        self._expires_at = now + self._rules.hold_seconds
 
     def _error(self, context: AdmissionContext, refused: AdmissionRefusal) -> TollhouseError:
         limits = check.current_credit_limits(context, refused)

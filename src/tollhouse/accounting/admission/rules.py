@@ -306,10 +306,10 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
     held, balance = None, context.account.balance
     for budget, nano in context.counted:
-        left = budget.limit_nano - budget.spend_nano - budget.reserved_nano
-        if (nano or 1) > left:
+        if (nano or 1) > budget.left_nano:
             words = _words(budget)
-            return _of_request(context, words.small if left > 0 else words.spent, budget, nano)
+            words = words.small if budget.left_nano > 0 else words.spent
+            return _of_request(context, words, budget, nano)
         if held is None and budget.held_nano and _is_held(budget, nano):
             held = budget, nano
     if balance.spend_nano > balance.limit_nano:

@@ -11,8 +11,10 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
 from tollhouse.accounting.limits import interval_name
-from tollhouse.accounting.owner import OwnerUse
+from tollhouse.accounting.owner import Owner, OwnerUse
 from tollhouse.accounting.types import BudgetScope, Credits, KeyLimit, Spend
 from tollhouse.identity.types import AccountType
 from tollhouse.kernel.clock import iso_utc_seconds
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tollhouse.accounting.limits import Budget
-    from tollhouse.accounting.owner import Owner, OwnerLimit
+    from tollhouse.accounting.owner import OwnerLimit
     from tollhouse.accounting.types import GenerationRecord
 
 Source = str
@@ -44,8 +46,7 @@ class Rate(NamedTuple):
     per_minute: int
 
 
-@dataclass(slots=True)
-class AdmissionRequest:
+class AdmissionRequest(Struct):
     """What a request asks of admission. Not frozen: one is made for every request."""
 
     generation_id: str

@@ -163,6 +163,11 @@ class _File(MappedFile):
     def part(self) -> JournalPart:
         return JournalPart(self._name, self._used, self._checksum)
 
+    @property
+    def room(self) -> int:
+        """How many more bytes it has room for."""
+        return self.size - self._used
+
     def append(self, line: bytes) -> None:
         begin = self._used
         end = begin + len(line)
@@ -174,7 +179,7 @@ class _File(MappedFile):
 
     def reserve(self, size: int) -> None:
         """Have room for so many more bytes."""
-        if self._used + size > self.size:
+        if size > self.room:
             self.grow(self._used + size + GROWTH_BYTES)
 
     def empty(self) -> None:
@@ -233,14 +238,16 @@ class RequestsUnderWay:
         line = line_of(payload_of(record))
         if len(line) > SLOT_BYTES:
             line = line_of(payload_of(without_foreign_texts(record)))
-        self.reserve(len(self._slots) + 1)
+        if not self._free:
+            self.reserve(len(self._slots) + 1)
         if len(line) <= SLOT_BYTES:
             slots: Sequence[int] = (self._free.pop(),)
         else:
             slots = self._adjacent(-(-len(line) // SLOT_BYTES))
         if self._file is not None:
             self._file.bytes[slots[0] : slots[0] + len(line)] = line
-        self.end(record.id)
+        if record.id in self._slots:
+            self.end(record.id)
         self._slots[record.id] = slots
 
     def end(self, generation_id: str) -> None:
@@ -292,6 +299,8 @@ class Journal:
         self._files: list[_File] = []
         self._marks: MappedFile | None = None
         self._active = 0
+        self._room = 0
+        """Bytes for which each of the files has room, at least."""
 
     def open(self) -> None:
         """Take the lock, and make the files and their room; `append` does it otherwise."""
@@ -327,16 +336,23 @@ class Journal:
         if not self._files:
             self.open()
         blocking_failpoint("journal.append.before")
-        self._files[self._active].append(line_of(payload))
+        line = line_of(payload)
+        self._files[self._active].append(line)
+        self._room -= len(line)
         blocking_failpoint("journal.append.after")
 
     def reserve(self, charges: int) -> None:
         """Have room for so many more charges, whichever file they will go to."""
-        if not self._files:
+        size = charges * RECORD_BYTES
+        if size > self._room:
             self.open()
-        for file in self._files:
-            file.reserve(charges * RECORD_BYTES)
+            for file in self._files:
+                file.reserve(size)
+            self._look_for_room()
         self.under_way.reserve(charges)
+
+    def _look_for_room(self) -> None:
+        self._room = min((file.room for file in self._files), default=0)
 
     def switch_files(self) -> JournalPart:
         """Append to the other file from now on; return what is in the one that was appended to."""
@@ -350,6 +366,7 @@ class Journal:
         """Empty the file that is not appended to, all of which is booked."""
         if self._files:
             self._files[1 - self._active].empty()
+            self._look_for_room()
 
     def sync(self) -> None:
         """Make every record so far survive a power failure; blocks while the disk writes."""
@@ -405,6 +422,7 @@ class Journal:
         for file in (*self._files, *([self._marks] if self._marks is not None else [])):
             file.close()
         self._files, self._marks = [], None
+        self._look_for_room()
         self.under_way.close()
         if self._lock is not None:
             os.close(self._lock)

@@ -142,6 +142,7 @@ class Settler:
         """Set when a group is booked; another takes its place then."""
         self._booking: asyncio.Task[None] | None = None
         self._book_now = asyncio.Event()
+        self._takes_charges = True
         self._closing = asyncio.Event()
         self.observer: ChargeObserver | None = None
         """Is told of each charge, and of each group that is booked."""
@@ -222,6 +223,7 @@ class Settler:
 
     async def close(self) -> None:
         """Book what is pending and leave; what cannot be booked is left to who comes after."""
+        self._takes_charges = False
         self._closing.set()
         self._book_now.set()
         if self._booking is not None:
@@ -241,7 +243,7 @@ class Settler:
             await self._books.close()
 
     def _check(self, charges: int) -> None:
-        if self._closing.is_set() or self._accepted - self._booked + charges > MOST_PENDING:
+        if not self._takes_charges or self._accepted - self._booked + charges > MOST_PENDING:
             raise Unavailable(_CANNOT_KEEP)
 
     # Who waits

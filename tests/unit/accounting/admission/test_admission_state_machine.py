@@ -291,7 +291,8 @@ class CarelessController(AdmissionController):
     """Looks at an intern's own limit alone."""
 
     async def admit(self, request: AdmissionRequest) -> Admitted:
-        return await super().admit(replace(request, key_hashes=request.key_hashes[:1]))
+        only_own = request.key_hashes[:1]
+        return await super().admit(msgspec.structs.replace(request, key_hashes=only_own))
 
 
 class OverdrawingController(AdmissionController):
@@ -299,7 +300,7 @@ class OverdrawingController(AdmissionController):
 
     async def admit(self, request: AdmissionRequest) -> Admitted:
         return await super().admit(
-            replace(request, maximum_nano=request.estimate_nano, minimum_nano=0)
+            msgspec.structs.replace(request, maximum_nano=request.estimate_nano, minimum_nano=0)
         )
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.support.seams.accounting import CostState, Price
+from tests.support.seams.accounting import Attribution, CostState, Price
 from tests.support.seams.identity import AccessPolicy
 from tests.support.stream_checks.chat import check_stream
 from tests.unit.inference import replies
@@ -71,6 +72,62 @@ async def test_a_reply_and_its_record_say_what_happened(*, stream: bool) -> None
     assert exchange.generation_id == last["id"] == record.id == admitted.generation_id
     assert exchange.generation_id.startswith(f"gen-{last['created']}-")
     assert ([call.endpoint.model for call in first.calls], second.calls) == (["p0-model"], [])
+
+
+async def test_each_field_of_a_record_holds_its_own() -> None:
+    cached = {"cached_tokens": 4, "cache_write_tokens": 5}
+    counts = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": cached}
+    usage = counts | {"completion_tokens_details": {"reasoning_tokens": 7}}
+    answered = whole_reply(usage=usage, choices=[replies.choice("Hi", "end_turn")])
+    answered.body.append(end := asyncio.Event())
+    dear_images = Price(replace(PRICE.rates, image=Decimal("0.01")))
+    w = PipelineFixture([FakeProvider(answered)], price=dear_images)
+    picture = {"type": "image_url", "image_url": {"url": "https://a.example/a.png"}}
+    asked = w.request("/chat/completions", messages=[{"role": "user", "content": [picture] * 2}])
+    asked.subject = replace(asked.subject, payer_hash="b" * 64)
+    said = [each.name for each in fields(Attribution)]
+    asked.attribution = Attribution(*said)
+    exchange = w.pipeline.begin(asked)
+    await steps()
+    w.clock.advance(0.5)
+    end.set()
+    await received(exchange)
+    [record] = w.settler.booked
+    assert structs.asdict(record) == {
+        "id": exchange.generation_id,
+        "account_id": "account",
+        "workspace_id": "workspace",
+        "key_hash": "a" * 64,
+        "payer_hash": "b" * 64,
+        "api_type": "completions",
+        "model": MODEL,
+        "provider": "Acme",
+        "provider_model": "p0-model",
+        "upstream_id": replies.whole()["id"],
+        "is_byok": False,
+        "streamed": False,
+        "cancelled": False,
+        "finish_reason": "stop",
+        "native_finish_reason": "end_turn",
+        "cost_state": "exact",
+        "cost_nano": 20_114_400,
+        "provider_cost_nano": 20_114_400,
+        "input_tokens": 91,
+        "cache_read_tokens": 4,
+        "cache_write_tokens": 5,
+        "cache_write_1h_tokens": 0,
+        "output_tokens": 9,
+        "reasoning_tokens": 7,
+        "images": 2,
+        "free_limited": False,
+        "latency_ms": 500,
+        "generation_ms": 0,
+        "attempts_json": '[{"provider":"Acme","status":200,"latency_ms":0,"is_byok":false}]',
+        **dict(zip(said, said, strict=True)),
+        "created_ms": asked.created_ms,
+        "estimate_nano": None,
+        "rights": (),
+    }
 
 
 @STREAMED
