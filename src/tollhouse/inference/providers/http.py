@@ -128,7 +128,9 @@ class HttpProvider:
         reply = HttpReply(self.name, self.largest_reply, shown.credentials, call.dialect)
         reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
-            if await reply.status() >= _FIRST_ERROR_STATUS:
+            while not reply.status:
+                await reply.more()
+            if reply.status >= _FIRST_ERROR_STATUS:
                 await self._refuse(reply, call.own_key)
         except BaseException as error:
             is_unsent = isinstance(error, asyncio.CancelledError) and reply.exchange.waits
@@ -147,7 +149,9 @@ class HttpProvider:
         reply = HttpReply(self.name, self.largest_reply, self._shown.credentials)
         reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
-            if await reply.status() >= _FIRST_ERROR_STATUS:
+            while not reply.status:
+                await reply.more()
+            if reply.status >= _FIRST_ERROR_STATUS:
                 await self._refuse(reply)
         finally:
             reply.drop()
@@ -172,18 +176,17 @@ class HttpProvider:
 
     async def _refuse(self, reply: HttpReply, own_key: OwnKey | None = None) -> None:
         try:
-            body = await reply.read(_LARGEST_ERROR)
+            body = await reply.refusal()
         except ProviderFailure:
             # The status alone says enough; its text is a courtesy.
             body = b""
-        body = reply.credentials.hidden_in_error(body)
         said = read_error(body)
         raise failure(
             self.name,
-            await reply.status(),
+            reply.status,
             code=said.code,
             message=said.message,
-            retry_after=retry_after(reply.headers, body, self.clock.now(), await reply.status()),
+            retry_after=retry_after(reply.headers, body, self.clock.now(), reply.status),
             slug=self.slug,
             own_key=None if own_key is None else own_key.stored.label,
         )
@@ -202,9 +205,10 @@ class HttpReply:
 
     exchange: UpstreamExchange
     """Set once it was started."""
+    status = 0
+    """That of the reply, once the head is there."""
     headers: Mapping[str, str]
     """Set with the status."""
-    _status = 0
     _size = 0
     _parser: EventParser | None = None
     _instead: bytearray | None = None
@@ -238,7 +242,7 @@ class HttpReply:
             if self._error is None and not self._ended:
                 self.on_end()
             return
-        self._status = status
+        self.status = status
         self.headers = headers
         self._ended = True
         if body:
@@ -248,7 +252,7 @@ class HttpReply:
 
     def on_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the head."""
-        self._status = status
+        self.status = status
         self.headers = headers
         if "content-encoding" in headers:
             self._decompress(headers["content-encoding"].strip().lower())
@@ -309,22 +313,28 @@ class HttpReply:
 
     # What the caller awaits
 
-    async def status(self) -> int:
-        """Return the status, once the head is there."""
-        while not self._status:
-            await self._more()
-        return self._status
+    async def more(self) -> None:
+        """Wait for what comes next, or for the failure that comes in its place."""
+        if self._error is None:
+            await self._news
+        error, self._error = self._error, None
+        if error is not None:
+            # Kept no longer: it refers to all that it passes on its way, and so to us.
+            self._ended = True
+            raise error
 
     async def whole(self) -> bytes:
         """Return the body of a whole reply."""
-        return self.credentials.hidden_in_reply(await self.read(self._largest))
-
-    async def read(self, limit: int) -> bytes:
-        """Return the body as it came, of at most so many bytes."""
-        self._most = limit
         while not self._ended:
-            await self._more()
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            await self.more()
+        return self.credentials.hidden_in_reply(b"".join(self._pieces))
+
+    async def refusal(self) -> bytes:
+        """Return what an answer with the status of a failure says, if that is not too long."""
+        self._most = _LARGEST_ERROR
+        while not self._ended:
+            await self.more()
+        return self.credentials.hidden_in_error(b"".join(self._pieces))
 
     async def relay(self, take: Callable[[Sequence[bytes]], bool]) -> bool:
         """Give a function the data of the events as they arrive; see `OpenedReply`."""
@@ -341,11 +351,11 @@ class HttpReply:
         if self._take is not None:
             self.exchange.resume()
         while self._take is not None and not self._ended:
-            await self._more()
+            await self.more()
         if self._ended and self._error is None and not self._pieces:
             self._give_last(take)
         if self._error is not None:  # what came in one piece with the end of the body, too
-            await self._more()
+            await self.more()
         self._take = None
         return self._ended and not self._pieces
 
@@ -415,15 +425,6 @@ class HttpReply:
         data = replace_invalid_text(hidden(events[-1]))
         if is_done(data) or try_decode(_json, data) is not None:
             self._hand(events, take)
-
-    async def _more(self) -> None:
-        if self._error is None:
-            await self._news
-        error, self._error = self._error, None
-        if error is not None:
-            # Kept no longer: it refers to all that it passes on its way, and so to us.
-            self._ended = True
-            raise error
 
 
 _LONGEST_SPACE: Final = 1000

@@ -15,11 +15,15 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from msgspec import Struct
+
 from tollhouse.outbound.http.parser import ResponseParser
 from tollhouse.outbound.http.port import (
     ConnectionLost,
     HeadTimeout,
     IdleTimeout,
+    ResponseReceiver,
+    TakeResponse,
     TotalTimeout,
     UpstreamError,
 )
@@ -27,7 +31,7 @@ from tollhouse.outbound.http.port import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollhouse.outbound.http.port import ResponseReceiver, TakeResponse, UpstreamRequest
+    from tollhouse.outbound.http.port import UpstreamRequest
 
 SLICE_BYTES: Final = 262_144
 """Bodies above this are written in slices, each after the peer has taken the one before."""
@@ -38,24 +42,24 @@ _UNUSED: Final = "the connection is not used again"
 _NOTHING: Final = memoryview(b"")
 
 
-class StartedExchange:
+class StartedExchange(Struct, eq=False):
     """An exchange as its caller has it in hand, from before it has a connection until it is over.
 
     Fulfils `UpstreamExchange`.
     """
 
-    __slots__ = ("connection", "ended", "on_whole", "opening", "paused", "receiver")
+    receiver: ResponseReceiver
+    on_whole: TakeResponse | None
+    connection: Connection | None = None
+    """What carries it now."""
+    opening: asyncio.Task[None] | None = None
+    """What looks for a connection now."""
+    paused: bool = False
+    ended: bool = False
 
-    def __init__(self, receiver: ResponseReceiver, on_whole: TakeResponse | None) -> None:
-        """Begin without a connection."""
-        self.receiver = receiver
-        self.on_whole = on_whole
-        self.connection: Connection | None = None
-        """What carries it now."""
-        self.opening: asyncio.Task[None] | None = None
-        """What looks for a connection now."""
-        self.paused = False
-        self.ended = False
+    def __repr__(self) -> str:
+        """Show nothing of what it carries: after its end there is nothing."""
+        return f"<{type(self).__name__}>"
 
     @property
     def waits(self) -> bool:

@@ -123,6 +123,8 @@ class ResponseParser:
         self.on_message_begin = self._silence.clear
         self._http = HttpResponseParser(self)
         self._is_head = False
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
         self.expect("")
 
     def expect(self, method: str) -> None:
@@ -132,12 +134,9 @@ class ResponseParser:
         self._is_head = method == "HEAD"
         self.began = False
         self.complete = False
-        self.status = 0
-        self.headers: Mapping[str, str] = {}
         self.reusable = False
         """Whether the response ended with nothing behind it on a connection that stays open."""
         self._open_ended = False
-        self._keep_alive = False
         self._overhead = 0
 
     def feed(self, data: bytes) -> None:
@@ -166,9 +165,8 @@ class ResponseParser:
 
     def take_body(self) -> bytes:
         """Return what came of the body since the last time."""
-        pieces = self.pieces
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
+        body = b"".join(self.pieces)
+        self.pieces.clear()
         return body
 
     def end_of_file(self) -> bool:
@@ -188,7 +186,8 @@ class ResponseParser:
         status = self._http.get_status_code()
         if self.complete or (status < _FINAL and status != _UPGRADE):
             return
-        fields = self._take_fields()
+        fields = self._fields.copy()
+        self._end_fields()
         spellings, are_plain = _read_names(tuple(fields))
         if self._http.get_http_version() not in _VERSIONS:
             raise ProtocolViolation("the response is neither HTTP/1.1 nor HTTP/1.0", sent=True)
@@ -203,22 +202,21 @@ class ResponseParser:
     def on_message_complete(self) -> None:
         """End the response; after an interim one, the next is expected."""
         if self._fields:
-            self._take_fields()  # trailers, or the fields of an interim response
+            self._end_fields()  # trailers, or the fields of an interim response
         if self.began and not self.complete:
             self.complete = True
             self._whole = len(self.pieces)
             self._keep_alive = self._http.should_keep_alive()  # forgotten once this returns
             self._silence.append(None)
 
-    def _take_fields(self) -> dict[bytes, bytes]:
-        fields = self._fields.copy()
-        self._fields.clear()
+    def _end_fields(self) -> None:
+        fields = self._fields
         size = self._overhead
         if size > MAX_HEAD_BYTES:  # or it came together with a body
             size = sum(map(len, fields)) + sum(map(len, fields.values()))
         if len(fields) > MAX_FIELDS or size > MAX_HEAD_BYTES:
             raise ProtocolViolation("the response's head or trailers are too large", sent=True)
-        return fields
+        fields.clear()
 
     def _check_framing(
         self, status: int, spellings: Mapping[str, bytes], fields: Mapping[bytes, bytes]
