@@ -108,7 +108,8 @@ def _ask(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
         [candidate, *_] = await generation._admit()
         await generation._ask(candidate)
-        await generation._read_body()
+        if not isinstance(whole := generation._reply.whole(), bytes):
+            await whole
         generation._services.admission.release(generation.id)
         _finish(generation, body)
         generation._close_reply()

@@ -266,14 +266,22 @@ class ExchangeReply(Reply):
         self._exchange = exchange
         self._is_stream = request.parsed.stream
         self._refuse = refuse
-        self._writable = Waiter(asyncio.get_running_loop())
         exchange.on_gone = self.client_left
-        exchange.on_writable = self._writable.wake
+        if self._is_stream:
+            self._writable = Waiter(asyncio.get_running_loop())
+            exchange.on_writable = self._writable.wake
 
     async def room(self) -> None:
         """Wait until the client is no longer far behind, or has gone away."""
         if not self.abandoned:
             await self._writable
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the client; false says that it is far behind: wait for `room`."""
+        if not self.begun:
+            return super().write(data)
+        self._silent = False
+        return self._exchange.write(data) or self.abandoned
 
     def _hand_over(self, data: bytes) -> bool:
         if not self.begun:
@@ -295,4 +303,5 @@ class ExchangeReply(Reply):
         self._refuse(self._exchange, error, self)
 
     def _drop(self) -> None:
-        self._writable.wake()
+        if self._is_stream:
+            self._writable.wake()

@@ -97,7 +97,7 @@ class Generation:
     _waiting_events: Sequence[bytes] = ()
     """Events that arrived, of which the first is large."""
     _client_has_room = True
-    _held = b""
+    _held: bytes = b""
     """The beginning of a stream that says nothing yet: another provider may still be asked."""
     _has_begun = False
     """Whether the client got any of the reply: then no other provider is asked."""
@@ -360,13 +360,14 @@ class Generation:
 
     def _take(self, events: Sequence[bytes]) -> bool:
         """Give the client what it gets of some events; false where no more can be taken now."""
-        stream, out = self._stream, list[bytes]()
+        stream = self._stream
         if stream is None:
             raise Bug("an event came before the stream was opened")
+        out: list[bytes] = []
         try:
-            for number, data in enumerate(events):
+            for data in events:
                 if self._large_events + len(data) > LARGE:
-                    self._waiting_events = events[number:]
+                    self._waiting_events = events[len(out) :]
                     return False
                 out.append(stream.feed(data))  # one by one: what came before an error counts
         finally:
@@ -386,13 +387,16 @@ class Generation:
             self._take(rest)
 
     def _say(self, said: bytes) -> None:
-        held = self._held + said
-        if said and self._stream is not None and self._stream.is_silent and len(held) < _MOST_HELD:
-            self._held = held
-        elif said:
+        if not said:
+            return
+        if not self._has_begun:
+            said = self._held + said
+            if self._stream is not None and self._stream.is_silent and len(said) < _MOST_HELD:
+                self._held = said
+                return
             self._held, self._has_begun = b"", True
             self._note_first_byte()
-            self._client_has_room = self._client.write(held)
+        self._client_has_room = self._client.write(said)
 
     def _close_reply(self, patience: float = 0.0) -> Awaitable[None] | None:
         return None if self._reply is None else self._reply.close(patience)

@@ -260,22 +260,18 @@ def _parsed(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes
 
     One that says nothing but that it failed is an error in place of a response.
     """
-    found, body = _found(adapter, body)
-    if found.finish_reason == "error" and not found.seen.output_tokens:
-        raise ErrorEvent(found.native_finish_reason, None)
-    return found, body
-
-
-def _found(adapter: FormatAdapter, body: bytes) -> tuple[AdaptedResponse, bytes]:
     try:
-        return adapter.parse_response(body), body
+        found = adapter.parse_response(body)
     except MalformedResponse:
         if error := error_in_place_of_reply(body):
             raise error from None
         alone = first_value(body)
         if len(alone) == len(body):
             raise
-        return adapter.parse_response(alone), alone
+        found, body = adapter.parse_response(alone), alone
+    if found.finish_reason == "error" and not found.seen.output_tokens:
+        raise ErrorEvent(found.native_finish_reason, None)
+    return found, body
 
 
 def _parse_large_response(adapter: FormatAdapter, body: bytes) -> _LargeResponse:

@@ -47,7 +47,7 @@ __getattr__ = names(
         "pipeline": "Pipeline",
         "own_routing": "OwnKeyUse usable_by",
         "policy_filter": "allowed BUILT_IN excerpt flagged objections texts",
-        "ports": "ProviderCall",
+        "ports": "OpenedReply ProviderCall",
         "price_texts": "plain price_texts",
         "formats.error_codes": "CODES_BY_STATUS status_of_error TYPE_BY_CODE",
         "providers.failures": "failure FULL_CONTEXT too_long",

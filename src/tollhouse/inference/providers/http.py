@@ -41,7 +41,7 @@ from tollhouse.outbound.http.port import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from tollhouse.inference.ports import ProviderCall
     from tollhouse.inference.types import Dialect
@@ -323,8 +323,13 @@ class HttpReply:
             self._ended = True
             raise error
 
-    async def whole(self) -> bytes:
-        """Return the body of a whole reply."""
+    def whole(self) -> bytes | Awaitable[bytes]:
+        """Return the body of a whole reply, or what to await until it has come."""
+        if self._ended and self._error is None:
+            return self.credentials.hidden_in_reply(b"".join(self._pieces))
+        return self._rest()
+
+    async def _rest(self) -> bytes:
         while not self._ended:
             await self.more()
         return self.credentials.hidden_in_reply(b"".join(self._pieces))
@@ -359,15 +364,19 @@ class HttpReply:
         self._take = None
         return self._ended and not self._pieces
 
-    async def close(self, patience: float = 0.0) -> None:
+    def close(self, patience: float = 0.0) -> Awaitable[None] | None:
         """End the exchange; a stream that is still under way is cancelled at the provider."""
         if patience and not self._ended and self._error is None:
-            loop = asyncio.get_running_loop()
-            self._take = lambda _: True
-            self.exchange.resume()
-            limit = loop.call_later(patience, self._news.wake)
-            await self._news
-            limit.cancel()
+            return self._end_soon(patience)
+        self.drop()
+        return None
+
+    async def _end_soon(self, seconds: float) -> None:
+        self._take = lambda _: True
+        self.exchange.resume()
+        limit = asyncio.get_running_loop().call_later(seconds, self._news.wake)
+        await self._news
+        limit.cancel()
         self.drop()
 
     def drop(self) -> None:
