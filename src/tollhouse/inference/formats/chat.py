@@ -63,6 +63,7 @@ _EMPTY_CHOICE: Final[Mapping[str, object]] = {
 """The choice of a chunk without output."""
 CHUNK: Final = "chat.completion.chunk"
 _ERROR: Final = Raw(b'"error"')
+_WITH_ERROR: Final = frozenset({"error", "base_resp"})
 _NO_CHOICES: Final = (NULL, Raw(b"[]"))
 
 
@@ -117,9 +118,11 @@ def raise_error_instead(data: bytes, *, is_error: bool, is_empty: bool) -> None:
 def decode_fields(data: bytes) -> Fields:
     """Return the fields of a response or a chunk; raises `ErrorEvent` if it is an error."""
     fields = decode_reply(fields_decoder, data, "it is not of the chat dialect")
-    raise_error_within(fields)
-    is_empty = fields.get("choices", NULL) in _NO_CHOICES
-    raise_error_instead(data, is_error=fields.get("object") == _ERROR, is_empty=is_empty)
+    if not _WITH_ERROR.isdisjoint(fields) or b'"error"' in data:
+        raise_error_within(fields)
+    is_error, is_empty = fields.get("object") == _ERROR, fields.get("choices", NULL) in _NO_CHOICES
+    if is_error or is_empty:
+        raise_error_instead(data, is_error=is_error, is_empty=is_empty)
     return fields
 
 

@@ -93,6 +93,14 @@ class ChunkChoice(Struct):
         return self.delta is None or self.delta.needs_change
 
 
+class ReplyChoice(Struct):
+    """A complete reply's choice, as far as the gateway needs it."""
+
+    message: ChatDelta
+    finish_reason: str | None = None
+
+
+reply_choices: Final = msgspec.json.Decoder(list[ReplyChoice])
 delta_decoder: Final = msgspec.json.Decoder(ChatDelta)
 choices_decoder: Final = msgspec.json.Decoder(list[Fields])
 _index: Final = msgspec.json.Decoder(int)

@@ -38,8 +38,9 @@ from tollhouse.inference.formats.chat_chunks import (
     ChatDelta,
     ChunkChoice,
     ChunkTemplate,
+    ReplyChoice,
     choices_decoder,
-    delta_decoder,
+    reply_choices,
 )
 from tollhouse.inference.formats.chat_reasoning import (
     may_change,
@@ -47,7 +48,7 @@ from tollhouse.inference.formats.chat_reasoning import (
     rename_effort,
     shown_message,
 )
-from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.finish_reasons import final_reason, normalize_finish_reason
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
@@ -62,7 +63,6 @@ from tollhouse.inference.formats.wire import (
     read_id,
     says_nothing,
     text_bytes,
-    text_decoder,
     try_decode,
     without,
 )
@@ -70,21 +70,15 @@ from tollhouse.inference.sse import event
 from tollhouse.inference.types import Dialect, Endpoint, Profile, ReplyIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from tollhouse.accounting.types import Charge
+    from tollhouse.inference.formats.canonical import FinishReason
     from tollhouse.kernel.errors import TollhouseError
 
 
 _fields: Final = msgspec.json.Decoder(Fields | None)
 _chunk_choices: Final = msgspec.json.Decoder(list[ChunkChoice] | None)
-
-
-def _message_bytes(message: Raw) -> int:
-    """Return the bytes of output in a complete message."""
-    said = try_decode(delta_decoder, message)
-    # Of an unknown shape; the size of its JSON is close enough.
-    return len(message) if said is None else said.size
 
 
 class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
@@ -122,30 +116,33 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
 
     def parse_response(self, body: bytes) -> ChatResponse:
         """Parse a provider's complete response."""
+        keeps = self._request.asks_for_functions
         try:
             fields = decode_fields(body)
+            said = reply_choices.decode(fields["choices"])
             choices = choices_decoder.decode(fields["choices"])
-            native = text_decoder.decode(choices[0].get("finish_reason", NULL))
-            upstream_id = read_id(fields)
-            keeps = self._request.asks_for_functions
-            patched = [_choice(choice, at, keeps=keeps) for at, choice in enumerate(choices)]
+            reasons: list[FinishReason] = [
+                _repaired(*each, keeps=keeps) for each in zip(choices, said, strict=True)
+            ]
+            first, upstream_id = said[0], read_id(fields)
         except (msgspec.DecodeError, RecursionError, KeyError, IndexError):
             raise MalformedResponse("the reply is not a chat completion") from None
         reported, seen = counted(
             usage_of(find_counts(fields)),
             self._request.size,
-            lambda: sum(_message_bytes(choice["message"]) for choice in choices),
+            lambda: sum(each.message.size for each in said),
         )
         # Nothing at all, and nobody said why, is not charged.
-        speaks = native or _message_bytes(choices[0]["message"])
+        speaks = first.finish_reason or first.message.size
         return ChatResponse(
             reported=reported,
             seen=seen,
-            finish_reason=text_decoder.decode(patched[0]["finish_reason"]) if speaks else None,
-            native_finish_reason=native,
+            finish_reason=reasons[0] if speaks else None,
+            native_finish_reason=first.finish_reason,
             upstream_id=upstream_id,
             fields=fields,
-            choices=patched,
+            choices=choices,
+            reasons=reasons,
             hides_reasoning=not self._request.shows_reasoning,
         )
 
@@ -178,6 +175,8 @@ class ChatResponse(AdaptedResponse):
 
     fields: Fields
     choices: list[Fields]
+    reasons: Sequence[FinishReason]
+    """Why each choice ended."""
     hides_reasoning: bool
 
     def render(self, identity: ReplyIdentity, charge: Charge) -> bytes:
@@ -186,42 +185,43 @@ class ChatResponse(AdaptedResponse):
             "system_fingerprint": NULL,
             **self.fields,
             **reply_fields(identity, "chat.completion"),
-            "choices": [
-                {**each, "message": self._shown(each["message"], identity.maker)}
-                for each in self.choices
-            ],
+            "choices": [self._choice(at, identity.maker) for at in range(len(self.choices))],
             "usage": render_usage(charge),
         }
         return encoder.encode(fields)
 
-    def _shown(self, message: Raw, maker: str) -> Fields:
-        shown = shown_message(fields_decoder.decode(message), maker, hides=self.hides_reasoning)
-        return {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **shown}
+    def _choice(self, position: int, maker: str) -> dict[str, object]:
+        """Return a choice with all fields."""
+        choice = self.choices[position]
+        given = fields_decoder.decode(choice["message"])
+        message = shown_message(given, maker, hides=self.hides_reasoning)
+        index, native = choice.get("index", NULL), choice.get("finish_reason", NULL)
+        return {
+            "logprobs": NULL,
+            **choice,
+            "message": {"role": _ASSISTANT, "content": NULL, "refusal": NULL, **message},
+            "index": position if index == NULL else index,
+            "finish_reason": self.reasons[position],
+            "native_finish_reason": choice.get("native_finish_reason", native),
+        }
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')
 
 
-def _choice(choice: Fields, index: int, *, keeps: bool) -> Fields:
-    """Return a choice with all fields; `keeps` the call of a client that asked for functions."""
-    native = choice.get("finish_reason", NULL)
-    # It has ended, or it would not be whole.
-    reason = text_decoder.decode(native) or "stop"
-    message = choice["message"]
-    said = delta_decoder.decode(message)
-    if said.calls:
-        fields = without(fields_decoder.decode(message), set() if keeps else {"function_call"})
-        if not keeps or said.tool_calls != NULL:
-            fields["tool_calls"] = said.whole()
-        message = raw(fields)
-    return {
-        "logprobs": NULL,
-        **choice,
-        "message": message,
-        "index": raw(index) if choice.get("index", NULL) == NULL else choice["index"],
-        "finish_reason": raw(normalize_finish_reason(reason, called=said.calls)),
-        "native_finish_reason": choice.get("native_finish_reason", native),
-    }
+def _repaired(choice: Fields, said: ReplyChoice, *, keeps: bool) -> FinishReason:
+    """Have a complete reply's choice call as OpenAI's do; return why it ended.
+
+    It `keeps` the call of a client that asked for functions.
+    """
+    called = said.message.calls
+    if called:
+        message = fields_decoder.decode(choice["message"])
+        fields = without(message, set() if keeps else {"function_call"})
+        if not keeps or said.message.tool_calls != NULL:
+            fields["tool_calls"] = said.message.whole()
+        choice["message"] = raw(fields)
+    return final_reason(said.finish_reason, called=called)
 
 
 # Streams

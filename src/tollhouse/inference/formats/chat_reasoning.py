@@ -48,6 +48,7 @@ from tollhouse.inference.formats.tools import LONGEST_CALL_ID, short_id
 from tollhouse.inference.formats.wire import (
     NULL,
     Fields,
+    begins_list,
     encoder,
     fields_decoder,
     raw,
@@ -267,7 +268,7 @@ _KINDS: Final = frozenset({"text", "thinking"})
 
 def split_thinking(content: Raw) -> tuple[str, ReasoningBlock] | None:
     """Return the text and the thoughts of a list of such parts; None for any other content."""
-    if bytes(memoryview(content)[:1]) != b"[":
+    if not begins_list(content):
         return None
     parts = try_decode(_parts, content)
     if parts is None or any(part.type not in _KINDS for part in parts):

@@ -29,7 +29,6 @@ from tollhouse.inference.formats.canonical import (
     CanonicalResponse,
     Choice,
     ChoiceFinished,
-    FinishReason,
     ReasoningBlock,
     ReasoningDelta,
     ReasoningSignature,
@@ -74,7 +73,7 @@ from tollhouse.inference.formats.chat_reasoning import (
     thinking_in,
 )
 from tollhouse.inference.formats.chat_requests import parse_canonical_request, render_request
-from tollhouse.inference.formats.finish_reasons import normalize_finish_reason
+from tollhouse.inference.formats.finish_reasons import final_reason
 from tollhouse.inference.formats.proofs import unsigned, wrapped
 from tollhouse.inference.formats.provider_errors import raise_error_within
 from tollhouse.inference.formats.tools import OPENAI_NAMES
@@ -224,10 +223,6 @@ def _read(data: bytes) -> _Response:
     return read
 
 
-def _finish_reason(native: str | None, *, called: bool) -> FinishReason:
-    return normalize_finish_reason(native, called=called) or ("tool_calls" if called else "stop")
-
-
 def parse_response(body: bytes) -> CanonicalResponse:
     """Parse a complete response; raises `MalformedResponse` and `ErrorEvent`."""
     read = _read(body)
@@ -249,7 +244,7 @@ def _whole_choice(choice: _Choice, position: int) -> Choice:
     called = any(isinstance(each, ToolCall) for each in blocks)
     return Choice(
         blocks=blocks,
-        finish_reason=_finish_reason(choice.finish_reason, called=called),
+        finish_reason=final_reason(choice.finish_reason, called=called),
         native_finish_reason=choice.finish_reason,
         logprobs=given(choice.logprobs),
         index=position if choice.index is None else choice.index,
@@ -358,7 +353,7 @@ class _ChoiceDecoder:
         if choice.finish_reason and not self.finished:
             self.finished = True
             yield from self._tool_calls(self._order.end())
-            reason = _finish_reason(choice.finish_reason, called=bool(self._calls))
+            reason = final_reason(choice.finish_reason, called=bool(self._calls))
             yield ChoiceFinished(self._index, reason, choice.finish_reason)
 
     def end(self) -> Iterator[CanonicalEvent]:

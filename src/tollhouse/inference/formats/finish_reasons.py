@@ -44,9 +44,12 @@ def normalize_finish_reason(native: str | None, *, called: bool = False) -> Fini
     Some servers send `stop` with a tool call. A word that nobody knows is `length`: the reply may
     be incomplete, and must not pass for a whole one.
     """
-    if not native:
-        return None
-    reason = _reason(native) or "length"
+    return final_reason(native, called=called) if native else None
+
+
+def final_reason(native: str | None, *, called: bool) -> FinishReason:
+    """Return the same of a whole reply, which has ended even where none is given."""
+    reason = _reason(native or "stop") or "length"
     return "tool_calls" if called and reason == "stop" else reason
 
 

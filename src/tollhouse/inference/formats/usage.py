@@ -21,10 +21,10 @@ Ollama (counts at the top) and Vercel's AI SDK.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Optional, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Meta, Raw, Struct
 
 from tollhouse.accounting.types import Usage
 from tollhouse.inference.formats.wire import MAX_TOKENS, NULL, Fields, raw, try_decode
@@ -99,11 +99,12 @@ _OF_CHOICES: Final = [
 ]
 _BESIDE: Final[Mapping[str, str]] = {
     head: inner
-    for head, _, inner in (place.partition(".") for place in PLACES)
+    for head, _, inner in (place.partition(".") for place in PLACES if place != "usage")
     if not head.endswith("[]")
 }
-"""The places beside the choices, each with the name within."""
+"""The further places beside the choices, each with the name within."""
 _AT_TOP: Final = frozenset(name for name in _NAMED if "." not in name)
+_ELSEWHERE: Final = _AT_TOP | _BESIDE.keys()
 _REPEATED: Final = frozenset({"message", "fallback_message"})
 """Iterations of Anthropic's that the counts beside them contain; those of other kinds come on top.
 
@@ -124,6 +125,9 @@ def read_counts(data: Raw | None) -> Counts:
     """Return the counts of a usage object; none if it is missing or not usable."""
     if data is None or data == NULL:
         return {}
+    usual = try_decode(_usual, data)
+    if usual is not None:
+        return usual.counts()
     found: Counts = {}
     try:
         for given in _each(try_decode(_object_or_objects, data)):
@@ -131,6 +135,48 @@ def read_counts(data: Raw | None) -> Counts:
     except _Unusable:
         return {}
     return found
+
+
+_Number = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+_Count = Optional[_Number]  # noqa: UP045 - `|` knows no annotated type
+
+
+class _InputDetails(Struct, forbid_unknown_fields=True):
+    cached_tokens: _Count = None
+    audio_tokens: _Count = None
+
+
+class _OutputDetails(Struct, forbid_unknown_fields=True):
+    reasoning_tokens: _Count = None
+    audio_tokens: _Count = None
+    accepted_prediction_tokens: _Count = None
+    rejected_prediction_tokens: _Count = None
+
+
+class _Chats(Struct, forbid_unknown_fields=True):
+    """The usage of most chat replies, which is read at once; `_read` reads it in the same way."""
+
+    prompt_tokens: _Number
+    completion_tokens: _Number
+    total_tokens: _Number
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+
+    def counts(self) -> Counts:
+        found = {
+            "prompt": self.prompt_tokens,
+            "output": self.completion_tokens,
+            "total": self.total_tokens,
+        }
+        of_input, of_output = self.prompt_tokens_details, self.completion_tokens_details
+        if of_input is not None and of_input.cached_tokens is not None:
+            found["read"] = of_input.cached_tokens
+        if of_output is not None and of_output.reasoning_tokens is not None:
+            found["reasoning"] = of_output.reasoning_tokens
+        return found
+
+
+_usual: Final = msgspec.json.Decoder(_Chats)
 
 
 def _each(given: dict[str, Any] | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
@@ -190,12 +236,13 @@ def _number(value: object) -> int:
 
 def find_counts(fields: Mapping[str, Raw]) -> Counts:
     """Return the counts of a reply or of an event, from wherever it has them."""
-    found: Counts = {}
-    for head in fields.keys() & _BESIDE.keys():
-        if (data := fields[head]) != NULL:
-            found = later(found, read_counts(_within(data, _BESIDE[head])))
-    if top := fields.keys() & _AT_TOP:
-        found = later(found, read_counts(raw({name: fields[name] for name in top})))
+    found = read_counts(fields.get("usage"))
+    if not _ELSEWHERE.isdisjoint(fields):
+        for head in fields.keys() & _BESIDE.keys():
+            if (data := fields[head]) != NULL:
+                found = later(found, read_counts(_within(data, _BESIDE[head])))
+        if top := fields.keys() & _AT_TOP:
+            found = later(found, read_counts(raw({name: fields[name] for name in top})))
     if "choices" in fields and b'"usage"' in memoryview(fields["choices"]).tobytes():
         for place in _OF_CHOICES:
             found = later(found, _of_choices(fields["choices"], place))
@@ -228,9 +275,7 @@ def may_tell_usage(data: bytes) -> bool:
 
 
 _HINTS: Final = [
-    f'"{name}"'.encode()
-    for name in (*_BESIDE, "eval_count", "tokens_predicted")
-    if name not in {"usage", "delta"}
+    f'"{name}"'.encode() for name in (*_BESIDE, "eval_count", "tokens_predicted") if name != "delta"
 ]
 
 
@@ -263,7 +308,10 @@ def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
     Output is required, except of embeddings, which have none.
     """
     get = counts.get
-    made, total = _output(counts), get("total")
+    made, total, reasoning = get("output"), get("total"), get("reasoning", 0)
+    if not counts.keys() <= COUNTS.keys():  # The others are of single choices.
+        made = max(_sum(counts, "output of"), made or 0)
+        reasoning += _sum(counts, "reasoning of")
     prompt = get("prompt") or get("input", get("prompt"))
     minutes, hour = get("write_minutes", 0), get("write_hour", 0)
     read = max(get("read", 0), get("read_apart", 0))
@@ -279,7 +327,6 @@ def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
     # The input includes cached tokens; if a provider excludes them the result is clamped.
     fresh = (prompt if apart else max(0, prompt - read - written)) + get("tool_input", 0)
     whole = fresh + read + written
-    reasoning = sum(count for name, count in counts.items() if name.startswith("reasoning"))
     output = (made or 0) + get("thoughts", 0)
     if reasoning > output or (reasoning and total == whole + output + reasoning):
         # xAI counts reasoning tokens separately from completion tokens.
@@ -305,9 +352,6 @@ def usage_of(counts: Counts, *, with_output: bool = True) -> Usage | None:
 _APART: Final = ("read_apart", "write_apart", "write_minutes", "write_hour")
 
 
-def _output(counts: Counts) -> int | None:
-    """Return the output of all choices."""
-    each = [count for name, count in counts.items() if name.startswith("output of")]
-    if not each:
-        return counts.get("output")
-    return max(sum(each), counts.get("output", 0))
+def _sum(counts: Counts, begin: str) -> int:
+    """Return the sum of the counts whose names begin so."""
+    return sum(count for name, count in counts.items() if name.startswith(begin))

@@ -143,6 +143,11 @@ def read_messages(fields: Fields) -> None:
         raise Invalid("messages: at least one message is required.")
 
 
+def begins_list(value: Raw) -> bool:
+    """Return whether a value is a list."""
+    return memoryview(value)[0] == _LIST
+
+
 def begins_list_of_objects(value: Raw) -> bool:
     """Return whether a value is a list that begins with an object, written without a space."""
     written = memoryview(value)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from tests.support.seams.formats import Counts, final, find_counts, later, read_counts, usage_of
@@ -60,3 +62,23 @@ def test_zero_at_the_end_says_nothing_beside_a_positive_start(name: str) -> None
 @pytest.mark.parametrize("given", [{"prompt_tokens": 8, "total_tokens": 8}, {"total_tokens": 8}])
 def test_embeddings_need_no_output(given: Any) -> None:
     assert shown(told(given), with_output=False) == {"input_tokens": 8}
+
+
+NUMBERS = st.one_of(
+    st.integers(0, 99),
+    st.sampled_from([2**31 - 1, 2**31, -1, 7.0, 7.5, "7", "", True, None, [], {}]),
+)
+OF_CHATS = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), NUMBERS)
+DETAILS = {
+    "prompt_tokens_details": ("cached_tokens", "audio_tokens", "cache_write_tokens"),
+    "completion_tokens_details": ("reasoning_tokens", "accepted_prediction_tokens"),
+}
+FURTHER = {
+    name: NUMBERS | st.fixed_dictionaries({}, optional=dict.fromkeys(names, NUMBERS))
+    for name, names in DETAILS.items()
+}
+
+
+@given_any(st.fixed_dictionaries(OF_CHATS, optional=FURTHER))
+def test_a_usage_of_chats_counts_the_same_beside_an_unknown_field(given: dict[str, Any]) -> None:
+    assert told(given) == told({**given, "unheard_of": 1})
