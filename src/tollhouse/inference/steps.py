@@ -327,14 +327,15 @@ def charge(
             seen, reported = replace(reported, output_tokens=seen.output_tokens), None
     if reported is None:
         seen = _within_limit(seen, demand_of(request).output_tokens)
+    price = FREE if candidate is None else candidate.endpoint.price
     found = charge_for(
         reported,
         seen,
-        FREE if candidate is None else candidate.endpoint.price,
+        price,
         finish_reason=finish_reason,
         broken_off=broken_off,
         left=left,
-        images=_charged_images(request) or 0,
+        images=demand_of(request).images if price.has_images else 0,
         factor=candidate.endpoint.batch_price_factor
         if candidate is not None and request.in_batch and fee is None
         else FULL_PRICE,
@@ -364,6 +365,7 @@ def record(
     """Return what is stored of a generation; `cancelled` if the client went away."""
     subject, candidate, response = request.subject, request.candidate, request.response
     began, usage, said = request.first_byte_at, cost.usage, request.attribution
+    has_images = candidate is not None and candidate.endpoint.price.has_images
     return GenerationRecord(  # by place: by name it takes ten times as long
         request.generation_id,
         subject.account_id,
@@ -389,7 +391,7 @@ def record(
         usage.cache_write_1h_tokens,
         usage.output_tokens,
         usage.reasoning_tokens,
-        _charged_images(request),
+        demand_of(request).images if has_images else None,
         candidate is not None and uses_free_limits(candidate),
         request.first_byte_ms,
         None if began is None else int((now - began) * 1000),
@@ -418,11 +420,3 @@ _NOTHING: Final = tuple(
     Charge(CostState.INTERRUPTED, Usage(), 0, None, None, is_own) for is_own in (False, True)
 )
 """What is known of a reply's cost while its provider is at work, without and with an own key."""
-
-
-def _charged_images(request: InferenceRequest) -> int | None:
-    """Return how many images are charged for; None where they cost nothing."""
-    candidate = request.candidate
-    if candidate is None or not candidate.endpoint.price.has_images:
-        return None
-    return demand_of(request).images

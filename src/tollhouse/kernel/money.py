@@ -107,7 +107,6 @@ def _parsed(text: str, *, negative: str | None = None) -> int:
 
 def format_credits(nano: int) -> str:
     """Return nano-credits as a plain decimal number of credits, without trailing zeros."""
-    sign = "-" if nano < 0 else ""
-    whole, fraction = divmod(abs(nano), NANO_PER_CREDIT)
-    digits = f"{fraction:09d}".rstrip("0")
-    return f"{sign}{whole}.{digits}" if digits else f"{sign}{whole}"
+    digits = str(abs(nano)).rjust(NANO_DIGITS + 1, "0")
+    text = f"{digits[:-NANO_DIGITS]}.{digits[-NANO_DIGITS:]}".rstrip("0").rstrip(".")
+    return text if nano >= 0 else f"-{text}"

@@ -306,11 +306,11 @@ def credit_refusal(context: AdmissionContext) -> AdmissionRefusal | None:
     """Return why a request may not begin for want of credits; None where it may."""
     held, balance = None, context.account.balance
     for budget, nano in context.counted:
-        if (nano or 1) > budget.left_nano:
+        left, least = budget.left_nano, nano or 1
+        if least > left:
             words = _words(budget)
-            words = words.small if budget.left_nano > 0 else words.spent
-            return _of_request(context, words, budget, nano)
-        if held is None and budget.held_nano and _is_held(budget, nano):
+            return _of_request(context, words.small if left > 0 else words.spent, budget, nano)
+        if least > left - budget.held_nano and held is None and _is_held(budget, nano):
             held = budget, nano
     if balance.spend_nano > balance.limit_nano:
         return _refusal(NEGATIVE, balance, "")
