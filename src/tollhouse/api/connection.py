@@ -21,6 +21,7 @@ import msgspec
 from tollhouse.api.asgi_call import AsgiCall
 from tollhouse.api.deadline import Deadline
 from tollhouse.api.exchange import STATUS_LINES, Exchange, read_target
+from tollhouse.api.known_head import MOST_KEPT, KnownHead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +63,9 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         *("__weakref__", "loop", "transport", "writable", "client", "server", "scheme", "peer"),
-        *("_context", "_parser", "_is_counted", "_refusal", "_unread"),
+        *("date_line", "_context", "_parser", "_is_counted", "_refusal", "_unread"),
         *("_exchange", "_waiting", "_is_next_due", "_began_one", "_is_paused"),
+        *("_known", "_to_keep", "_first", "_left"),
         *("_incoming", "_url", "_fields", "_in_head", "_has_head", "_head_bytes"),
         *("_call", "_pieces", "_body_bytes", "_body_waits"),
         *("_framing", "_deadline", "_is_timed", "_unsent"),
@@ -75,6 +77,7 @@ class HttpConnection(asyncio.Protocol):
         self.client: tuple[str, int] | None = None
         self.server: tuple[str, int | None] | None = None
         self.peer: str | None = None
+        self.date_line = context.date_line
         self._context = context
         self._parser: Any = httptools.HttpRequestParser(self)
         self._is_counted = False
@@ -91,6 +94,13 @@ class HttpConnection(asyncio.Protocol):
         """Whether a request of the bytes at hand has begun; further ones let others run first."""
         self._is_paused = False
 
+        self._known: KnownHead | None = None
+        """The head of the last request, if another one may have it."""
+        self._to_keep = MOST_KEPT
+        self._first = b""
+        """The bytes at hand, while no request of them has begun and nothing came before them."""
+        self._left = 0
+        """Bytes that are to come of a body whose head was known: the parser is not given them."""
         self._incoming: Exchange | None = None
         """The one whose body is coming in."""
         self._url = b""
@@ -135,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
         self._context.connections.discard(self)
         self._release_address()
         self._deadline.drop()
-        self._parser = self._call = self._incoming = None
+        self._parser = self._call = self._incoming = self._known = None
         left = (self._exchange, *self._waiting)
         self._exchange = None
         self._waiting.clear()
@@ -174,10 +184,6 @@ class HttpConnection(asyncio.Protocol):
         elif exchange.on_writable is not None:
             exchange.on_writable()
 
-    def date_line(self) -> bytes:
-        """Return the line of the header `date`."""
-        return self._context.date_line(self.loop.time())
-
     def _release_address(self) -> None:
         if self._is_counted and self.client is not None:
             self._is_counted = False
@@ -190,23 +196,66 @@ class HttpConnection(asyncio.Protocol):
         if self._refusal is not None:
             self._throw_away(data)
             return
-        if self._in_head:
-            self._head_bytes += len(data)
-        else:
-            self._framing += len(data)
         self._began_one = False
+        if not self._in_head:
+            self._framing += len(data)
+            data = self._take_left(data)
+        elif self._repeat(data):
+            return
+        else:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
+            self._first = b""
             self._feed_after_upgrade(memoryview(data), upgrade.args[0])
         except httptools.HttpParserError:
             self._refuse(_BAD_REQUEST, _NO_HTTP)
+        self._first = b""
         if self._refusal is not None:
             return
         if not self._in_head:
             self._await_body()
         elif self._has_head or self._head_bytes:
             self._await_head()
+
+    def _repeat(self, data: bytes) -> bool:
+        """Begin a request with the head of the last one; false where it is none.
+
+        The parser would come to the same. It is between two requests then and stays there: nothing
+        may have been sent of this one before, nor wait for its turn.
+        """
+        busy = self._exchange is not None or self._waiting or not self.writable
+        if busy or self._has_head or self._head_bytes:
+            return False
+        known, self._known = self._known, None  # a key is not kept longer than it is sent
+        request = None if known is None else known.read(data, self)
+        if request is None:
+            self._first = data
+            return False
+        self._known = known
+        exchange, body, self._left = request
+        if not self._left:
+            self._unread = 0
+            exchange.body, exchange.received = body, True
+            self._begin(exchange)
+        else:
+            self._end_head()
+            self._incoming = exchange
+            self._begin(exchange)
+            self.on_body(body)
+            self._await_body()
+        return True
+
+    def _take_left(self, data: bytes) -> bytes:
+        """Take what the parser is not given of a body; return what follows that."""
+        left = self._left
+        if left:
+            self._left -= min(left, len(data))
+            self.on_body(data[:left])
+            if not self._left:
+                self.on_message_complete()
+        return data[left:]
 
     def _feed_after_upgrade(self, data: memoryview, at: int) -> None:
         """Go on behind a head that asks for another protocol; see `_upgrade`."""
@@ -253,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
         context = self._context
         context.connections.discard(self)
         self._deadline.drop()
-        date = (b"date", self.date_line()[len(b"date: ") : -len(b"\r\n")])
+        date = (b"date", self.date_line(self.loop.time())[len(b"date: ") : -len(b"\r\n")])
         if not context.open_websocket(self.transport, head, date, self._release_address):
             self._refuse(_BAD_REQUEST, "The handshake of the WebSocket cannot be read.")
 
@@ -283,8 +332,7 @@ class HttpConnection(asyncio.Protocol):
         if self._head_bytes > LARGEST_HEAD and self._head_size() > LARGEST_HEAD:
             self._refuse_head()
             raise ValueError("the head is too large")
-        self._in_head = self._has_head = self._is_timed = False
-        self._head_bytes = self._unread = self._framing = self._body_bytes = 0
+        self._end_head()
         if self._parser.should_upgrade():
             return  # `_upgrade` follows
         self._incoming = exchange = self._make_exchange()
@@ -296,6 +344,10 @@ class HttpConnection(asyncio.Protocol):
         self.update_reading()
         if self._exchange is None:
             self._begin_next_soon()
+
+    def _end_head(self) -> None:
+        self._in_head = self._has_head = self._is_timed = False
+        self._head_bytes = self._unread = self._framing = self._body_bytes = 0
 
     def on_body(self, piece: bytes) -> None:
         """Take a piece of the body; what comes after the response is thrown away, up to a limit."""
@@ -337,29 +389,32 @@ class HttpConnection(asyncio.Protocol):
 
     def _make_exchange(self) -> Exchange:
         parser = self._parser
-        exchange = Exchange(self)
-        exchange.method = parser.get_method().decode()
-        exchange.http_version = parser.get_http_version()
-        exchange.keep_alive = parser.should_keep_alive()
-        exchange.peer = self.peer
-        exchange.scheme = self.scheme
-        exchange.fields = self._fields
-        exchange.raw_path, exchange.path, exchange.query, host = read_target(self._url)
+        method = parser.get_method().decode()
+        raw_path, path, query, host = read_target(self._url)
+        fields = self._fields
         if host is not None:
             # It replaces what Host says: RFC 9112, section 3.2.2.
-            exchange.fields = [
-                (name, host if name == b"host" else value) for name, value in self._fields
-            ]
-        exchange.headers = dict(exchange.fields)
+            fields = [(name, host if name == b"host" else value) for name, value in fields]
+        headers = dict(fields)
+        exchange = Exchange(
+            self, method, raw_path, path, query, fields, headers, self.peer, self.scheme
+        )
+        exchange.http_version = parser.get_http_version()
+        exchange.keep_alive = parser.should_keep_alive()
         return exchange
 
     def _begin(self, exchange: Exchange) -> None:
         """Have a request answered whose turn it is."""
         self._exchange = exchange
+        first, self._first = self._first, b""
         handler = self._context.handler
         if handler is None or not exchange.is_small or not handler.accepts(exchange):
             self._call_app(exchange)
-        elif exchange.received and not exchange.ended:
+            return
+        if first and self._to_keep:
+            self._to_keep -= 1
+            self._known = KnownHead.of(first, exchange)
+        if exchange.received and not exchange.ended:
             handler.handle(exchange)
 
     def _call_app(self, exchange: Exchange) -> None:

@@ -15,15 +15,17 @@ without content).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote
 
 import httptools
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 LARGEST_HANDLED_BODY: Final = 262_144
 """Bytes of the largest request that a `RequestHandler` is offered."""
@@ -42,6 +44,8 @@ _WITHOUT_CONTENT: Final = (204, 304)
 _CLOSE: Final = b"connection: close\r\n"
 _KEEP_ALIVE: Final = b"connection: keep-alive\r\n"
 _CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+_line_of: Final = b"%b: %b\r\n".__mod__
+"""Returns the line of a field."""
 
 
 def read_target(target: bytes) -> tuple[bytes, str, bytes, bytes | None]:
@@ -72,12 +76,12 @@ class HttpChannel(Protocol):
 
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
+    peer: str | None
+    scheme: str
     writable: bool
     """Whether the client keeps up with what is written."""
-
-    def date_line(self) -> bytes:
-        """Return the line of the header `date`."""
-        ...
+    date_line: Callable[[float], bytes]
+    """Returns the line of the header `date`, at a time of the event loop."""
 
     def end_exchange(self, exchange: Exchange) -> None:
         """Go on after a response: with the next request, or with the end of the connection."""
@@ -88,60 +92,47 @@ class HttpChannel(Protocol):
         ...
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request, and the response to it.
 
     After its end, or once the client has hung up, all that is written goes nowhere.
     """
 
-    __slots__ = (
-        *("method", "path", "raw_path", "query", "fields", "headers", "http_version"),
-        *("peer", "scheme", "body", "received", "on_gone", "on_writable", "began", "keep_alive"),
-        "accepted",
-        *("_channel", "_head", "_is_chunked", "_left", "_is_silent"),
-    )
-
+    _channel: HttpChannel | None
     method: str
-    path: str
-    """Decoded, as `path` is in ASGI."""
     raw_path: bytes
     """As it came, without the query."""
+    path: str
+    """Decoded, as `path` is in ASGI."""
     query: bytes
     fields: list[tuple[bytes, bytes]]
     """The headers in the order in which they came, names in lower case."""
     headers: dict[bytes, bytes]
     """The last of each name."""
-    http_version: str
     peer: str | None
     """The client's address; None on a Unix socket."""
     scheme: str
-    body: bytes
-    """Whole once `RequestHandler.handle` is called."""
-    received: bool
-    """Whether the body has come to its end."""
-    on_gone: Callable[[], None] | None
-    """Called once if the client hangs up before the end of the response."""
-    on_writable: Callable[[], None] | None
-    """Called once there is room again, after `write` has returned false."""
-    began: bool
-    """Whether the response has begun: no other one can be sent."""
-    keep_alive: bool
+    http_version: str = "1.1"
+    keep_alive: bool = True
     """Whether the connection may stay open after the response."""
-    accepted: object
+    from_head: object = None
+    """What a `RequestHandler` found out from the head alone; kept for the next one like it."""
+    accepted: object = None
     """What a `RequestHandler` keeps from `accepts` for `handle`."""
-
-    def __init__(self, channel: HttpChannel) -> None:
-        self._channel: HttpChannel | None = channel
-        self.body = b""
-        self.received = False
-        self.on_gone = None
-        self.on_writable = None
-        self.began = False
-        self.accepted = None
-        self._head = b""
-        self._is_chunked = False
-        self._left: int | None = None
-        self._is_silent = False
+    body: bytes = b""
+    """Whole once `RequestHandler.handle` is called."""
+    received: bool = False
+    """Whether the body has come to its end."""
+    on_gone: Callable[[], None] | None = None
+    """Called once if the client hangs up before the end of the response."""
+    on_writable: Callable[[], None] | None = None
+    """Called once there is room again, after `write` has returned false."""
+    began: bool = False
+    """Whether the response has begun: no other one can be sent."""
+    _head: bytes = b""
+    _is_chunked: bool = False
+    _left: int | None = None
+    _is_silent: bool = False
 
     def __repr__(self) -> str:
         return f"<Exchange {self.method}>"
@@ -282,15 +273,15 @@ class Exchange:
             ValueError: A header has a line break in it, so that what follows would be read as
                 another one.
         """
-        lines = [b"%b: %b\r\n" % field for field in headers]
-        if not self.keep_alive:
-            lines.append(_CLOSE)
-        elif self.http_version == "1.0":
-            lines.append(_KEEP_ALIVE)
-        text = b"".join(lines)
-        if not text.count(b"\n") == text.count(b"\r") == len(lines) or b"\0" in text:
+        text = b"".join(map(_line_of, headers))
+        if not text.count(b"\n") == text.count(b"\r") == len(headers) or b"\0" in text:
             raise ValueError("a header cannot be sent")
-        return b"%b%b%b%b" % (STATUS_LINES[status], channel.date_line(), text, last)
+        if not self.keep_alive:
+            text += _CLOSE
+        elif self.http_version == "1.0":
+            text += _KEEP_ALIVE
+        date = channel.date_line(channel.loop.time())
+        return b"%b%b%b%b" % (STATUS_LINES[status], date, text, last)
 
 
 class RequestHandler(Protocol):

@@ -13,17 +13,18 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from tollhouse.api import request_rules
 from tollhouse.api.hot_routes import Inference
-from tollhouse.identity.types import KeyKind
+from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.kernel.concurrency import FairQueue
 from tollhouse.kernel.errors import TollhouseError, status_of, without_frames
 from tollhouse.observability.server_log import log_request
 
 if TYPE_CHECKING:
     from tollhouse.api.exchange import Exchange
-    from tollhouse.api.request_gate import RequestGate
-    from tollhouse.identity.types import Subject
+    from tollhouse.api.request_gate import PlainClient, RequestGate
     from tollhouse.inference.reply_buffer import Reply
 
 _POST: Final = "POST"
@@ -36,9 +37,17 @@ _BESIDE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Accepted:
+class _PlainHead:
+    """What follows from the head of a request, for all that have the same one."""
+
     route: Inference
     path: str
+    largest_body: int
+    client: PlainClient
+
+
+class _Accepted(Struct, frozen=True):
+    head: _PlainHead
     subject: Subject
     began: float
 
@@ -62,17 +71,25 @@ class InferenceHandler:
 
     def accepts(self, exchange: Exchange) -> bool:
         """Tell whether a request is a plain one of a client that may pass."""
+        head = exchange.from_head
+        if not isinstance(head, _PlainHead):
+            head = exchange.from_head = self._read_head(exchange)
+        if head is None or int(exchange.headers[b"content-length"]) > head.largest_body:
+            return False
+        began = self._gate.clock.monotonic()
+        subject = self._gate.admit_plain(head.client, began)
+        if subject is None or subject.kind is KeyKind.MANAGEMENT:
+            return False
+        exchange.accepted = _Accepted(head, subject, began)
+        return True
+
+    def _read_head(self, exchange: Exchange) -> _PlainHead | None:
         path = request_rules.api_path(exchange.path)
         route = None if path is None else self._routes.get(path)
         if path is None or route is None or exchange.method != _POST:
-            return False
-        if int(exchange.headers[b"content-length"]) > route.largest_body:
-            return False
-        subject = self._gate.admit_plain(exchange, path)
-        if subject is None or subject.kind is KeyKind.MANAGEMENT:
-            return False
-        exchange.accepted = _Accepted(route, path, subject, self._gate.clock.monotonic())
-        return True
+            return None
+        client = self._gate.plain_client(exchange, path)
+        return None if client is None else _PlainHead(route, path, route.largest_body, client)
 
     def handle(self, exchange: Exchange) -> None:
         """Answer a request that was accepted, now or in a later turn of the event loop.
@@ -106,14 +123,14 @@ class InferenceHandler:
 
     def _begin(self, exchange: Exchange, accepted: _Accepted) -> None:
         try:
-            accepted.route.handle(exchange, accepted.subject, self._refuse)
+            accepted.head.route.handle(exchange, accepted.subject, self._refuse)
         except Exception as error:  # noqa: BLE001 - the edge of the request
             shown = self._gate.shown(error, exchange.method)
             self._refuse(exchange, shown, None)
             log_request(
                 logging.INFO,
                 method=exchange.method,
-                route=accepted.path,
+                route=accepted.head.path,
                 status=status_of(shown),
                 error=shown.code,
                 ms=int((self._gate.clock.monotonic() - accepted.began) * 1000),

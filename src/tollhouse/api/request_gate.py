@@ -27,7 +27,13 @@ from tollhouse.api.asgi import App, Message, Receive, Scope, Send, respond
 from tollhouse.api.errors import error_response, retry_hint, with_reason
 from tollhouse.api.request_bodies import ClientGone, read_body
 from tollhouse.api.system import Recovery, SystemRoutes
-from tollhouse.identity.access import CALLER, Authenticator, has_daemon_token, set_caller
+from tollhouse.identity.access import (
+    CALLER,
+    Authenticator,
+    has_daemon_token,
+    hash_key,
+    set_caller,
+)
 from tollhouse.identity.types import Caller, LocalOperator, Subject
 from tollhouse.interns.sandboxes import PortForwarder
 from tollhouse.kernel.errors import (
@@ -100,6 +106,15 @@ class Routes:
     recovery: Recovery = field(default_factory=Recovery)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainClient:
+    """Who sends requests, by their heads."""
+
+    secret_hash: str
+    """Of the text of the key."""
+    address: str
+
+
 class RequestGate:
     """The ASGI application that the server calls."""
 
@@ -145,11 +160,10 @@ class RequestGate:
             if "tollhouse.exchange" not in scope:
                 self._log_request(scope, started, began)
 
-    def admit_plain(self, exchange: Exchange, path: str) -> Subject | None:
-        """Return who sends a request that every check lets pass without waiting.
+    def plain_client(self, exchange: Exchange, path: str) -> PlainClient | None:
+        """Return who sends a request, if nothing in its head speaks against `admit_plain`.
 
-        It is None for all that has to go through the gate itself, whatever that says of it. One
-        that is let pass counts for its address.
+        It is None for all that has to go through the gate itself, whatever that says of it.
         """
         headers, settings = exchange.headers, self._settings
         if len(exchange.fields) != len(headers) or b"host" not in headers or b"origin" in headers:
@@ -157,13 +171,20 @@ class RequestGate:
         if self._local or settings.regional_hostnames or b"content-encoding" in headers:
             return None
         key = request_rules.credential(headers, path)
-        subject = None if key is None else self._authenticator.known(key)
-        if subject is None:
+        if key is None:
             return None
         address = request_rules.client_address(
             exchange.peer or "", headers.get(b"x-forwarded-for"), settings.trusted_proxies
         )
-        return None if self.rate.wait(address, self.clock.monotonic()) else subject
+        return PlainClient(hash_key(key), address)
+
+    def admit_plain(self, client: PlainClient, now: float) -> Subject | None:
+        """Return the subject of a client whose request every check lets pass without waiting.
+
+        It is None as above. A request that is let pass counts for its address.
+        """
+        subject = self._authenticator.known(client.secret_hash)
+        return None if subject is None or self.rate.wait(client.address, now) else subject
 
     def shown(self, error: Exception, method: str) -> TollhouseError:
         """Return what a client is told of whatever went wrong; log what is not its own fault."""

@@ -218,9 +218,9 @@ class Authenticator:
             raise Unauthenticated(INVALID_KEY)
         return cached.subject
 
-    def known(self, text: str) -> Subject | None:
+    def known(self, secret_hash: str) -> Subject | None:
         """Return the subject of a key that is remembered and usable; None for all others."""
-        cached = self._cached.get(hash_key(text))
+        cached = self._cached.get(secret_hash)
         if cached is None or not usable(cached.key, self.clock.now()):
             return None
         return cached.subject

@@ -16,7 +16,7 @@ __getattr__ = names(
         "control": "control_app not_offered",
         "docs": "docs_files",
         "errors": "error_response invalid_request with_reason",
-        "exchange": "Exchange",
+        "exchange": "Exchange LARGEST_HANDLED_BODY",
         "hot_routes": "attribution Inference LargeBodies",
         "inference_handler": "InferenceHandler",
         "openapi": "HOT_ROUTES render_openapi SAMPLES",

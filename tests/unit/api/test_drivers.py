@@ -22,7 +22,7 @@ from tests.support.seams.api import (
     Routes,
     ServerContext,
 )
-from tests.support.seams.identity import Subject
+from tests.support.seams.identity import Subject, hash_key
 from tests.support.seams.inference import FORMATS, Steps
 from tests.unit.inference import replies
 from tests.unit.inference.fake_upstream import FakeExchange, FakeResponse
@@ -55,8 +55,8 @@ REFUSAL = json.dumps({"error": {"message": "no such field", "code": "invalid_pro
 class OneKey:
     """Knows one key."""
 
-    def known(self, key: str) -> Subject | None:
-        return SUBJECT if key == KEY else None
+    def known(self, secret_hash: str) -> Subject | None:
+        return SUBJECT if secret_hash == hash_key(KEY) else None
 
     async def authenticate(self, key: str) -> Subject:
         if key != KEY:
