@@ -92,7 +92,7 @@ def _begin(body: bytes) -> list[Any]:
     async def run(generation: Any) -> None:
         _finish(generation, body)
 
-    return [patch.object(Generation, "_run", run)]
+    return [patch.object(Generation, "run", run)]
 
 
 def _admit(body: bytes) -> list[Any]:
@@ -101,7 +101,7 @@ def _admit(body: bytes) -> list[Any]:
         generation._services.admission.release(generation.id)
         _finish(generation, body)
 
-    return [patch.object(Generation, "_run", run)]
+    return [patch.object(Generation, "run", run)]
 
 
 def _ask(body: bytes) -> list[Any]:
@@ -114,7 +114,7 @@ def _ask(body: bytes) -> list[Any]:
         _finish(generation, body)
         generation._close_reply()
 
-    return [patch.object(Generation, "_run", run)]
+    return [patch.object(Generation, "run", run)]
 
 
 def _settle_nothing(_: bytes) -> list[Any]:

@@ -89,8 +89,10 @@ class Catalog:
         hint = f" Did you mean {near[0]!r}?" if near else " GET /v1/models lists them."
         raise NotFound(f"No model {shown!r} in the catalogue.{hint}")
 
-    def wanted(self, first: str, further: Iterable[str]) -> Sequence[Model]:
+    def wanted(self, first: str, further: Sequence[str]) -> Sequence[Model]:
         """Return the models that a request names, each once, in its order; all have to exist."""
+        if not further:
+            return [self.find(first)]
         models = map(self.find, (first, *further))
         return list({model.id: model for model in models}.values())
 

@@ -102,7 +102,8 @@ class Generation:
     _has_begun = False
     """Whether the client got any of the reply: then no other provider is asked."""
     _reply: OpenedReply | None = None
-    _task: EagerTask | None = None
+    task: EagerTask | None = None
+    """Drives `run`; set by who starts it."""
     _interruption: TollhouseError | None = None
     """Why it was ended from outside."""
     _client_gone: TollhouseError | None = None
@@ -120,25 +121,11 @@ class Generation:
             self._repeated = sum(map(len, request.parsed.fields.values()))
         reply.on_abandon = self._abandoned
 
-    def start(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[Generation, BaseException | None], None],
-        *,
-        as_task: bool,
-    ) -> None:
-        """Run to the end of the reply, by callbacks or as a task."""
-        self._task = EagerTask(self._run(), loop, partial(on_end, self))
-        if as_task:
-            self._task.start_task()
-        else:
-            self._task.start()
-
     def interrupt(self, error: TollhouseError) -> None:
         """End it with an error, unless it is ending already."""
-        if not self._ending and self._task is not None:
+        if not self._ending and self.task is not None:
             self._interruption = self._interruption or error
-            self._task.cancel()
+            self.task.cancel()
 
     def ended(self) -> None:
         """End the reply and report the outcome, if the task ended before it could."""
@@ -157,7 +144,8 @@ class Generation:
         self._client_gone = self._client_gone or Unavailable("The client closed the connection.")
         self.interrupt(self._client_gone)
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Run to the end of the reply."""
         error: TollhouseError | None = None
         try:
             await self._serve()
@@ -265,7 +253,9 @@ class Generation:
         """Ask a candidate's provider; return what reads the reply that it begins."""
         request, services, endpoint = self._request, self._services, candidate.endpoint
         provider, own_key = services.providers[endpoint.provider], candidate.own_key
-        adapter = request.adapters[candidate.adapter.dialect]
+        adapter = candidate.adapter
+        if request.output_limit is not None:  # it was parsed again
+            adapter = request.adapters[adapter.dialect]
         if services.steps.is_large(len(request.body)):
             adapter, body = await services.steps.on_content(
                 request, render_request, adapter, endpoint

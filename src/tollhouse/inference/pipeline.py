@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -10,6 +11,7 @@ import structlog
 from tollhouse.inference.generation import Generation
 from tollhouse.inference.reply_buffer import ReplyBuffer
 from tollhouse.kernel.concurrency import wait_for_event
+from tollhouse.kernel.eager_task import EagerTask
 from tollhouse.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Pipeline:
         self._running: set[Generation] = set()
         self._stopping = False
         self._all_ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of all its generations; asked for once, since it costs a system call."""
 
     @property
     def running(self) -> int:
@@ -73,8 +77,14 @@ class Pipeline:
         """Run the generation of a prepared request; the reply may have ended when this returns."""
         generation = Generation(request, reply, self._services)
         self._running.add(generation)
-        loop = asyncio.get_running_loop()
-        generation.start(loop, self._ended, as_task=self._as_tasks)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        ended = partial(self._ended, generation)
+        generation.task = task = EagerTask(generation.run(), self._loop, ended)
+        if self._as_tasks:
+            task.start_task()
+        else:
+            task.start()
 
     def refuse_new(self) -> None:
         """Start no further generation."""

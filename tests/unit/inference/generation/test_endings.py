@@ -159,7 +159,7 @@ async def test_a_generation_that_ended_leaves_nothing_for_the_garbage_collector(
 def cancel_generation(w: PipelineFixture) -> None:
     """Cancel the only generation as a loop that is torn down would."""
     [generation] = w.pipeline._running  # noqa: SLF001
-    task = generation._task  # noqa: SLF001
+    task = generation.task
     assert task is not None
     task.cancel()
 
