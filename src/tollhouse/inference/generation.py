@@ -6,12 +6,21 @@
 It goes on by itself; the client only gets its `Reply`. It is driven by the callbacks of the
 provider's connection for as long as it waits for nothing else, and as a task after that (see
 `kernel.eager_task`). Steps that never wait are plain calls, and of the others each says when it
-need not: then nothing is awaited. Three things can end it early, and each still books what the
-provider may bill and gives the client a legal end:
+need not: then nothing is awaited. What ends it early, by how far it has come:
 
-    the provider fails      502 or 504 before the first byte, an error chunk after it
-    the client goes away    the call is cancelled (or drained, where the provider bills anyway)
-    the gateway stops       an error chunk and [DONE]
+    |             | is not reached | breaks off  | client leaves | gateway stops | books fail  |
+    | is admitted |                |             | gone, none    | 503, none     |             |
+    | is sent     | next           | 502, free   | gone, seen    | 503, free     |             |
+    | is accepted | 502, free      | 502, free   | gone, seen    | 503, free     |             |
+    | is answered | event, free    | event, free | gone, seen    | event, free   |             |
+    | is booked   |                |             | gone, exact   | reply, exact  | event, none |
+
+The client gets the reply, that of the `next` provider, an error with a status, or an error as the
+last `event` of its stream, in place of which a whole reply has the status, too. What is booked is
+the `exact` charge, what was `seen` of the reply, a record that is `free` for the customer, since
+a provider may have done work, or `none`. A provider that is not reached, or breaks off, may also be
+one that does not answer in time. One that takes no notice of a client that leaves (`drain`) goes on
+to its end. Where the books fail, the journal has the request as one that was under way.
 """
 
 from __future__ import annotations

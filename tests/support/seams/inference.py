@@ -5,7 +5,7 @@ from tests.support.seams import names
 __getattr__ = names(
     "tollhouse.inference",
     {
-        "": "endpoints policy_filter",
+        "": "endpoints generation policy_filter",
         "admission": (
             "admission_request_of allowed_candidates Demand demand_of "
             "estimate_demand estimate_raw_demand LEAST_OUTPUT MEDIA_TOKENS "
