@@ -47,6 +47,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_DONE: Final = 20
 """Bytes, spaces included: what is longer is not looked at closely."""
 NULL: Final = Raw(b"null")
+NO_FIELDS: Final[Mapping[str, Raw]] = {}
 encoder: Final = msgspec.json.Encoder()
 fields_decoder: Final = msgspec.json.Decoder(Fields)
 text_decoder: Final = msgspec.json.Decoder(str | None)
