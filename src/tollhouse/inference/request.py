@@ -25,7 +25,7 @@ and their limits.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Optional, TypeVar
@@ -399,10 +399,13 @@ def attribute(given: Attribution, fields: Fields, *, anthropic: bool) -> Attribu
     elif read_optional(_metadata, fields, "metadata", "at most 16 texts of 512 characters"):
         metadata = fields["metadata"]
     session = read_optional(_session, fields, "session_id", "a string of at most 256 characters")
-    return replace(
-        given,
+    return Attribution(
+        http_referer=given.http_referer,
+        app_title=given.app_title,
+        user_agent=given.user_agent,
         external_user=None if user is None else user[:_LONGEST_USER],
         session_id=session or given.session_id,
+        categories=given.categories,
         trace=_trace(fields),
         metadata=None if metadata is None else bytes(metadata).decode(),
     )

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -7,7 +8,13 @@ from tests.support.seams.accounting import Attribution
 from tests.support.seams.inference import attribute
 from tollhouse.kernel.errors import Invalid
 
-HEADERS = Attribution(http_referer="https://a.example", session_id="from-the-header")
+HEADERS = Attribution(
+    http_referer="https://a.example",
+    app_title="a",
+    user_agent="agent/1",
+    session_id="from-the-header",
+    categories="b,c",
+)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -27,9 +34,8 @@ def test_a_body_that_says_nothing_leaves_what_the_headers_say() -> None:
 
 def test_what_the_body_says_is_added() -> None:
     said = read(user="u", trace={"trace_id": "t"}, metadata={"team": "x"})
-    assert said == Attribution(
-        http_referer="https://a.example",
-        session_id="from-the-header",
+    assert said == replace(
+        HEADERS,
         external_user="u",
         trace='{"trace_id":"t"}',
         metadata='{"team":"x"}',

@@ -11,7 +11,7 @@ them holds the conversation, which stays in the client's body.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
@@ -22,7 +22,13 @@ from msgspec.structs import replace
 
 from tollhouse.accounting.types import Charge, Usage
 from tollhouse.inference.formats.usage import Counts, later, usage_of
-from tollhouse.inference.formats.wire import NULL, Fields, estimate_tokens, estimate_usage
+from tollhouse.inference.formats.wire import (
+    NULL,
+    Fields,
+    encoder,
+    estimate_tokens,
+    estimate_usage,
+)
 from tollhouse.kernel.errors import Bug, Invalid, TollhouseError
 
 if TYPE_CHECKING:
@@ -228,6 +234,8 @@ class ClientRequest(Struct, frozen=True):
     """The body's top-level fields as received; that of the conversation is empty."""
     size: int
     """Bytes of the body as received."""
+    model_at: int | None
+    """Where in the body the model's name stands; None if it is not written as `encoder` writes."""
 
     @classmethod
     def of(cls, body: bytes, fields: Fields, model: str, *own: Any, stream: bool) -> Self:  # noqa: ANN401 - own fields
@@ -235,8 +243,28 @@ class ClientRequest(Struct, frozen=True):
 
         `own` is what the format's class adds, in that order.
         """
+        model_at = _place_of_model(body, fields)
         fields[cls.content_field] = _LEFT_OUT
-        return cls(model, stream, fields, len(body), *own)
+        return cls(model, stream, fields, len(body), model_at, *own)
+
+    def passed_on(
+        self, body: bytes, model: str, left_out: frozenset[str], added: Mapping[str, Raw]
+    ) -> bytes | None:
+        """Return the body with another model's name, and with further fields at its end.
+
+        None where it has to be decoded: fields are to be left out, or stand there with other
+        values, or it is not written as `encoder` writes.
+        """
+        fields, at = self.fields, self.model_at
+        if at is None or not left_out.isdisjoint(fields):
+            return None
+        end = b"}"
+        if added and fields.keys().isdisjoint(added):
+            end = b"," + encoder.encode(added)[1:]
+        elif any(fields.get(name) != value for name, value in added.items()):
+            return None
+        behind = at + len(fields["model"])
+        return b"".join((body[:at], encoder.encode(model), body[behind:-1], end))
 
     def whole(self, body: bytes) -> Fields:
         """Return all fields, with the conversation in its place, of the body that it is in.
@@ -256,6 +284,23 @@ class ClientRequest(Struct, frozen=True):
 
 
 _LEFT_OUT: Final = Raw(b"")
+
+
+def _place_of_model(body: bytes, fields: Fields) -> int | None:
+    """Return where the value of `model` begins; None if the body has more than each field once.
+
+    A field takes its name, its value and four signs: `"":,`. What is more are spaces, escapes in
+    names, or fields that are there twice.
+    """
+    names, values = sum(map(len, fields)), sum(map(len, fields.values()))
+    if len(body) != names + values + 4 * len(fields) + 1:
+        return None
+    at = 1
+    for name, value in fields.items():
+        if name == "model":
+            break
+        at += len(name) + len(value) + 4
+    return at + len('"model":')
 
 
 @lru_cache

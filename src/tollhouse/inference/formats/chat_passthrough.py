@@ -43,6 +43,7 @@ from tollhouse.inference.formats.chat_chunks import (
     reply_choices,
 )
 from tollhouse.inference.formats.chat_reasoning import (
+    is_plain,
     may_change,
     own_messages,
     rename_effort,
@@ -52,6 +53,7 @@ from tollhouse.inference.formats.finish_reasons import final_reason, normalize_f
 from tollhouse.inference.formats.usage import find_counts, usage_of
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
+    NO_FIELDS,
     NULL,
     Fields,
     encoder,
@@ -100,13 +102,21 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         its usage if the provider supports that.
         """
         request, profile = self._request, endpoint.profile
-        given, refused = request.whole(body), profile.refused_in_chat
+        refused = profile.refused_in_chat
+        reports = request.stream and profile.usage_in_streams and "stream_options" not in refused
+        added, left_out = (_REPORTS, _CHANGED) if reports else (NO_FIELDS, _CHANGED_OR_OPTIONS)
+        if refused:
+            left_out |= refused
+        passed = request.passed_on(body, endpoint.model, left_out, added)
+        if passed is not None and is_plain(body):
+            return passed
+        given = request.whole(body)
         if refused or "reasoning" in given:
             given = _accepted_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
         if may_change(body):
             fields["messages"] = own_messages(given["messages"], endpoint)
-        if request.stream and profile.usage_in_streams and "stream_options" not in refused:
+        if reports:
             # A provider would reject what is not of the type; the stream does not depend on it.
             options: Fields = try_decode(_fields, given.get("stream_options", NULL)) or {}
             fields["stream_options"] = {**options, "include_usage": True}
@@ -151,6 +161,9 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         return ChatStream(identity, self._request)
 
 
+_CHANGED: Final = GATEWAY_FIELDS | {"reasoning"}
+_CHANGED_OR_OPTIONS: Final = _CHANGED | {"stream_options"}
+_REPORTS: Final[Mapping[str, Raw]] = {"stream_options": Raw(b'{"include_usage":true}')}
 _OUTPUT_LIMITS: Final = frozenset({"max_tokens", "max_completion_tokens"})
 
 

@@ -19,10 +19,10 @@ https://ai.google.dev/gemini-api/docs/openai (`extra_content`).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Optional
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from tollhouse.inference.formats.canonical import (
@@ -339,6 +339,41 @@ def shown_message(message: Fields, maker: str, *, hides: bool, tells_field: bool
 
 _messages: Final = msgspec.json.Decoder(list[Fields])
 _details_decoder: Final = msgspec.json.Decoder(list[ReasoningDetail])
+
+
+_ShortId = Annotated[str, Meta(max_length=LONGEST_CALL_ID)]
+
+
+class _PlainFunction(Struct, forbid_unknown_fields=True, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _PlainCall(Struct, forbid_unknown_fields=True, gc=False):
+    id: Optional[_ShortId] = None  # noqa: UP045 - `|` knows no annotated type
+    type: str | None = None
+    function: _PlainFunction | None = None
+
+
+class _PlainMessage(Struct, forbid_unknown_fields=True):
+    role: Raw = NULL
+    content: Raw = NULL
+    name: Raw = NULL
+    refusal: Raw = NULL
+    tool_call_id: Optional[_ShortId] = None  # noqa: UP045
+    tool_calls: list[_PlainCall] | None = None
+
+
+class _PlainChat(Struct):
+    messages: list[_PlainMessage]
+
+
+_plain: Final = msgspec.json.Decoder(_PlainChat)
+
+
+def is_plain(body: bytes) -> bool:
+    """Tell whether every provider gets the messages of a body as they are; it may miss some."""
+    return try_decode(_plain, body) is not None
 
 
 def may_change(body: bytes) -> bool:

@@ -47,7 +47,7 @@ from tollhouse.inference.formats.messages_order import (
     readable_usage,
     usage_of_stream,
 )
-from tollhouse.inference.formats.proofs import unsigned, wrapped
+from tollhouse.inference.formats.proofs import is_marked, unsigned, wrapped
 from tollhouse.inference.formats.usage import (
     Counts,
     find_counts,
@@ -56,6 +56,7 @@ from tollhouse.inference.formats.usage import (
 )
 from tollhouse.inference.formats.wire import (
     GATEWAY_FIELDS,
+    NO_FIELDS,
     NULL,
     EventTemplate,
     Fields,
@@ -531,15 +532,20 @@ class MessagesPassthroughAdapter(PassthroughAdapter[MessagesRequest]):
         Fields for the gateway, fields that the provider rejects, and reasoning that another
         provider signed are left out. `max_tokens`, which Anthropic requires, is filled in.
         """
-        given, refuses = self._request.whole(body), refused_in_messages(endpoint.profile)
+        refuses = refused_in_messages(endpoint.profile)
         rejected = _GATEWAY_ONLY_FIELDS | refuses if refuses else _GATEWAY_ONLY_FIELDS
+        added = NO_FIELDS
+        if self._request.max_tokens is None:
+            added = {"max_tokens": raw(endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS)}
+        passed = self._request.passed_on(body, endpoint.model, rejected, added)
+        if passed is not None and not is_marked(body):
+            return passed
+        given = self._request.whole(body)
         fields = for_provider(given, rejected, endpoint.model)
         fields["messages"] = own_reasoning(given["messages"], endpoint.provider)
         if "user" in given and "metadata" not in given.keys() | refuses:
             fields["metadata"] = {"user_id": given["user"]}
-        if self._request.max_tokens is None:
-            fields["max_tokens"] = endpoint.max_completion_tokens or DEFAULT_MAX_TOKENS
-        return encoder.encode(fields)
+        return encoder.encode({**fields, **added})
 
     def parse_response(self, body: bytes) -> MessagesResponse:
         """Parse a provider's complete response."""

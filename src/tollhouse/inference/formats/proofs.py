@@ -18,8 +18,8 @@ import re
 from typing import Final, NamedTuple
 
 _PREFIX: Final = "th2."
-_MARK: Final = re.compile(rb"th[12]\.")
-"""How packed reasoning and marked values begin."""
+_MARK: Final = re.compile(rb"h[12]\.(?<=th..)")
+"""How packed reasoning and marked values begin: `th1.` and `th2.`, `h` being rarer than `t`."""
 IN_DETAILS: Final = re.compile(rb'("(?:signature|data)"\s*:\s*")(?!")')
 """Before a value in `reasoning_details`."""
 IN_RESPONSES: Final = re.compile(rb'("encrypted_content"\s*:\s*")(?!")')

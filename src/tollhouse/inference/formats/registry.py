@@ -49,8 +49,10 @@ if TYPE_CHECKING:
 
 _VISIBLE: Final = re.compile(rb"[!-~]*")
 _PRINTABLE: Final = re.compile(rb"[\t -~]*")
-_ANTHROPIC_HEADERS: Final = ("anthropic-version", "anthropic-beta")
-FORMAT_HEADERS: Final = tuple(name.encode() for name in _ANTHROPIC_HEADERS)
+_FORWARDED: Final[Mapping[str, bytes]] = {
+    name: name.encode() for name in ("anthropic-version", "anthropic-beta")
+}
+FORMAT_HEADERS: Final = tuple(_FORWARDED.values())
 """The request headers that a format reads."""
 
 
@@ -157,15 +159,15 @@ class ApiFormat:
         """
         request = self.parse_body(body)
         if self.anthropic:
-            forwarded = forwarded_query(query), forwarded_headers(headers)
-            if any(forwarded):
-                request = replace(request, query=forwarded[0], headers=forwarded[1])
+            own_query, own_headers = forwarded_query(query), forwarded_headers(headers)
+            if own_query or own_headers:
+                request = replace(request, query=own_query, headers=own_headers)
         return Adapters(request, self)
 
 
 def forwarded_query(query: bytes) -> str:
     """Return the query string that is forwarded to a provider of the same format."""
-    if not _VISIBLE.fullmatch(query):
+    if query and not _VISIBLE.fullmatch(query):
         raise Invalid("The query of the URL must be plain ASCII.")
     return query.decode("ascii")
 
@@ -173,7 +175,7 @@ def forwarded_query(query: bytes) -> str:
 def forwarded_headers(headers: Headers) -> tuple[tuple[str, str], ...]:
     """Return the headers that are forwarded to a provider of Anthropic's format."""
     passed: list[tuple[str, str]] = []
-    for key, name in zip(FORMAT_HEADERS, _ANTHROPIC_HEADERS, strict=True):
+    for name, key in _FORWARDED.items():
         value = headers.get(key)
         if value is None:
             continue

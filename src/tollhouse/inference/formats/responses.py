@@ -103,7 +103,6 @@ from tollhouse.kernel.errors import CONTEXT_LENGTH_EXCEEDED, Bug, Invalid, Tollh
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-    from collections.abc import Set as AbstractSet
 
     from tollhouse.accounting.types import Charge
     from tollhouse.inference.formats.canonical import Block, FinishReason
@@ -121,6 +120,7 @@ _NO_STATE: Final = {
     "background": "responses are not made in the background; leave it out or send false",
 }
 _NO_HISTORY: Final = ("previous_response_id", "conversation")
+_STATE: Final = frozenset({*_NO_STATE, *_NO_HISTORY})
 
 
 class ResponsesRequest(ClientRequest, frozen=True):
@@ -141,15 +141,20 @@ def parse_request(body: bytes) -> ResponsesRequest:
     model = read_model(fields)
     if not begins_list_of_objects(fields.get("input", NULL)):
         read_field(_input, fields, "input", "a text or a list of items", filled=True)
+    if not _STATE.isdisjoint(fields):
+        _require_no_state(fields)
+    if _REFERENCE in body:
+        _check_references(fields["input"])
+    return ResponsesRequest.of(body, fields, model, stream=read_flag(fields, "stream"))
+
+
+def _require_no_state(fields: Fields) -> None:
     for name, reason in _NO_STATE.items():
         if read_flag(fields, name):
             raise Invalid(f"{name}: {reason}.")
     for name in _NO_HISTORY:
         if fields.get(name, NULL) != NULL:
             raise Invalid(f"{name}: responses are not stored; send the whole history in input.")
-    if _REFERENCE in body:
-        _check_references(fields["input"])
-    return ResponsesRequest.of(body, fields, model, stream=read_flag(fields, "stream"))
 
 
 def _check_references(given: Raw) -> None:
@@ -188,7 +193,7 @@ _OF_REASONING: Final = ("enabled", "exclude", "max_tokens")
 """The public gateway's additions to `reasoning`."""
 _MARK: Final = b'"encrypted_content"'
 _OF_REASONING_ITEMS: Final = re.compile(rb'"encrypted_content"|"type"\s*:\s*"reasoning"')
-_FALSE: Final = Raw(b"false")
+_NOT_STORED: Final = {"store": Raw(b"false")}
 _given_items = msgspec.json.Decoder(list[Fields])
 _reasoning = msgspec.json.Decoder(_Reasoning)
 
@@ -211,16 +216,22 @@ class ResponsesPassthroughAdapter(PassthroughAdapter[ResponsesRequest]):
         models are left out; kinds of items that it rejects become text.
         """
         profile = endpoint.profile
-        given = self._request.whole(body)
         rejected = GATEWAY_FIELDS if profile.takes_extensions else _REJECTED
         rejected = rejected | profile.refuses if profile.refuses else rejected
+        added = {} if "store" in profile.refuses else _NOT_STORED
+        changed = rejected if profile.takes_extensions else rejected | {"reasoning"}
+        passed = self._request.passed_on(body, endpoint.model, changed, added)
+        may_change = _OF_REASONING_ITEMS.search(body) or not _KINDS.isdisjoint(profile.refuses)
+        if passed is not None and not may_change:
+            return passed
+        given = self._request.whole(body)
         fields = for_provider(given, rejected, endpoint.model)
         fields["input"] = _own_history(_without_refused_kinds(given, profile.refuses), endpoint)
         if "reasoning" in fields and not profile.takes_extensions:
-            fields["reasoning"] = _own_reasoning(given["reasoning"])
-        if "store" not in profile.refuses:
-            fields["store"] = _FALSE
-        return encoder.encode(fields)
+            # The provider reports what is not of the type.
+            own = try_decode(fields_decoder, given["reasoning"])
+            fields["reasoning"] = given["reasoning"] if own is None else without(own, _OF_REASONING)
+        return encoder.encode({**fields, **added})
 
     def parse_response(self, body: bytes) -> ResponsesResponse:
         """Parse a provider's complete response."""
@@ -257,12 +268,6 @@ def _own_history(given: Raw, endpoint: Endpoint) -> Raw:
     return raw([item for item in items if item is not None])
 
 
-def _own_reasoning(given: Raw) -> Raw:
-    """Return `reasoning` without the public gateway's additions; the provider reports an error."""
-    fields = try_decode(fields_decoder, given)
-    return given if fields is None else raw(without(fields, _OF_REASONING))
-
-
 def _own_item(item: Raw, at: str, endpoint: Endpoint) -> Raw | None:
     looks_like_it = _OF_REASONING_ITEMS.search(bytes(item))
     reasoning, provider = try_decode(_reasoning, item), endpoint.provider
@@ -292,7 +297,7 @@ _KINDS: Final = frozenset(ITEMS.keys() | TOOLS.keys()) - {"reasoning"}
 """All kinds but one that is the name of a field, too: there the field is meant."""
 
 
-def _without_refused_kinds(given: Fields, refuses: AbstractSet[str]) -> Raw:
+def _without_refused_kinds(given: Fields, refuses: frozenset[str]) -> Raw:
     """Return the input that a provider gets; raises `Invalid` for what it cannot get."""
     kinds = refuses & _KINDS
     if not kinds:
@@ -310,7 +315,7 @@ def _kind_of(data: Raw) -> str | None:
     return None if found is None else found.type
 
 
-def _told(data: Raw, path: str, kinds: AbstractSet[str]) -> Raw:
+def _told(data: Raw, path: str, kinds: frozenset[str]) -> Raw:
     kind = _kind_of(data)
     if kind is None or kind not in kinds:
         return data

@@ -47,12 +47,14 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LONGEST_DONE: Final = 20
 """Bytes, spaces included: what is longer is not looked at closely."""
 NULL: Final = Raw(b"null")
+NO_FIELDS: Final[Mapping[str, Raw]] = {}
 encoder: Final = msgspec.json.Encoder()
 fields_decoder: Final = msgspec.json.Decoder(Fields)
 text_decoder: Final = msgspec.json.Decoder(str | None)
 _GIVEN: Final = re.compile(r" '.*'$", re.DOTALL)
 _string = msgspec.json.Decoder(str)
 _list = msgspec.json.Decoder(list[Raw])
+_any = msgspec.json.Decoder(Raw)
 _flag = msgspec.json.Decoder(bool | None)
 
 
@@ -200,8 +202,10 @@ def replace_invalid_text(data: bytes) -> bytes:
 
     Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
     """
-    data = escape_controls(data.removeprefix(_BOM))
-    data = replace_numbers_that_are_none(replace_lone_surrogates(data))
+    if try_decode(_any, data) is None:
+        # What is replaced is refused by the decoder, except bytes that are not UTF-8.
+        data = escape_controls(data.removeprefix(_BOM))
+        data = replace_numbers_that_are_none(replace_lone_surrogates(data))
     if data.isascii():
         return data
     try:
@@ -212,10 +216,7 @@ def replace_invalid_text(data: bytes) -> bytes:
 
 
 def decode_mended(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """Decode a provider's JSON after `replace_invalid_text`, which is done only where it is needed.
-
-    The decoder refuses all that is replaced, except bytes that are not UTF-8.
-    """
+    """Decode a provider's JSON as `replace_invalid_text` mends it, where that is needed."""
     try:
         if not data.isascii():
             data.decode()

@@ -17,6 +17,11 @@ from tests.support.seams.inference import (
 from tests.unit.inference.fakes import START, SUBJECT
 from tollhouse.kernel.clock import Now
 from tollhouse.kernel.errors import Invalid
+from tollhouse.kernel.json_text import (
+    escape_controls,
+    replace_lone_surrogates,
+    replace_numbers_that_are_none,
+)
 
 typed = msgspec.json.Decoder(msgspec.defstruct("Typed", [("a", str | None, None)]))
 odd = st.sampled_from(
@@ -42,11 +47,23 @@ def objects(draw: st.DrawFn) -> bytes:
     return draw(around) + b"{" + b",".join(fields) + b"}" + draw(around)
 
 
+def mended(data: bytes) -> bytes:
+    """Return JSON after all that can be mended in it."""
+    data = escape_controls(data.removeprefix(b"\xef\xbb\xbf"))
+    data = replace_numbers_that_are_none(replace_lone_surrogates(data))
+    return data.decode("utf-8", "replace").encode()
+
+
+@given(objects())
+def test_what_the_decoder_takes_needs_no_mending(data: bytes) -> None:
+    assert replace_invalid_text(data) == mended(data)
+
+
 def read(decoder: msgspec.json.Decoder[object], data: bytes, *, at_once: bool) -> object:
     try:
         if at_once:
             return decode_mended(decoder, data)
-        return decoder.decode(replace_invalid_text(data))
+        return decoder.decode(mended(data))
     except msgspec.DecodeError as error:
         return type(error)
 
