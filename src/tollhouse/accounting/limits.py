@@ -175,7 +175,7 @@ class Budget:
         self._day, self._start = None, date.max
         self._spent(self._nano(total))
         for record in unbooked:
-            self.charged(record.utc_day, record.spend)
+            self.charged(record)
         return self if before is None else self.on(before)
 
     def on(self, day: date) -> Self:
@@ -189,12 +189,14 @@ class Budget:
             self._spent(sum(nano for at, nano in self._days.items() if at >= self._start))
         return self
 
-    def charged(self, day: date, spend: Spend) -> None:
-        """Count what a generation cost that the books will count to a UTC day."""
+    def charged(self, record: GenerationRecord, nano: int | None = None) -> None:
+        """Count a generation on its way to the books; `nano` in place of what it cost."""
         if self.limit_nano == UNLIMITED:
             return
-        nano = self._nano(spend)
+        if nano is None:
+            nano = self._nano(record.spend) if self.include_byok else record.cost_nano
         if self.reset is not None:
+            day = record.utc_day
             self._days[day] = self._days.get(day, 0) + nano
             if day < self._start:
                 return

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 MOST_REMEMBERED: Final = 50_000
 LOAD_SECONDS: Final = 5.0
-_ONE: Final = Spend(1)
 _NOT_READ: Final = "The account's credits cannot be read now; try again in a moment."
 _log = structlog.get_logger(__name__)
 
@@ -138,7 +137,7 @@ class AccountState:
         self.free.load(limit, NO_SPEND, days, 0)
         for record in unbooked:
             if record.free_limited:
-                self.free.charged(record.utc_day, _ONE)
+                self.free.charged(record, 1)
         if count_own or self._own_days is None:
             self._own_days = Counter(facts.own_requests)
             self._own_days.update(record.utc_day for record in unbooked if record.is_byok)
@@ -221,19 +220,18 @@ class AccountState:
     def charged(self, record: GenerationRecord, number: int) -> None:
         """Count a generation on its way to the books."""
         self._unbooked.append((number, record))
-        day, spend = record.utc_day, record.spend
         if record.free_limited:
-            self.free.charged(day, _ONE)
+            self.free.charged(record, 1)
         if record.is_byok:
             self.count_own(record)
-        self.balance.charged(day, spend)
+        self.balance.charged(record)
         for key_hash in record.key_hashes:
             if (key := self.keys.get(key_hash)) is not None:
-                key.charged(day, spend)
+                key.charged(record)
         if self.owners:
             for owner in self._owners(record) & self.owners.keys():
                 for budget in self.owners[owner].values():
-                    budget.charged(day, spend)
+                    budget.charged(record)
 
     def booked(self, number: int) -> None:
         """Learn that the charges up to a number are in the books."""
