@@ -27,7 +27,7 @@ from tollhouse.inference.token_count import TokenCounter, ask_count, question_co
 from tollhouse.kernel.clock import Clock, Now
 from tollhouse.kernel.eager_task import Waiter
 from tollhouse.kernel.money import format_credits
-from tollhouse.observability.server_log import log_request
+from tollhouse.observability.server_log import FinishedRequest, log_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -176,7 +176,7 @@ class Inference:
 
 
 def _log(path: str, key_label: str, generation_id: str, outcome: GenerationOutcome) -> None:
-    log_request(
+    line = FinishedRequest(
         method="POST",
         route=request_rules.api_path(path),
         status=outcome.status,
@@ -189,6 +189,7 @@ def _log(path: str, key_label: str, generation_id: str, outcome: GenerationOutco
         key_label=key_label,
         generation=generation_id,
     )
+    log_request(line)
 
 
 @dataclass(frozen=True, slots=True)

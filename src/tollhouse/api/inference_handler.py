@@ -9,7 +9,6 @@ can wait.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,7 @@ from tollhouse.api.hot_routes import Inference
 from tollhouse.identity.types import KeyKind, Subject
 from tollhouse.kernel.concurrency import FairQueue
 from tollhouse.kernel.errors import TollhouseError, status_of, without_frames
-from tollhouse.observability.server_log import log_request
+from tollhouse.observability.server_log import FinishedRequest, log_request
 
 if TYPE_CHECKING:
     from tollhouse.api.exchange import Exchange
@@ -127,8 +126,7 @@ class InferenceHandler:
         except Exception as error:  # noqa: BLE001 - the edge of the request
             shown = self._gate.shown(error, exchange.method)
             self._refuse(exchange, shown, None)
-            log_request(
-                logging.INFO,
+            line = FinishedRequest(
                 method=exchange.method,
                 route=accepted.head.path,
                 status=status_of(shown),
@@ -136,6 +134,7 @@ class InferenceHandler:
                 ms=int((self._gate.clock.monotonic() - accepted.began) * 1000),
                 key_label=accepted.subject.label,
             )
+            log_request(line)
 
     def _refuse(self, exchange: Exchange, error: TollhouseError, reply: Reply | None) -> None:
         if exchange.began:

@@ -50,7 +50,7 @@ from tollhouse.kernel.errors import (
     without_frames,
 )
 from tollhouse.kernel.request_scope import set_deadline, set_origin
-from tollhouse.observability.server_log import log_request
+from tollhouse.observability.server_log import FinishedRequest, log_request
 from tollhouse.storage import failures
 
 if TYPE_CHECKING:
@@ -356,9 +356,7 @@ class RequestGate:
     def _log_request(self, scope: Scope, started: _Started, began: float) -> None:
         path = _path(scope)
         caller: Caller | None = scope.get(CALLER)
-        log_request(
-            # Monitors ask for health and metrics without end.
-            logging.DEBUG if path is None and started.error is None else logging.INFO,
+        line = FinishedRequest(
             method=scope["method"] if scope["method"] in _METHODS else None,
             route=path if path in self.routes.hot or _DAEMON in scope else _template(scope),
             status=started.status or _CLIENT_GONE,
@@ -367,6 +365,8 @@ class RequestGate:
             key_label=caller.label if isinstance(caller, Subject) else None,
             caller="operator" if isinstance(caller, LocalOperator) else None,
         )
+        # Monitors ask for health and metrics without end.
+        log_request(line, logging.DEBUG if path is None and started.error is None else logging.INFO)
 
     async def _fail(
         self, scope: Scope, headers: Mapping[bytes, bytes], started: _Started, error: TollhouseError

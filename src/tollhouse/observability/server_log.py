@@ -15,29 +15,52 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TextIO
 
 import msgspec
+from msgspec import Struct
 
 from tollhouse.kernel.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
     from pathlib import Path
 
 FILES: Final = 5
 _OWNER_ONLY: Final = 0o600
-Fact = str | int | None
-"""One that is None is left out."""
 _LOGGER: Final = logging.getLogger("tollhouse.requests")
 """Says at which level requests are logged."""
 _GATHER_SECONDS: Final = 0.05
 _MOST_GATHERED: Final = 500
+_NAMES: Final = {logging.DEBUG: "debug", logging.INFO: "info"}
+"""The levels at which requests are logged."""
 _FIRST: Final = frozenset(("timestamp", "level", "event"))
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
+
+
+class FinishedRequest(Struct, omit_defaults=True, tag_field="event", tag="request"):
+    """The facts of a request that is over, in the order of a line; those that are None are no part.
+
+    Its level and time are the log's to say.
+    """
+
+    method: str | None = None
+    route: str | None = None
+    status: int | None = None
+    error: str | None = None
+    ms: int | None = None
+    first_token_ms: int | None = None
+    model: str | None = None
+    provider: str | None = None
+    cost: str | None = None
+    key_label: str | None = None
+    caller: str | None = None
+    generation: str | None = None
+    level: str = ""
+    timestamp: datetime | None = None
 
 
 class LogFile:
@@ -109,7 +132,7 @@ class RequestLog:
         self._out: TextIO | None = None
         self._is_console = False
         self._file: LogFile | None = None
-        self._lines: list[tuple[int, datetime, Mapping[str, Fact]]] = []
+        self._lines: list[FinishedRequest] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, out: TextIO, *, console: bool, file: LogFile | None = None) -> None:
@@ -123,9 +146,11 @@ class RequestLog:
         """
         self._loop = loop
 
-    def add(self, level: int, facts: Mapping[str, Fact]) -> None:
+    def add(self, line: FinishedRequest, level: int = logging.INFO) -> None:
         """Take a line."""
-        self._lines.append((level, self._clock.now(), facts))
+        line.level = _NAMES[level]
+        line.timestamp = self._clock.now()
+        self._lines.append(line)
         if self._loop is None or len(self._lines) >= _MOST_GATHERED:
             self.flush()
         elif len(self._lines) == 1:
@@ -141,15 +166,15 @@ class RequestLog:
         lines, self._lines = self._lines, []
         if not lines:
             return
-        known = [_line(*each) for each in lines]
-        as_json = _encode_lines(known)
+        as_json = _encode_lines(lines)
         if self._file is not None:
             with suppress(OSError):
                 self._file.write_bytes(as_json)
         if self._out is not None:
             with suppress(OSError, ValueError):
                 if self._is_console:
-                    self._out.write("".join(f"{text_line(line)}\n" for line in known))
+                    shown = map(msgspec.to_builtins, lines)
+                    self._out.write("".join(f"{text_line(line)}\n" for line in shown))
                 else:
                     self._out.write(as_json.decode())
                 self._out.flush()
@@ -159,18 +184,10 @@ request_log: Final = RequestLog(SystemClock())
 """That of this process."""
 
 
-def log_request(level: int = logging.INFO, **facts: Fact) -> None:
+def log_request(line: FinishedRequest, level: int = logging.INFO) -> None:
     """Log that a request is over."""
     if _LOGGER.isEnabledFor(level):
-        request_log.add(level, facts)
-
-
-def _line(level: int, at: datetime, facts: Mapping[str, Fact]) -> Mapping[str, object]:
-    """Return a line's facts in the order in which they are shown."""
-    known = {name: fact for name, fact in facts.items() if fact is not None}
-    name = logging.getLevelName(level).lower()
-    timestamp = at.isoformat().replace("+00:00", "Z")
-    return {"event": "request", **known, "level": name, "timestamp": timestamp}
+        request_log.add(line, level)
 
 
 def text_line(facts: Mapping[str, object]) -> str:

@@ -5,15 +5,22 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import structlog
 
-from tests.support.clock import FakeClock
+from tests.support.clock import START, FakeClock
 from tests.support.waiting import until
 from tollhouse.observability.logging import configure_logging
-from tollhouse.observability.server_log import LogFile, RequestLog, log_files, log_request
+from tollhouse.observability.server_log import (
+    FinishedRequest,
+    LogFile,
+    RequestLog,
+    log_files,
+    log_request,
+)
 
 
 @pytest.fixture
@@ -68,7 +75,7 @@ def test_it_gets_json_without_secrets_whatever_standard_error_gets(path: Path) -
     out = io.StringIO()
     configure_logging("info", "console", out, LogFile(path, 10_000))
     structlog.get_logger("tollhouse.test").warning("provider_failed", token="hidden", model="m")
-    log_request(status=200)
+    log_request(FinishedRequest(status=200))
     first, second = map(json.loads, lines(path))
     assert (first["event"], first["level"], first["model"]) == ("provider_failed", "warning", "m")
     assert (second["event"], second["level"], second["status"]) == ("request", "info", 200)
@@ -82,7 +89,7 @@ def test_one_that_cannot_be_written_is_in_nobodys_way(path: Path) -> None:
     out = io.StringIO()
     configure_logging("info", "json", out, LogFile(path, 10_000))
     structlog.get_logger("tollhouse.test").warning("still_logged")
-    log_request(status=200)
+    log_request(FinishedRequest(status=200))
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == [
         "still_logged",
         "request",
@@ -99,7 +106,7 @@ def out() -> io.StringIO:
 
 def test_a_line_is_json_with_what_is_known(out: io.StringIO) -> None:
     configure_logging("info", "json", out)
-    log_request(method="GET", route="/key", status=200, ms=3, model=None)
+    log_request(FinishedRequest(method="GET", route="/key", status=200, ms=3, model=None))
     line = json.loads(out.getvalue())
     assert line.pop("timestamp").endswith("Z")
     assert line == {
@@ -112,9 +119,39 @@ def test_a_line_is_json_with_what_is_known(out: io.StringIO) -> None:
     }
 
 
+def test_the_facts_of_a_line_have_an_order(out: io.StringIO) -> None:
+    clock = FakeClock(START + timedelta(microseconds=5))
+    log = RequestLog(clock)
+    log.open(out, console=False)
+    line = FinishedRequest(
+        generation="gen-1",
+        key_label="sk-th-v1-abc...xyz",
+        cost="0.5",
+        provider="Acme",
+        model="maker/name",
+        first_token_ms=1,
+        ms=2,
+        error="timeout",
+        status=408,
+        route="/chat/completions",
+        method="POST",
+    )
+    log.add(line)
+    clock.set(START)
+    log.add(FinishedRequest(status=0, caller="operator"), logging.DEBUG)
+    assert out.getvalue() == (
+        '{"event":"request","method":"POST","route":"/chat/completions","status":408,'
+        '"error":"timeout","ms":2,"first_token_ms":1,"model":"maker/name","provider":"Acme",'
+        '"cost":"0.5","key_label":"sk-th-v1-abc...xyz","generation":"gen-1","level":"info",'
+        '"timestamp":"2026-03-12T10:30:00.000005Z"}\n'
+        '{"event":"request","status":0,"caller":"operator","level":"debug",'
+        '"timestamp":"2026-03-12T10:30:00Z"}\n'
+    )
+
+
 def test_a_line_for_people_is_one_line_of_names_and_values(out: io.StringIO) -> None:
     configure_logging("info", "console", out)
-    log_request(method="GET", route="/key", status=200)
+    log_request(FinishedRequest(method="GET", route="/key", status=200))
     [line] = out.getvalue().splitlines()
     assert line.endswith("request  method=GET route=/key status=200")
 
@@ -131,7 +168,7 @@ async def test_a_server_writes_the_lines_of_a_moment_at_once() -> None:
     log.open(out, console=False)
     log.gather(asyncio.get_running_loop())
     for status in range(200, 210):
-        log.add(logging.INFO, {"status": status})
+        log.add(FinishedRequest(status=status))
     assert out.writes == 0
     await until(lambda: out.writes)
     assert out.writes == 1
@@ -143,4 +180,4 @@ def test_a_log_that_cannot_be_written_is_in_nobodys_way() -> None:
     log, out = RequestLog(FakeClock()), io.StringIO()
     log.open(out, console=False)
     out.close()
-    log.add(logging.INFO, {"status": 200})
+    log.add(FinishedRequest(status=200))
