@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.batches import Ingest, Item, Live
 from bench.formats import CHUNK_MS, SLOW_MS
 from bench.holders import Shared, Workers
+from bench.neighbours import Neighbours
 from bench.published import Published
 from bench.report import Report, report_progress
 from bench.requests import CASES, Compared, Crowd, Fast, Paced, Start
@@ -43,7 +44,7 @@ _CASES: Final = {
 }
 FULL: Final = (
     *(Compared(), Paced(), Fast(), Workers(), Shared(), Crowd(), Start()),
-    *(Ingest(), Item(), Live(), Published()),
+    *(Ingest(), Item(), Live(), Published(), Neighbours()),
 )
 QUICK: Final = (
     Compared(6, 1_000, 100, sum((_CASES[part] for part in _CASES if part != "streams"), ())),
@@ -57,6 +58,7 @@ QUICK: Final = (
     Item(1, 3_000, 1_500),
     Live(1, 3_000, 50.0, 4.0),
     Published(1, 1_000, 1.5, 50),
+    Neighbours(1, requests=500),
 )
 PARTS: Final = (*_CASES, *(scenario.name for scenario in FULL[1:]))
 """Of the table, in its order."""
