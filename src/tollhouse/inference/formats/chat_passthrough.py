@@ -113,7 +113,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _accepted_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if may_change(body):
+        if not (request.is_plain and request.model_at) and may_change(body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if reports:
             # A provider would reject what is not of the type; the stream does not depend on it.
