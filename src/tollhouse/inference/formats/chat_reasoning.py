@@ -355,25 +355,15 @@ class _PlainCall(Struct, forbid_unknown_fields=True, gc=False):
     function: _PlainFunction | None = None
 
 
-class _PlainMessage(Struct, forbid_unknown_fields=True):
+class PlainMessage(Struct, forbid_unknown_fields=True):
+    """A client's message that every provider gets as it is."""
+
     role: Raw = NULL
     content: Raw = NULL
     name: Raw = NULL
     refusal: Raw = NULL
     tool_call_id: Optional[_ShortId] = None  # noqa: UP045
     tool_calls: list[_PlainCall] | None = None
-
-
-class _PlainChat(Struct):
-    messages: list[_PlainMessage]
-
-
-_plain: Final = msgspec.json.Decoder(_PlainChat)
-
-
-def is_plain(body: bytes) -> bool:
-    """Tell whether every provider gets the messages of a body as they are; it may miss some."""
-    return try_decode(_plain, body) is not None
 
 
 def may_change(body: bytes) -> bool:

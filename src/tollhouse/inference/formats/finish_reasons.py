@@ -49,20 +49,19 @@ def normalize_finish_reason(native: str | None, *, called: bool = False) -> Fini
 
 def final_reason(native: str | None, *, called: bool) -> FinishReason:
     """Return the same of a whole reply, which has ended even where none is given."""
-    reason = _reason(native or "stop") or "length"
+    native = native or "stop"
+    reason = _REASONS.get(native) or _REASONS.get(_usual_spelling(native), "length")
     return "tool_calls" if called and reason == "stop" else reason
 
 
 def is_known(native: str | None) -> bool:
     """Tell whether a provider's word is one of those that are known, or there is none."""
-    return not native or _reason(native) is not None
+    return not native or native in _REASONS or _usual_spelling(native) in _REASONS
 
 
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
 
 
-def _reason(native: str) -> FinishReason | None:
-    """Return what a word means in any spelling: `MaxTokens`, `max-tokens`, `FINISH_REASON_...`."""
-    if native in _REASONS:
-        return _REASONS[native]
-    return _REASONS.get(_HUMP.sub("_", native).lower().removeprefix("finish_reason_"))
+def _usual_spelling(native: str) -> str:
+    """Return a word in any spelling (`MaxTokens`, `max-tokens`, `FINISH_REASON_...`) as above."""
+    return _HUMP.sub("_", native).lower().removeprefix("finish_reason_")

@@ -243,7 +243,7 @@ def find_counts(fields: Mapping[str, Raw]) -> Counts:
                 found = later(found, read_counts(_within(data, _BESIDE[head])))
         if top := fields.keys() & _AT_TOP:
             found = later(found, read_counts(raw({name: fields[name] for name in top})))
-    if "choices" in fields and b'"usage"' in memoryview(fields["choices"]).tobytes():
+    if "choices" in fields and b'"usage"' in bytes(fields["choices"]):
         for place in _OF_CHOICES:
             found = later(found, _of_choices(fields["choices"], place))
     return found

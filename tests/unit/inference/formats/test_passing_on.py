@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.seams.formats import adapter, endpoint
+from tests.support.seams.formats import Invalid, adapter, endpoint
+from tests.support.seams.inference import FORMATS
 
 if TYPE_CHECKING:
     from tests.support.seams.formats import Endpoint
@@ -95,3 +96,22 @@ HELLO = '"messages":[{"role":"user","content":"hello"}]'
 def test_the_name_of_the_model_is_replaced_wherever_it_stands(body: str, meant: str) -> None:
     given_, expected = (each.replace("'", '"') % HELLO for each in (body, meant))
     assert sent("chat", given_.encode()) == expected.encode()
+
+
+def found(fields: dict[str, Any]) -> tuple[str, bool] | str:
+    """Return the model and whether a stream is asked for, or why a chat request is refused."""
+    try:
+        request = FORMATS["/chat/completions"].parse(json.dumps(fields).encode(), {}, b"").request
+    except Invalid as error:
+        return error.message
+    return request.model, request.stream
+
+
+@pytest.mark.parametrize("model", ["a", "", None, 1, ["a"]])
+@pytest.mark.parametrize("stream", [True, False, None, 1, "true"])
+def test_a_plain_message_changes_nothing_of_what_is_read_of_a_request(
+    model: Any, stream: Any
+) -> None:
+    fields = {"model": model, "stream": stream, "messages": [TURNS[0]]}
+    unknown = {**fields, "messages": [{**TURNS[0], "unheard_of": 1}]}
+    assert found(fields) == found(unknown)
