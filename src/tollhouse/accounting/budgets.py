@@ -26,7 +26,8 @@ from tollhouse.accounting.budget_rows import (
     set_aside,
     update_row,
 )
-from tollhouse.accounting.leases import ACCOUNT, BudgetId, BudgetRow, HolderRow, Want
+from tollhouse.accounting.leases import ACCOUNT, BudgetRow, HolderRow, Want
+from tollhouse.accounting.limits import BudgetId
 from tollhouse.kernel.clock import from_millis, to_millis
 from tollhouse.storage.database import Database, Read, Write, insert
 from tollhouse.storage.notifications import Topic

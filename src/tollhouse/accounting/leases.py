@@ -15,7 +15,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from tollhouse.accounting.limits import resets_at, window_start
+from tollhouse.accounting.limits import BudgetId, resets_at, window_start
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,19 +31,6 @@ FREE: Final = "free_requests"
 IN_FLIGHT: Final = "in_flight"
 """What all requests of an account under way may hold: nothing uses it up, and settings say how much
 of the balance that is."""
-
-
-class BudgetId(NamedTuple):
-    """What one limit is for."""
-
-    scope: str
-    id: str
-    window: str = ""
-    """Its first day and the day after its last, `2026-11-01..2026-12-01`; empty for ever."""
-
-    def covers(self, day: str) -> bool:
-        """Tell whether what is admitted on a UTC day counts."""
-        return not self.window or self.window[:10] <= day < self.window[12:]
 
 
 def window_of(reset: Reset | None, day: date) -> str:

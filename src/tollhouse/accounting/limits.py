@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tollhouse.accounting.types import BudgetScope, KeyLimit, KeyUsage, Reset
 from tollhouse.kernel.errors import Invalid
@@ -104,6 +104,19 @@ def resets_at(reset: Reset, today: date) -> datetime:
     return datetime.combine(following, time(), UTC)
 
 
+class BudgetId(NamedTuple):
+    """What the database calls a limit in one of its windows."""
+
+    scope: str
+    id: str
+    window: str = ""
+    """Its first day and the day after its last, `2026-11-01..2026-12-01`; empty for ever."""
+
+    def covers(self, day: str) -> bool:
+        """Tell whether what is admitted on a UTC day counts."""
+        return not self.window or self.window[:10] <= day < self.window[12:]
+
+
 @dataclass(slots=True)
 class Budget:
     """A limit that requests draw on, and what counts towards it.
@@ -127,6 +140,8 @@ class Budget:
     """What requests under way hold."""
     owner_id: str = ""
     """Whose it is: a key's hash, the id of an account, of a workspace and so on."""
+    named: tuple[date, BudgetId] | None = field(default=None, repr=False, compare=False)
+    """A UTC day, and its name in the window of that day, once somebody asked for it."""
     left_nano: int = field(init=False, repr=False, compare=False)
     """What is left for requests, those under way included. Kept, since each asks several times."""
     _day: date | None = field(default=None, repr=False, compare=False)
@@ -172,7 +187,7 @@ class Budget:
         self.reset, self.include_byok = limit.reset, limit.include_byok
         self.reserved_nano, self.resets_at = reserved_nano, None
         self._days = {day: self._nano(spend) for day, spend in days.items()}
-        self._day, self._start = None, date.max
+        self._day, self._start, self.named = None, date.max, None
         self._spent(self._nano(total))
         for record in unbooked:
             self.charged(record)

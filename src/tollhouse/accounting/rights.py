@@ -17,7 +17,8 @@ from tollhouse.accounting.leases import Ask, Fenced, Granted, Operation, Polled,
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tollhouse.accounting.leases import Answer, BudgetId
+    from tollhouse.accounting.leases import Answer
+    from tollhouse.accounting.limits import BudgetId
 
 
 MOST_AT_ONCE: Final = 100

@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from tollhouse.accounting.admission.accounts import AccountState
 from tollhouse.accounting.admission.types import AdmissionRequest
-from tollhouse.accounting.leases import FREE, IN_FLIGHT, KEY, BudgetId, window_of
-from tollhouse.accounting.limits import AccountingRules, Budget
+from tollhouse.accounting.leases import FREE, IN_FLIGHT, KEY, window_of
+from tollhouse.accounting.limits import AccountingRules, Budget, BudgetId
 from tollhouse.accounting.pricing import most_with_own_key
 from tollhouse.accounting.rights import Claim
 from tollhouse.accounting.types import BudgetScope
@@ -180,8 +180,10 @@ class SpendClaim(Claim):
 
 def budget_id(budget: Budget, day: date) -> BudgetId:
     """Return what the database calls a budget in the window of a UTC day."""
-    scope = KEY if budget.scope is BudgetScope.KEY_LIMIT else budget.scope.value
-    return BudgetId(scope, budget.owner_id, window_of(budget.reset, day))
+    if budget.named is None or budget.named[0] != day:
+        scope = KEY if budget.scope is BudgetScope.KEY_LIMIT else budget.scope.value
+        budget.named = day, BudgetId(scope, budget.owner_id, window_of(budget.reset, day))
+    return budget.named[1]
 
 
 def in_flight_id(context: AdmissionContext) -> BudgetId:
@@ -191,8 +193,8 @@ def in_flight_id(context: AdmissionContext) -> BudgetId:
 
 def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | None:
     """Return what a request claims; None where it draws on nothing that is limited."""
-    claim = SpendClaim(context.request.generation_id, amounts := dict[BudgetId, int]())
-    claim.with_own = with_own = list[BudgetId]()
+    amounts: dict[BudgetId, int] = {}
+    with_own: list[BudgetId] = []
     for budget, nano in context.counted:
         if nano and budget.is_limited:
             name = budget_id(budget, context.today)
@@ -203,7 +205,9 @@ def claim_of(context: AdmissionContext, *, may_use_free: bool) -> SpendClaim | N
         amounts[budget_id(context.account.free, context.today)] = 1
     if context.in_flight_nano() is not None:
         amounts[in_flight_id(context)] = context.request.estimate_nano
-    return claim if amounts else None
+    if not amounts:
+        return None
+    return SpendClaim(context.request.generation_id, amounts, with_own=with_own)
 
 
 def reserved_of(budgets: Sequence[Budget], amount_nano: int, with_own_nano: int) -> Sequence[Held]:

@@ -20,7 +20,8 @@ from tollhouse.accounting import budgets
 from tollhouse.accounting.admission.budgets import SpendClaim
 from tollhouse.accounting.budget_rows import make_rows
 from tollhouse.accounting.budgets import Asking, MissingRows
-from tollhouse.accounting.leases import IN_FLIGHT, BudgetId
+from tollhouse.accounting.leases import IN_FLIGHT
+from tollhouse.accounting.limits import BudgetId
 from tollhouse.accounting.rights import Claim, Decided, Rights, Timing
 from tollhouse.accounting.types import Right
 from tollhouse.kernel.concurrency import wait_for_event

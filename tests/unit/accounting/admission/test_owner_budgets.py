@@ -230,6 +230,26 @@ async def test_what_a_request_draws_on_is_named_as_the_database_does() -> None:
     ]
 
 
+async def test_its_name_follows_the_days_and_the_limit() -> None:
+    admission = limited(WORKSPACE)
+
+    async def windows() -> list[str]:
+        generation = await admit(admission, 3)
+        hold = admission.controller._holds[generation]  # noqa: SLF001 - what is held
+        claim = claim_of(hold, may_use_free=False)
+        assert claim is not None
+        return [each.window for each in claim.amounts if each.scope == "key"]
+
+    facts = admission.loader.keys[KEY]
+    admission.loader.keys[KEY] = replace(facts, limit=KeyLimit(50, Reset.DAILY))
+    assert await windows() == await windows() == ["2026-03-11..2026-03-12"]
+    admission.clock.advance(1)
+    assert await windows() == ["2026-03-12..2026-03-13"]
+    admission.loader.keys[KEY] = replace(facts, limit=KeyLimit(50, Reset.MONTHLY))
+    admission.controller.invalidate(None)
+    assert await windows() == ["2026-03-01..2026-04-01"]
+
+
 async def test_nobody_is_read_where_nobody_has_a_limit() -> None:
     admission = limited(WORKSPACE)
     for name in ("a", "b"):
