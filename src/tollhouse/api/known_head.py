@@ -55,6 +55,7 @@ class KnownHead:
         is_usual = (
             exchange.http_version == "1.1"
             and exchange.keep_alive
+            and b"transfer-encoding" not in exchange.headers
             and len(exchange.fields) + 2 == lines
             and head.count(b"\n") == head.count(b"\r\n") == lines
         )
