@@ -130,10 +130,11 @@ class Inference:
     def handle(
         self,
         exchange: Exchange,
+        path: str,
         subject: Subject,
         refuse: Callable[[Exchange, TollhouseError, Reply], None],
     ) -> None:
-        """Relay a request whose body is here and small.
+        """Relay a request whose body is here and small, to a path below the version segment.
 
         `refuse` answers it where there is no reply but an error.
 
@@ -152,8 +153,7 @@ class Inference:
         parse_checked(request)
         self._pipeline.prepare(request)
         reply = ExchangeReply(exchange, request, refuse)
-        generation_id = request.generation_id
-        reply.on_outcome = partial(_log, exchange.path, subject.label, generation_id)
+        reply.on_outcome = partial(_log, path, subject.label, reply.generation_id)
         if request.parsed.stream:
             reply.keep_alive(self._settings.keep_alive_seconds, _KEEP_ALIVE)
         self._pipeline.run(request, reply)
@@ -162,7 +162,8 @@ class Inference:
         exchange = self._pipeline.begin(request)
         subject = request.subject
         scope["tollhouse.exchange"] = exchange
-        exchange.on_outcome = partial(_log, scope["path"], subject.label, exchange.generation_id)
+        path = request_rules.api_path(scope["path"])
+        exchange.on_outcome = partial(_log, path, subject.label, exchange.generation_id)
         scope[ON_GONE] = exchange.client_left
         try:
             if request.parsed.stream:
@@ -175,10 +176,10 @@ class Inference:
             exchange.client_left()
 
 
-def _log(path: str, key_label: str, generation_id: str, outcome: GenerationOutcome) -> None:
+def _log(path: str | None, key_label: str, generation_id: str, outcome: GenerationOutcome) -> None:
     line = FinishedRequest(
         method="POST",
-        route=request_rules.api_path(path),
+        route=path,
         status=outcome.status,
         error=outcome.error,
         ms=outcome.milliseconds,

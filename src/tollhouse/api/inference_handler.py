@@ -57,6 +57,8 @@ class InferenceHandler:
     def __init__(self, gate: RequestGate) -> None:
         self._gate = gate
         self._waiting: FairQueue[Exchange] = FairQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of all requests; asked for once, since it costs a system call."""
         self._left = 0
         """How many more may begin in this turn of the event loop."""
         self._in_turn = False
@@ -107,7 +109,9 @@ class InferenceHandler:
             self._in_turn = True
             is_beside = accepted.began < self._beside_until
             self._left = _MOST_BESIDE_OTHERS if is_beside else _MOST_IN_A_TURN
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._next_turn)
         if self._left:
             self._left -= 1
             self._begin(exchange, accepted)
@@ -122,7 +126,8 @@ class InferenceHandler:
 
     def _begin(self, exchange: Exchange, accepted: _Accepted) -> None:
         try:
-            accepted.head.route.handle(exchange, accepted.subject, self._refuse)
+            head = accepted.head
+            head.route.handle(exchange, head.path, accepted.subject, self._refuse)
         except Exception as error:  # noqa: BLE001 - the edge of the request
             shown = self._gate.shown(error, exchange.method)
             self._refuse(exchange, shown, None)

@@ -168,9 +168,9 @@ def mask_key(text: str) -> str:
     return f"{prefix}{random[:_SHOWN_HEAD]}...{random[-_SHOWN_TAIL:]}"
 
 
-def usable(key: ApiKey, now: datetime) -> bool:
+def usable(key: ApiKey, clock: Clock) -> bool:
     """Tell whether a stored key authenticates anybody at this instant."""
-    return not key.disabled and (key.expires_at is None or now < key.expires_at)
+    return not key.disabled and (key.expires_at is None or clock.now() < key.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +214,14 @@ class Authenticator:
             raise Unauthenticated(INVALID_KEY)
         secret_hash = hash_key(text)
         cached = self._cached.get(secret_hash) or await self._read(secret_hash)
-        if cached is None or not usable(cached.key, self.clock.now()):
+        if cached is None or not usable(cached.key, self.clock):
             raise Unauthenticated(INVALID_KEY)
         return cached.subject
 
     def known(self, secret_hash: str) -> Subject | None:
         """Return the subject of a key that is remembered and usable; None for all others."""
         cached = self._cached.get(secret_hash)
-        if cached is None or not usable(cached.key, self.clock.now()):
+        if cached is None or not usable(cached.key, self.clock):
             return None
         return cached.subject
 

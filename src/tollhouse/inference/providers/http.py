@@ -109,6 +109,8 @@ class HttpProvider:
     clock: Clock = field(default_factory=SystemClock)
     _shown: _Shown = field(init=False)
     _own: WeakKeyDictionary[OwnKey, _Shown] = field(init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
+    """That of all its calls; asked for once, since it costs a system call."""
 
     def __post_init__(self) -> None:
         self.base_url = self.base_url.rstrip("/")
@@ -125,7 +127,10 @@ class HttpProvider:
         if call.headers:
             headers = _with(headers, call.headers)
         request = UpstreamRequest("POST", url, headers, call.body, self.limits)
-        reply = HttpReply(self.name, self.largest_reply, shown.credentials, call.dialect)
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        reply = HttpReply(self.name, self.largest_reply, shown.credentials, loop, call.dialect)
         reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
             while not reply.status:
@@ -146,7 +151,8 @@ class HttpProvider:
         request = UpstreamRequest(
             "GET", f"{self.base_url}/models", self._shown.whole_headers, b"", self.limits
         )
-        reply = HttpReply(self.name, self.largest_reply, self._shown.credentials)
+        loop = asyncio.get_running_loop()
+        reply = HttpReply(self.name, self.largest_reply, self._shown.credentials, loop)
         reply.exchange = self.upstream.start(request, reply, reply.on_whole)
         try:
             while not reply.status:
@@ -220,14 +226,19 @@ class HttpReply:
     _error: Exception | None = None
 
     def __init__(
-        self, name: str, largest: int, credentials: Credentials, dialect: Dialect | None = None
+        self,
+        name: str,
+        largest: int,
+        credentials: Credentials,
+        loop: asyncio.AbstractEventLoop,
+        dialect: Dialect | None = None,
     ) -> None:
         """Take a reply of at most so many bytes, or of events of that size."""
         self._name = name
         self._dialect = dialect
         self._largest = self._most = largest
         self.credentials = credentials
-        self._news = Waiter(asyncio.get_running_loop())
+        self._news = Waiter(loop)
         self._pieces: list[bytes] = []
 
     # What the connection calls
