@@ -104,13 +104,6 @@ class Steps:
             return parse_response(adapter, body)
         return await self.run_for_reply(owner, size, _parse_large_response, adapter, body)
 
-    async def render_response(
-        self, owner: str, response: AdaptedResponse, identity: ReplyIdentity, charge: Charge
-    ) -> bytes:
-        """Return the body that the client gets for a response that is not streamed."""
-        size = rendered_size(response)
-        return await self.run_for_reply(owner, size, response.render, identity, charge)
-
     async def run_for_reply(
         self, owner: str, size: int, function: Callable[..., R], *arguments: object
     ) -> R:

@@ -60,7 +60,7 @@ __getattr__ = names(
         "request": "attribute InferenceRequest parse read_preferences",
         "routing": "Candidate COOL_DOWN_SECONDS final_error find_candidates Health remaining",
         "sse": "event EventParser EventTooLarge",
-        "steps": "LARGE render_request Steps",
+        "steps": "LARGE render_request rendered_size Steps",
         "token_count": "TokenCounter",
         "types": (
             "Dialect Endpoint MaxPrice Model NO_PREFERENCES Preferences Profile "

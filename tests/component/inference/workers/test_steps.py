@@ -24,6 +24,7 @@ from tests.support.seams.inference import (
     WorkerPool,
     demand_of,
     render_request,
+    rendered_size,
 )
 from tests.unit.inference.fakes import SUBJECT
 from tollhouse.kernel.clock import Now
@@ -149,7 +150,8 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
         whole = await each.parse_response("account", told, reply, 0)
         assert whole.reported is not None
         assert whole.reported.input_tokens == USED.input_tokens
-        shown.append(await each.render_response("account", whole, IDENTITY, CHARGE))
+        size = rendered_size(whole)
+        shown.append(await each.run_for_reply("account", size, whole.render, IDENTITY, CHARGE))
     assert shown[0] == shown[1]
 
 
