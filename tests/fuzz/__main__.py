@@ -15,6 +15,7 @@ INSTRUMENTED = [
     "tollhouse.api.asgi_call",
     "tollhouse.api.connection",
     "tollhouse.api.exchange",
+    "tollhouse.api.known_head",
     "tollhouse.kernel.hosts",
     "tollhouse.vault",
 ]

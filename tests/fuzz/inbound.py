@@ -21,6 +21,8 @@ from tests.support.seams.api import Exchange, HttpConnection, ServerContext
 
 Fields = list[tuple[bytes, bytes]]
 PIECE = 5
+FIRST = b"POST /v1 HTTP/1.1\r\nhost: a\r\nContent-Length: 2\r\nx-a: b\r\n\r\nhi"
+"""A request before the input, so that the input may begin with a head that was read before."""
 TIMELY = re.compile(rb"date: [^\r]*\r\n|HTTP/1\.1 100 Continue\r\n\r\n")
 """What depends on when bytes come: a body that is broken already is not asked for."""
 REFUSED = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -188,6 +190,8 @@ def check(data: bytes) -> None:
     assert read(cut(data, 1)) == whole
     at = sum(data) % (len(data) + 1)
     assert read((data[:at], data[at:])) == whole
+    assert read(filter(None, re.split(rb"(?=POST )", data))) == whole
+    assert read((FIRST, data)) == read((FIRST, *cut(data, PIECE)))
 
 
 def check_whole(data: bytes) -> Reading:
