@@ -106,7 +106,7 @@ class Routes:
     recovery: Recovery = field(default_factory=Recovery)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlainClient:
     """Who sends requests, by their heads."""
 

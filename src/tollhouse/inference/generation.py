@@ -520,7 +520,7 @@ class Generation:
         """Give the client the end of its reply; return what to await where a worker renders it."""
         request, steps, size = self._request, self._services.steps, self._repeated
         if error is None and self._whole is not None and request.identity is not None:
-            size += rendered_size(self._whole)
+            size = rendered_size(self._whole)
             last = partial(self._whole.render, request.identity, cost)
         elif error is None and self._stream is not None:
             size += self._large_events

@@ -238,9 +238,12 @@ class _LargeResponse(AdaptedResponse):
 
 
 def rendered_size(response: AdaptedResponse) -> int:
-    """Return how many bytes have to be read to render a response that is parsed."""
+    """Return how many bytes a parsed response has to be rendered from: a worker's are large.
+
+    Where its own body is small, it repeats a large request.
+    """
     # `isinstance` of an abstract class is slow.
-    return len(response.body) if type(response) is _LargeResponse else 0
+    return max(LARGE + 1, len(response.body)) if type(response) is _LargeResponse else 0
 
 
 def parse_response(adapter: FormatAdapter, body: bytes) -> AdaptedResponse:

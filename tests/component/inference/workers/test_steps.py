@@ -155,6 +155,18 @@ async def test_a_large_reply_is_rendered_as_if_it_were_read_here(
     assert shown[0] == shown[1]
 
 
+async def test_a_short_reply_that_repeats_a_large_request_is_rendered_in_a_worker(
+    steps: Steps,
+) -> None:
+    told, _ = await rendered(steps, await read(steps, "/responses"), Dialect.CHAT)
+    choice = {"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+    reply = json.dumps({"choices": [choice]}).encode()
+    short = await steps.parse_response("account", told, reply, 0)
+    repeating = await steps.parse_response("account", told, reply, 300_000)
+    sizes = map(rendered_size, (short, repeating))
+    assert [steps.is_large(size) for size in sizes] == [False, True]
+
+
 async def test_a_stream_to_a_large_request_is_read_as_if_it_were_read_here(steps: Steps) -> None:
     """Calls without ids and arguments are told apart by the names of the tools."""
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in ("alpha", "beta")]
