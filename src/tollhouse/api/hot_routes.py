@@ -278,13 +278,6 @@ class ExchangeReply(Reply):
         if not self.abandoned:
             await self._writable
 
-    def write(self, data: bytes) -> bool:
-        """Hand bytes to the client; false says that it is far behind: wait for `room`."""
-        if not self.begun:
-            return super().write(data)
-        self._silent = False
-        return self._exchange.write(data) or self.abandoned
-
     def _hand_over(self, data: bytes) -> bool:
         if not self.begun:
             self._begin()

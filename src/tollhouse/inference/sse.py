@@ -61,8 +61,6 @@ class EventParser:
             EventTooLarge: An event is larger than the parser may hold.
         """
         events: list[bytes] = []
-        if self._is_between_events and _is_one_event(piece) and len(piece) <= self._largest:
-            return [piece[6:-2]]
         at = 0
         if not self._is_between_events or len(piece) > self._largest:
             # The first line break of two may belong to what came before.
@@ -142,16 +140,6 @@ class EventParser:
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
             self._size += len(self._data[-1]) + 1
-
-
-def _is_one_event(piece: bytes) -> bool:
-    """Tell whether a piece is one event with one line of data: most reads of a stream are."""
-    return (
-        piece.startswith(b"data: ")
-        and piece.endswith(b"\n\n")
-        and piece.find(b"\n") == len(piece) - 2
-        and b"\r" not in piece
-    )
 
 
 def _read_whole(piece: bytes, at: int, events: list[bytes]) -> int:
