@@ -234,8 +234,8 @@ class ClientRequest(Struct, frozen=True):
     """The body's top-level fields as received; that of the conversation is empty."""
     size: int
     """Bytes of the body as received."""
-    model_at: int | None
-    """Where in the body the model's name stands; None if it is not written as `encoder` writes."""
+    content_size: int
+    """Bytes of the conversation."""
 
     @classmethod
     def of(cls, body: bytes, fields: Fields, model: str, *own: Any, stream: bool) -> Self:  # noqa: ANN401 - own fields
@@ -243,9 +243,9 @@ class ClientRequest(Struct, frozen=True):
 
         `own` is what the format's class adds, in that order.
         """
-        model_at = _place_of_model(body, fields)
+        content_size = len(fields[cls.content_field])
         fields[cls.content_field] = _LEFT_OUT
-        return cls(model, stream, fields, len(body), model_at, *own)
+        return cls(model, stream, fields, len(body), content_size, *own)
 
     def passed_on(
         self, body: bytes, model: str, left_out: frozenset[str], added: Mapping[str, Raw]
@@ -255,16 +255,36 @@ class ClientRequest(Struct, frozen=True):
         None where it has to be decoded: fields are to be left out, or stand there with other
         values, or it is not written as `encoder` writes.
         """
-        fields, at = self.fields, self.model_at
-        if at is None or not left_out.isdisjoint(fields):
+        fields = self.fields
+        if not left_out.isdisjoint(fields) or (at := self._place_of_model()) is None:
             return None
         end = b"}"
-        if added and fields.keys().isdisjoint(added):
-            end = b"," + encoder.encode(added)[1:]
-        elif any(fields.get(name) != value for name, value in added.items()):
-            return None
+        if added:
+            if fields.keys().isdisjoint(added):
+                end = b"," + encoder.encode(added)[1:]
+            elif any(fields.get(name) != value for name, value in added.items()):
+                return None
         behind = at + len(fields["model"])
         return b"".join((body[:at], encoder.encode(model), body[behind:-1], end))
+
+    def _place_of_model(self) -> int | None:
+        """Return where its value begins in the body; None if that has more than each field once.
+
+        A field takes its name, its value and four signs: `"":,`. What is more are spaces, escapes
+        in names, or fields that are there twice.
+        """
+        fields = self.fields
+        names, values = sum(map(len, fields)), sum(map(len, fields.values()))
+        if self.size != names + values + self.content_size + 4 * len(fields) + 1:
+            return None
+        at = 1
+        for name, value in fields.items():
+            if name == "model":
+                break
+            at += len(name) + len(value) + 4
+            if name == self.content_field:
+                at += self.content_size
+        return at + len('"model":')
 
     def whole(self, body: bytes) -> Fields:
         """Return all fields, with the conversation in its place, of the body that it is in.
@@ -284,23 +304,6 @@ class ClientRequest(Struct, frozen=True):
 
 
 _LEFT_OUT: Final = Raw(b"")
-
-
-def _place_of_model(body: bytes, fields: Fields) -> int | None:
-    """Return where the value of `model` begins; None if the body has more than each field once.
-
-    A field takes its name, its value and four signs: `"":,`. What is more are spaces, escapes in
-    names, or fields that are there twice.
-    """
-    names, values = sum(map(len, fields)), sum(map(len, fields.values()))
-    if len(body) != names + values + 4 * len(fields) + 1:
-        return None
-    at = 1
-    for name, value in fields.items():
-        if name == "model":
-            break
-        at += len(name) + len(value) + 4
-    return at + len('"model":')
 
 
 @lru_cache

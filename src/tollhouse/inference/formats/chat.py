@@ -16,14 +16,13 @@ event.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 
 from tollhouse.inference.formats.adapter import ClientRequest
 from tollhouse.inference.formats.chat_reasoning import (
-    PlainMessage,
     check_efforts,
     shows_reasoning,
 )
@@ -83,8 +82,6 @@ class ChatRequest(ClientRequest, frozen=True):
 
     shows_reasoning: bool = True
     """False: the model may reason, but the response must not show it."""
-    is_plain: bool = False
-    """Whether every provider gets its messages as they are; False where that is not known."""
 
     @property
     def asks_for_functions(self) -> bool:
@@ -92,31 +89,15 @@ class ChatRequest(ClientRequest, frozen=True):
         return "functions" in self.fields and "tools" not in self.fields
 
 
-class _PlainRequest(Struct):
-    """What a request has to have, in most of them; it is read one by one in all others."""
-
-    model: Annotated[str, Meta(min_length=1)]
-    messages: Annotated[list[PlainMessage], Meta(min_length=1)]
-    stream: bool | None = None
-
-
-_plain: Final = msgspec.json.Decoder(_PlainRequest)
-
-
 def parse_request(body: bytes) -> ChatRequest:
     """Parse a chat request; raises `Invalid`, whose message names the position or the field."""
     fields = read_object(body)
-    plain = try_decode(_plain, body)
-    if plain is None:
-        model = read_model(fields)
-        read_messages(fields)
-        stream = read_flag(fields, "stream")
-    else:
-        model, stream = plain.model, bool(plain.stream)
+    model = read_model(fields)
+    read_messages(fields)
     if "reasoning" in fields and "reasoning_effort" in fields:
         check_efforts(fields)
-    is_plain = plain is not None
-    return ChatRequest.of(body, fields, model, shows_reasoning(fields), is_plain, stream=stream)
+    stream = read_flag(fields, "stream")
+    return ChatRequest.of(body, fields, model, shows_reasoning(fields), stream=stream)
 
 
 def decode_reply(decoder: msgspec.json.Decoder[T], data: bytes, problem: str) -> T:

@@ -43,6 +43,7 @@ from tollhouse.inference.formats.chat_chunks import (
     reply_choices,
 )
 from tollhouse.inference.formats.chat_reasoning import (
+    is_plain,
     may_change,
     own_messages,
     rename_effort,
@@ -104,7 +105,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         refused = profile.refused_in_chat
         reports = request.stream and profile.usage_in_streams and "stream_options" not in refused
         added, left_out = (_REPORTS, _CHANGED) if reports else (NO_FIELDS, _CHANGED_OR_OPTIONS)
-        if request.is_plain:
+        if plain := is_plain(body):
             left_out = left_out | refused if refused else left_out
             passed = request.passed_on(body, endpoint.model, left_out, added)
             if passed is not None:
@@ -113,7 +114,7 @@ class ChatPassthroughAdapter(PassthroughAdapter[ChatRequest]):
         if refused or "reasoning" in given:
             given = _accepted_fields(given, profile)
         fields = for_provider(given, GATEWAY_FIELDS, endpoint.model)
-        if not (request.is_plain and request.model_at) and may_change(body):
+        if not plain and may_change(body):
             fields["messages"] = own_messages(given["messages"], endpoint)
         if reports:
             # A provider would reject what is not of the type; the stream does not depend on it.

@@ -355,7 +355,7 @@ class _PlainCall(Struct, forbid_unknown_fields=True, gc=False):
     function: _PlainFunction | None = None
 
 
-class PlainMessage(Struct, forbid_unknown_fields=True):
+class _PlainMessage(Struct, forbid_unknown_fields=True):
     """A client's message that every provider gets as it is."""
 
     role: Raw = NULL
@@ -366,8 +366,20 @@ class PlainMessage(Struct, forbid_unknown_fields=True):
     tool_calls: list[_PlainCall] | None = None
 
 
+class _PlainRequest(Struct):
+    messages: list[_PlainMessage]
+
+
+_plain: Final = msgspec.json.Decoder(_PlainRequest)
+
+
+def is_plain(body: bytes) -> bool:
+    """Tell whether every provider gets all messages as they stand in a body."""
+    return try_decode(_plain, body) is not None
+
+
 def may_change(body: bytes) -> bool:
-    """Tell whether a provider may get other messages than stand in a body."""
+    """Tell whether a provider may get other messages than stand in a body that is not plain."""
     return bool(_OWN.search(body)) or is_marked(body)
 
 
