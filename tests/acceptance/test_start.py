@@ -101,7 +101,7 @@ def test_inference_is_answered_before_the_control_plane_is_loaded(starting: Star
         assert (reply.status_code, "hi" in reply.text) == (200, True)
         assert starting.loaded() & (NEVER | LATER) == set()
         starting.load()
-        assert client.get("/readyz").status_code == 200
+        wait_until(lambda: client.get("/readyz").status_code == 200, seconds=SECONDS)
         assert starting.loaded() & (NEVER | LATER) == LATER
 
 
@@ -113,6 +113,7 @@ def test_a_server_is_alive_at_once_and_ready_once_all_of_it_is_loaded(
         with pytest.raises(httpx2.ReadTimeout):
             client.get("/readyz", timeout=0.2)
         starting.load()
+        wait_until(lambda: client.get("/readyz").status_code == 200, seconds=SECONDS)
         assert client.get("/readyz").json() == {"status": "ready", "problems": {}}
     assert starting.end() == 0
 
@@ -135,7 +136,7 @@ def test_a_request_for_the_control_plane_waits_until_it_is_loaded(starting: Star
         with pytest.raises(httpx2.ReadTimeout):
             client.get("/v1/keys", timeout=0.2)
         starting.load()
-        assert client.get("/v1/keys").status_code == 200
+        wait_until(lambda: client.get("/v1/keys").status_code == 200, seconds=SECONDS)
 
 
 def test_a_control_plane_that_cannot_be_loaded_ends_the_server_with_one_line(

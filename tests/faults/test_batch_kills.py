@@ -177,7 +177,6 @@ def test_two_gateways_that_are_killed_and_started_again_in_turn(
     for _ in range(kills):
         number = chance.randrange(2)
         name, victim, other = ("one", "two")[number], two[number], two[1 - number]
-        # Held, for the other one would end all of them while this one starts.
         after, seconds = chance.randint(15, 45), chance.random() * 0.05
         provider.kill(victim.pid, after, seconds, name, hold=True)
         for _ in polling("a kill"):
@@ -185,7 +184,10 @@ def test_two_gateways_that_are_killed_and_started_again_in_turn(
                 break
             assert not all(watch.look(other) for watch in watches), "all ended before the kill"
         victim.kill()
+        asked = provider.seen()["workers"].get(name, 0)
         victim.start()
+        # Held until it is at work again, for the other one would end all of them meanwhile.
+        wait_for(lambda: provider.seen()["workers"].get(name, 0) > asked, "work after a start")  # noqa: B023
         provider.set(held=False)
     ended = [watch.until_ended(two[0]) for watch in watches]
     for number, batch in enumerate(ended):
