@@ -13,10 +13,12 @@ import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import uvloop
 
+from bench.formats import CHUNKS, SLOW_MS
 from bench.load import Load, gateway_target, run_load, start_load
 from bench.processes import Child
 from bench.scenarios import Bench, Figure
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _AIM: Final = 2.0
+_STREAM_SECONDS: Final = CHUNKS * SLOW_MS / 1000
 _HEAD: Final = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: " + b"a" * 4_000
 
 
@@ -61,11 +64,19 @@ class Neighbours:
                 yield Figure(report, f"p99 beside {name}", p99, "ms")
                 yield Figure(report, f"p99 beside {name}, over alone", p99 / alone, "x", _AIM)
             with ExitStack() as stack:
-                # More than last as long as the load: those that are left over are not waited for.
-                total = 20 * self.streams
-                crowd = Load(SLOW_MODEL, total, stream=True, concurrency=self.streams, warmup=0)
+                # One after the other: so many that begin at once would be a stampede, and end as
+                # one. More than last as long as the load: what is left over is not waited for.
+                crowd = Load(
+                    SLOW_MODEL,
+                    20 * self.streams,
+                    stream=True,
+                    concurrency=self.streams,
+                    warmup=0,
+                    rate=self.streams / _STREAM_SECONDS,
+                )
                 streams = stack.enter_context(start_load(target, crowd))
                 streams.send_line("go")
+                sleep(1.5 * _STREAM_SECONDS)
                 p99 = run_load(target, load).p99_ms
             name = f"p99 beside {self.streams:,} streams"
             yield Figure(report, name, p99, "ms")
