@@ -386,9 +386,11 @@ class HttpReply:
         self._take = lambda _: True
         self.exchange.resume()
         limit = asyncio.get_running_loop().call_later(seconds, self._news.wake)
-        await self._news
-        limit.cancel()
-        self.drop()
+        try:
+            await self._news
+        finally:
+            limit.cancel()
+            self.drop()
 
     def drop(self) -> None:
         """Cancel what is under way, and let go of what was not taken."""

@@ -224,14 +224,27 @@ async def test_an_error_larger_than_we_read_still_has_its_status() -> None:
 
 
 async def test_a_cancelled_error_is_closed() -> None:
-    class Stuck(FakeResponse):
-        async def read(self, limit: int) -> bytes:
-            await asyncio.Event().wait()
-            return b"x" * limit
-
-    response = Stuck(500)
+    response = FakeResponse(500, pieces=[b" "] * 1000)
     task = asyncio.create_task(provider(FakeUpstream(response)).open(call()))
     await steps()
+    assert response.closed == 0
+    task.cancel()
+    await steps()
+    assert response.closed == 1
+
+
+async def test_a_stream_whose_end_is_waited_for_is_closed_if_that_is_cancelled() -> None:
+    response = FakeResponse(pieces=[b"data: {}\n\n"] * 1000)
+    reply = await provider(FakeUpstream(response)).open(call(stream=True))
+    await reply.relay(lambda _: False)
+
+    async def close() -> None:
+        if (closing := reply.close(60.0)) is not None:
+            await closing
+
+    task = asyncio.create_task(close())
+    await steps()
+    assert response.closed == 0
     task.cancel()
     await steps()
     assert response.closed == 1
