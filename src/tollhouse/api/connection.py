@@ -236,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
         self._known = known
         exchange, body, self._left = request
         if not self._left:
-            self._unread = 0
+            self._unread, self._is_timed = 0, False
             exchange.body, exchange.received = body, True
             self._begin(exchange)
         else:

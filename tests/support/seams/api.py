@@ -17,9 +17,11 @@ __getattr__ = names(
         "docs": "docs_files",
         "errors": "error_response invalid_request with_reason",
         "exchange": "Exchange LARGEST_HANDLED_BODY",
+        "handover": "FirstLines",
         "hot_routes": "attribution Inference LargeBodies",
         "inference_handler": "InferenceHandler",
         "openapi": "HOT_ROUTES render_openapi SAMPLES",
+        "passing_connection": "PassingConnection",
         "request_bodies": "BodyMemory GRACE_SECONDS Hold LEAST_RATE read_body",
         "request_gate": "AddressRate RequestGate Routes takes_websocket",
         "request_rules": (

@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 
 from tests.fuzz.inbound import never, read
 from tests.support.clock import FakeClock
+from tests.support.loop_time import LoopTime
 from tests.support.memory_transport import MemoryTransport
 from tests.support.seams.api import (
+    HEAD_SECONDS,
     LARGEST_HANDLED_BODY,
     Exchange,
+    FirstLines,
     HttpConnection,
     Inference,
     InferenceHandler,
+    PassingConnection,
     RequestGate,
     Routes,
     ServerContext,
@@ -196,13 +200,24 @@ class Noting:
         exchange.respond(200, [], exchange.body)
 
 
+class Worker:
+    """One of several processes, which hands no connection over."""
+
+    answers_all = True
+    is_ours = staticmethod(FirstLines(["/chat"]).for_worker)
+    hand = staticmethod(never)
+
+
 class Client:
     """A client of one connection."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Any, *, of_worker: bool = False) -> None:
         self.called: list[str] = []
         context = ServerContext(self.app, handler, 9, 0, never, never, set(), set())
-        self.connection = HttpConnection(context, asyncio.get_running_loop())
+        of_all = context, asyncio.get_running_loop()
+        self.connection = (
+            PassingConnection(*of_all, Worker()) if of_worker else HttpConnection(*of_all)
+        )
         self.transport: Any = MemoryTransport()
         self.connection.connection_made(self.transport)
 
@@ -267,6 +282,19 @@ async def test_nothing_is_kept_of_a_head_that_another_one_has_followed() -> None
     handler.refuses = False
     await client.sends(b"c")
     assert handler.notes == [1, 2]
+
+
+async def test_a_known_head_that_came_in_two_pieces_is_not_waited_for_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker keeps the first bytes, for so many seconds, until they tell who answers."""
+    time, client = LoopTime(monkeypatch), Client(Noting(), of_worker=True)
+    await client.sends(b"a")
+    await client.sends(b"b", cut=4)
+    await time.advance(HEAD_SECONDS + 1)
+    await client.sends(b"c")
+    assert client.transport.written.count(b"HTTP/1.1 200 ") == 3
+    assert not client.transport.ended
 
 
 @dataclass
