@@ -1,4 +1,4 @@
-"""The steps of a request: plain functions, called by `pipeline`, on the event loop or in a worker.
+"""The steps of a request: plain functions for `generation`, on the event loop or in a worker.
 
 A body that is small is handled on the loop. A large one would block the loop, so a worker handles
 it with the same functions. The worker gets the body as the client sent it, and keeps nothing in
